@@ -1,0 +1,50 @@
+# `make` lists the targets. Each one first brings .venv up to date, which takes no time when it is.
+
+PY := .venv/bin/python
+# More arguments for the tool that a target runs, as in: make test ARGS="-k window -x"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint types format bench soak chaos ci lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
+
+venv: ## create or update .venv with the locked packages
+	@sh .ci/setup
+
+demo: venv ## count words on an embedded Kafka broker, in a minute
+	@$(PY) examples/wordcount.py --demo $(ARGS)
+
+test: venv ## run the tests
+	$(PY) -m pytest -m "not slow" $(ARGS)
+
+lint: venv ## check style
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+
+types: venv ## check types
+	.venv/bin/mypy --strict $(ARGS)
+
+format: venv ## put the code into its format
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+bench: venv ## measure throughput
+	$(PY) benchmarks/bench.py $(ARGS)
+
+soak: venv ## run under load for long
+	$(PY) -m pytest -m slow tests/chaos/test_soak.py $(ARGS)
+
+chaos: venv ## kill, pause and cut things while records must not be lost
+	$(PY) -m pytest tests/chaos $(ARGS)
+
+ci: ## style, types and tests, as before a release
+	@.ci/run
+
+lock: ## write requirements.lock anew (needs uv); ARGS=--upgrade for newer versions
+	@sh .ci/lock $(ARGS)
+
+clean: ## remove what was built, .venv included
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,37 @@
+"""The moments a program under test reports: one JSON object a line in a file.
+
+Every program, Python or Java, appends `running`, `first` (the first record was decoded) and
+`last` (as many records as expected were decoded), each with the time of the machine's clock. The
+harness reads the file while the program runs. A file, because a stream thread lives in a process
+of Spark's, whose output is not the program's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch, the clock that Java's currentTimeMillis reads too."""
+    return time.time_ns() // 1_000_000
+
+
+def put(path: str, mark: str) -> None:
+    """Appends `mark` with the present time; one write, so that writers do not mix."""
+    with Path(path).open("a") as file:
+        file.write(json.dumps({"mark": mark, "at_ms": now_ms()}) + "\n")
+
+
+def read(path: Path) -> dict[str, int]:
+    """The first time of each mark so far."""
+    times: dict[str, int] = {}
+    if not path.exists():
+        return times
+    # What follows the last newline is still being written.
+    complete, _, _ = path.read_text().rpartition("\n")
+    for line in complete.splitlines():
+        entry = json.loads(line)
+        times.setdefault(entry["mark"], entry["at_ms"])
+    return times

@@ -1,0 +1,179 @@
+"""Runs one program and times it from outside.
+
+The clock starts when the program decodes its first record and stops when the consumer group's
+committed offsets have reached the end of every partition, seen by asking the broker. When the
+last record was decoded the program is told to close (SIGTERM), which commits at once, so that
+nobody waits for the next tick of the commit interval.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import marks
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from programs import TITLES, Run
+
+POLL_S = 0.02
+START_DEADLINE_S = 120.0
+CLOSE_DEADLINE_S = 60.0
+#: A program slower than this is stuck.
+SLOWEST_RECORDS_PER_S = 5_000
+#: The steady rate leaves out what was committed before this part of the records.
+WARM_UP_PART = 0.25
+
+
+class RunFailedError(Exception):
+    """A program ended early, or did not finish in time; the message has the end of its output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How many records the group had committed at a time."""
+
+    at_ms: int
+    committed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The times of one run.
+
+    Attributes:
+        start_s: from the start of the process to the first record decoded.
+        decoded_s: from there to the last record decoded; None when the program did not say.
+        committed_s: from the first record decoded to everything committed.
+        rate: records per second over `committed_s`: the headline.
+        steady_rate: the same after the first quarter of the records, so without warming up;
+            None when there was no commit between the first quarter and the end.
+    """
+
+    program: str
+    job: str
+    round: int
+    records: int
+    start_s: float
+    decoded_s: float | None
+    committed_s: float
+    rate: float
+    steady_rate: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Committed:
+    """Reads how far a group has committed on one topic."""
+
+    def __init__(self, bootstrap_servers: str, group: str, topic: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})
+        self._group = group
+        topics = self._admin.list_topics(topic, timeout=30).topics
+        self._partitions = [TopicPartition(topic, number) for number in topics[topic].partitions]
+
+    def total(self) -> int:
+        """Records committed on all partitions; 0 while the group does not exist."""
+        request = ConsumerGroupTopicPartitions(self._group, self._partitions)
+        try:
+            future = self._admin.list_consumer_group_offsets([request])[self._group]
+            offsets = future.result(10).topic_partitions
+        except KafkaException:
+            # The group's coordinator is not known before its first member joins.
+            return 0
+        return sum(max(0, partition.offset) for partition in offsets)
+
+
+def records_on(bootstrap_servers: str, topic: str) -> int:
+    """How many records a topic has, by its offsets (no transactions, nothing deleted)."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "records-on"})
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
+            for number in partitions
+        ]
+        return sum(high - low for low, high in ends)
+    finally:
+        consumer.close()
+
+
+def measure(run: Run) -> Measured:
+    """Starts the program, waits until everything is committed, and closes it.
+
+    Raises:
+        RunFailedError: it ended early or did not get there in time.
+    """
+    run.folder.mkdir(parents=True)
+    committed = Committed(run.bootstrap_servers, run.application_id, run.input_topic)
+    with run.log.open("wb") as log:
+        started_ms = marks.now_ms()
+        process = subprocess.Popen(
+            run.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            samples = _watch(run, process, committed)
+            process.wait(CLOSE_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            raise _failed(run, "did not end after SIGTERM") from None
+        finally:
+            if process.poll() is None:
+                # Its own session, so this reaches what it started and nothing else.
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    return _times(run, started_ms, samples)
+
+
+def _watch(run: Run, process: subprocess.Popen[bytes], committed: Committed) -> list[Sample]:
+    """Samples the group's offsets until they are at the end; sends SIGTERM on the last record."""
+    samples: list[Sample] = []
+    told = False
+    deadline = time.monotonic() + START_DEADLINE_S + run.records / SLOWEST_RECORDS_PER_S
+    while time.monotonic() < deadline:
+        total = committed.total()
+        if not samples or samples[-1].committed != total:
+            samples.append(Sample(marks.now_ms(), total))
+        if not told and (total >= run.records or "last" in marks.read(run.marks)):
+            process.send_signal(signal.SIGTERM)
+            told = True
+        if total >= run.records:
+            return samples
+        if process.poll() is not None and committed.total() < run.records:
+            raise _failed(run, f"ended with code {process.returncode} after {total:,} records")
+        time.sleep(POLL_S)
+    raise _failed(run, f"committed only {samples[-1].committed:,} of {run.records:,} records")
+
+
+def _times(run: Run, started_ms: int, samples: list[Sample]) -> Measured:
+    seen = marks.read(run.marks)
+    if "first" not in seen:
+        raise _failed(run, "committed everything without marking its first record")
+    end = samples[-1]
+    took_ms = end.at_ms - seen["first"]
+    warm = next(s for s in samples if s.committed >= WARM_UP_PART * run.records)
+    steady = None
+    if warm is not end:
+        steady = (end.committed - warm.committed) * 1000 / (end.at_ms - warm.at_ms)
+    return Measured(
+        program=run.program,
+        job=run.job,
+        round=run.round,
+        records=run.records,
+        start_s=(seen["first"] - started_ms) / 1000,
+        decoded_s=(seen["last"] - seen["first"]) / 1000 if "last" in seen else None,
+        committed_s=took_ms / 1000,
+        rate=run.records * 1000 / took_ms,
+        steady_rate=steady,
+    )
+
+
+def _failed(run: Run, what: str) -> RunFailedError:
+    tail = run.log.read_text(errors="replace")[-2000:] if run.log.exists() else ""
+    return RunFailedError(
+        f"{TITLES[run.program]} {what} (job {run.job}, round {run.round}). Its output ends:\n{tail}"
+    )

@@ -1,0 +1,99 @@
+"""The two jobs on Millstream, one stream thread."""
+
+from __future__ import annotations
+
+import cProfile
+from collections.abc import Sequence
+from typing import Any
+
+import marks
+from arguments import Arguments, parse
+from load import PASS_ABOVE, cents
+
+from millstream import KafkaStreams, StreamsBuilder, StreamsConfig, Topology
+from millstream.serdes import BYTES, JSON, LONG, STRING, Serde
+
+
+def stateless(arguments: Arguments) -> Topology:
+    """Keeps the events above the threshold and adds a field: JSON in, JSON out."""
+    builder = StreamsBuilder()
+    (
+        builder.stream(arguments.input_topic, key=STRING, value=MarkingSerde(JSON, arguments))
+        .filter(lambda _, event: event["amount"] > PASS_ABOVE)
+        .map_values(lambda event: {**event, "cents": cents(event["amount"])})
+        .to(arguments.output_topic, key=STRING, value=JSON)
+    )
+    return builder.build()
+
+
+def count(arguments: Arguments) -> Topology:
+    """Counts the records of each key. The values are not looked at, so they stay bytes."""
+    builder = StreamsBuilder()
+    (
+        builder.stream(arguments.input_topic, key=STRING, value=MarkingSerde(BYTES, arguments))
+        .group_by_key(key=STRING, value=BYTES)
+        .count(store="counts")
+        .to_stream()
+        .to(arguments.output_topic, key=STRING, value=LONG)
+    )
+    return builder.build()
+
+
+class MarkingSerde(Serde[Any]):
+    """Another serde, which also marks when the first and the last expected record are decoded.
+
+    It works in the stream thread, a process of Spark's; the marks go to a file. With `profile` set
+    it also profiles that thread between the two marks.
+    """
+
+    def __init__(self, inner: Serde[Any], arguments: Arguments) -> None:
+        super().__init__(
+            inner.serialize, inner.deserialize, immutable=inner.immutable, name=inner.name
+        )
+        self.inner = inner
+        self.marks = arguments.marks
+        self.expected = arguments.records
+        self.profile = arguments.profile
+        self.profiler: cProfile.Profile | None = None
+        self.seen = 0
+
+    def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[Any]:
+        """Decodes a batch and counts it."""
+        if self.seen == 0 and datas:
+            self._first()
+        values = self.inner.deserialize_many(topic, datas)
+        self.seen += len(datas)
+        if self.seen == self.expected:
+            self._last()
+        return values
+
+    def _first(self) -> None:
+        marks.put(self.marks, "first")
+        if self.profile is not None:
+            self.profiler = cProfile.Profile()
+            self.profiler.enable()
+
+    def _last(self) -> None:
+        marks.put(self.marks, "last")
+        if self.profile is not None and self.profiler is not None:
+            self.profiler.disable()
+            self.profiler.dump_stats(self.profile)
+            self.profiler = None
+
+
+def main() -> None:
+    arguments = parse(__doc__)
+    jobs = {"stateless": stateless, "count": count}
+    topology = jobs[arguments.job](arguments)
+    streams = KafkaStreams(topology, StreamsConfig.from_properties(arguments.settings))
+
+    def on_state(new: KafkaStreams.State, _: KafkaStreams.State) -> None:
+        if new is KafkaStreams.State.RUNNING:
+            marks.put(arguments.marks, "running")
+
+    streams.set_state_listener(on_state)
+    streams.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The programs under test: what starts them, and the settings that all of them get.
+
+Every program is started with the same arguments: job, input topic, output topic, records
+expected, marks file, then settings as `key=value` in Kafka Streams' own names. It runs until it
+gets SIGTERM, then commits and ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PEER = HERE / "peers" / "kafka-streams"
+
+JOBS = ("stateless", "count")
+#: In the order in which the table shows them.
+PROGRAMS = ("ours", "java", "baseline")
+TITLES = {"ours": "millstream", "java": "Kafka Streams 4.3.1", "baseline": "plain loop"}
+
+#: What a user who looked at the settings once would set; identical for all programs.
+SETTINGS = {
+    "num.stream.threads": "1",
+    "processing.guarantee": "at_least_once",
+    "commit.interval.ms": "1000",
+    "statestore.cache.max.bytes": str(10 * 1024 * 1024),
+    "replication.factor": "1",
+    "consumer.auto.offset.reset": "earliest",
+    "producer.acks": "all",
+    # Kafka Streams' defaults, said for all.
+    "producer.compression.type": "none",
+    "producer.linger.ms": "100",
+    # 16 KiB by default: room, so that nobody's requests are cut short by it.
+    "producer.batch.size": "262144",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One start of one program."""
+
+    program: str
+    job: str
+    round: int
+    application_id: str
+    bootstrap_servers: str
+    input_topic: str
+    output_topic: str
+    records: int
+    folder: Path
+    profile: Path | None = None
+
+    @property
+    def marks(self) -> Path:
+        return self.folder / "marks.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "output.log"
+
+    def command(self) -> list[str]:
+        """The command line that starts it."""
+        settings = {
+            "application.id": self.application_id,
+            "bootstrap.servers": self.bootstrap_servers,
+            "state.dir": str(self.folder / "state"),
+            **SETTINGS,
+        }
+        arguments = [
+            self.job,
+            self.input_topic,
+            self.output_topic,
+            str(self.records),
+            str(self.marks),
+            *(f"{key}={value}" for key, value in settings.items()),
+        ]
+        if self.program == "java":
+            quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+            return [tool("java"), quiet, "-jar", str(PEER / "target" / "peer.jar"), *arguments]
+        profile = ["--profile", str(self.profile)] if self.profile else []
+        return [sys.executable, str(HERE / f"{self.program}.py"), *profile, *arguments]
+
+
+def tool(name: str) -> str:
+    """The path of a command.
+
+    Raises:
+        SystemExit: it is not installed.
+    """
+    path = shutil.which(name)
+    if path is None:
+        raise SystemExit(
+            f"The Kafka Streams peer needs {name}, which is not on the PATH: install a JDK of "
+            "version 17 or newer and Maven, or leave the peer out with --programs ours."
+        )
+    return path
+
+
+def build_peer() -> None:
+    """Builds the Java peer with Maven, unless its jar is newer than its sources.
+
+    Raises:
+        SystemExit: java or mvn is missing, or the build failed.
+    """
+    tool("java")
+    jar = PEER / "target" / "peer.jar"
+    sources = [PEER / "pom.xml", *PEER.glob("src/**/*.java")]
+    if jar.exists() and jar.stat().st_mtime > max(file.stat().st_mtime for file in sources):
+        return
+    maven = [tool("mvn"), "-q", "-B", "-f", str(PEER / "pom.xml"), "package"]
+    built = subprocess.run(maven, capture_output=True, text=True, timeout=900)
+    if built.returncode != 0:
+        output = (built.stdout + built.stderr).strip()
+        raise SystemExit(f"Maven could not build the Kafka Streams peer:\n{output[-2000:]}")

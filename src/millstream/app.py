@@ -1,0 +1,318 @@
+"""KafkaStreams: an application instance, as its users hold it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from millstream.app_threads import (
+    ExceptionHandler,
+    StreamsUncaughtExceptionHandlerResponse,
+    ThreadSupervisor,
+)
+from millstream.clock import SystemClock
+from millstream.config import StreamsConfig
+from millstream.errors import IllegalStateError, StreamsError
+from millstream.runtime.check import check_topology
+from millstream.runtime.client_states import ClientStates, StateListener
+from millstream.runtime.restoration import RestoreEvent
+from millstream.runtime.states import ClientState
+from millstream.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("millstream")
+
+_DEFAULT_CLOSE = timedelta(seconds=60)
+#: How long `run` gives its threads after Ctrl-C before they are killed.
+_RUN_CLOSE = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class TaskMetadata:
+    """A task of a thread: its id, for example `0_1`, and its state."""
+
+    task_id: str
+    state: str
+
+
+@dataclass(frozen=True)
+class ThreadMetadata:
+    """A stream thread of this instance: its state, the tasks it owns, and where it runs.
+
+    `host` and `pid` are of the Spark Python worker that it is, None while it has none.
+    """
+
+    thread_name: str
+    thread_state: str
+    active_tasks: tuple[TaskMetadata, ...] = field(default=())
+    host: str | None = None
+    pid: int | None = None
+
+
+class KafkaStreams:
+    """Runs a topology on Spark: one long-running Spark task for each stream thread.
+
+    An object is started once and closed once. Several instances with the same application id, on
+    one host (each with a `state_dir` of its own) or on many, share the work.
+
+    Args:
+        topology: what to compute.
+        config: settings.
+        spark: where the threads run; by default the active session, else a local one with
+            `num_stream_threads + 4` slots, which is stopped at the end.
+
+    Raises:
+        TopologyError: the topology cannot be run as it is.
+        ConfigError: a serde is missing, or a setting does not fit the topology.
+
+    Example:
+        >>> config = StreamsConfig(application_id="shop", bootstrap_servers="localhost:9092")
+        >>> streams = KafkaStreams(topology, config)  # doctest: +SKIP
+        >>> streams.run()  # until Ctrl-C  # doctest: +SKIP
+    """
+
+    State: ClassVar[type[ClientState]] = ClientState
+
+    def __init__(
+        self, topology: Topology, config: StreamsConfig, spark: SparkSession | None = None
+    ) -> None:
+        check_topology(topology, config)
+        self._config = config
+        self._states = ClientStates(config.application_id, SystemClock())
+        self._supervisor = ThreadSupervisor(topology, config, spark, self._states)
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> KafkaStreams:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the stream threads. They join the group in the background.
+
+        Raises:
+            IllegalStateError: it was started or closed before.
+            BrokerUnavailableError: no broker answers at `bootstrap_servers`.
+            LockError: another instance on this host uses the same state directory.
+            NotPicklableError: the topology holds something that cannot be sent to a worker.
+            SparkError: Spark cannot host the threads.
+        """
+        with self._lock:
+            if self.state is not ClientState.CREATED:
+                raise IllegalStateError(
+                    f"An application can be started once; this one is {self.state.name}. "
+                    "Make a new KafkaStreams object to start again."
+                )
+            if not self._states.become(ClientState.REBALANCING, "told to start"):
+                raise IllegalStateError("The application was closed before it was started.")
+        try:
+            self._supervisor.start()
+        except BaseException as error:
+            self._supervisor.could_not_start(error)
+            raise
+
+    def close(self, timeout: timedelta = _DEFAULT_CLOSE, *, leave_group: bool = True) -> bool:
+        """Close in an orderly way: commit, close the stores, leave the group.
+
+        Args:
+            timeout: how long the threads may take; those that take longer are killed, which loses
+                nothing, but repeats what they had not committed.
+            leave_group: whether other instances take over at once; if not, the tasks wait for this
+                instance until the session timeout has passed.
+
+        Returns:
+            Whether all threads closed in time.
+        """
+        if self._states.is_final:
+            return True
+        if self._states.become(ClientState.PENDING_SHUTDOWN, "told to close"):
+            try:
+                return self._supervisor.close(timeout // timedelta(milliseconds=1), leave_group)
+            finally:
+                self._states.become(ClientState.NOT_RUNNING, "closed")
+        final = frozenset({ClientState.NOT_RUNNING, ClientState.ERROR})
+        return self._states.wait_for(final, timeout.total_seconds())
+
+    def run(self) -> None:
+        """Start, wait for SIGINT (Ctrl-C) or SIGTERM, and close. Call it on the main thread.
+
+        Raises:
+            IllegalStateError: this is not the main thread.
+            StreamsError: what made the application stop by itself.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise IllegalStateError(
+                "run() waits for signals, which only the main thread gets; call start() elsewhere."
+            )
+        stop = threading.Event()
+
+        def on_signal(number: int, _: FrameType | None) -> None:
+            logger.info("%s: closing", signal.Signals(number).name)
+            stop.set()
+
+        before = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self.start()
+            while not stop.is_set() and not self._states.is_final:
+                stop.wait(0.2)
+            self.close(_RUN_CLOSE)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if self.state is ClientState.ERROR and self.error is not None:
+            raise self.error
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ClientState:
+        """Where the application instance is."""
+        return self._states.state
+
+    @property
+    def error(self) -> StreamsError | None:
+        """What made a thread or the application stop, if anything did."""
+        return self._supervisor.error
+
+    def wait_for_state(self, state: ClientState | str, timeout: timedelta) -> None:
+        """Wait until the application is in a state.
+
+        Args:
+            state: the state, or its name.
+            timeout: how long to wait at most.
+
+        Raises:
+            TimeoutError: it did not come in time.
+            StreamsError: the application has ended instead, by this error.
+        """
+        wanted = ClientState[state] if isinstance(state, str) else state
+        if self._states.wait_for(frozenset({wanted}), timeout.total_seconds()):
+            return
+        if self._states.is_final and self.error is not None:
+            raise self.error
+        raise TimeoutError(
+            f"{self._config.application_id} is {self.state.name}, not {wanted.name}, after "
+            f"{timeout}. Its story: {'; '.join(self._states.story)}"
+        )
+
+    def metadata_for_local_threads(self) -> list[ThreadMetadata]:
+        """The stream threads of this instance, with their states and tasks."""
+        return [
+            ThreadMetadata(
+                name,
+                state.name,
+                tuple(TaskMetadata(task_id, of_task) for task_id, of_task in sorted(tasks.items())),
+                *self._supervisor.worker_of(name),
+            )
+            for name, (state, tasks) in self._states.threads().items()
+        ]
+
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """What the threads reported last: thread name → metrics.
+
+        `processed_total` counts records, `commits_total` commits, `tasks` records by task.
+        """
+        return self._supervisor.metrics()
+
+    # --- listening -------------------------------------------------------------------------------
+
+    def set_state_listener(self, listener: StateListener) -> None:
+        """Call `listener(new, old)` at each change of state. Set it before `start`."""
+        self._check_not_started("the state listener")
+        self._states.listen(listener)
+
+    def set_uncaught_exception_handler(self, handler: ExceptionHandler) -> None:
+        """Decide what happens when a thread dies. By default the application closes, in ERROR.
+
+        Args:
+            handler: takes the error, and answers with a
+                `StreamsUncaughtExceptionHandlerResponse`. Called in this process.
+        """
+        self._check_not_started("the uncaught exception handler")
+        self._supervisor.exception_handler = handler
+
+    def set_global_state_restore_listener(self, listener: Any) -> None:
+        """Be told how state is restored.
+
+        Args:
+            listener: an object with `on_restore_start(topic_partition, store, start, end)`,
+                `on_batch_restored(topic_partition, store, end, count)` and
+                `on_restore_end(topic_partition, store, total)`. Called in this process.
+        """
+        self._check_not_started("the restore listener")
+        self._supervisor.restore_listener = _RestoreCalls(listener)
+
+    # --- pausing ---------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Stop processing; the threads stay in the group and keep their tasks."""
+        self._supervisor.pause(True)
+
+    def resume(self) -> None:
+        """Go on processing after `pause`."""
+        self._supervisor.pause(False)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether processing is paused."""
+        return self._supervisor.paused
+
+    def clean_up(self) -> None:
+        """Delete this instance's local state; it comes back from the changelogs.
+
+        Raises:
+            IllegalStateError: the application is running.
+        """
+        if self.state is not ClientState.CREATED and not self._states.is_final:
+            raise IllegalStateError(
+                "State can be deleted before start() and after close(), not while "
+                f"{self.state.name}."
+            )
+        self._supervisor.clean_up()
+
+    def _check_not_started(self, what: str) -> None:
+        if self.state is not ClientState.CREATED:
+            raise IllegalStateError(f"Set {what} before start(); it is {self.state.name} now.")
+
+
+class _RestoreCalls:
+    """Turns restore events into the calls that a listener knows."""
+
+    def __init__(self, listener: Any) -> None:
+        self._listener = listener
+
+    def __call__(self, event: RestoreEvent) -> None:
+        listener = self._listener
+        if event.kind == "start":
+            listener.on_restore_start(event.place, event.store, event.offset, event.end_offset)
+        elif event.kind == "batch":
+            listener.on_batch_restored(event.place, event.store, event.offset, event.records)
+        else:
+            listener.on_restore_end(event.place, event.store, event.records)
+
+
+__all__ = [
+    "KafkaStreams",
+    "StreamsUncaughtExceptionHandlerResponse",
+    "TaskMetadata",
+    "ThreadMetadata",
+]
+
+RestoreListener = Callable[[RestoreEvent], None]

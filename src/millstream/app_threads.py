@@ -1,0 +1,372 @@
+"""The stream threads of one application instance, and what happens when one ends."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from millstream.clock import SystemClock
+from millstream.config import StreamsConfig
+from millstream.errors import SparkError, StreamsError, ThreadUnavailableError
+from millstream.kafka.admin import ClusterAdmin
+from millstream.kafka.client_settings import librdkafka_settings
+from millstream.runtime.client_states import ClientStates
+from millstream.runtime.restoration import RestoreEvent
+from millstream.runtime.states import ClientState, ThreadState
+from millstream.spark.engine import SparkEngine
+from millstream.spark.events import ThreadEvent
+from millstream.spark.messages import Report, ThreadExit
+from millstream.spark.session import require_slots
+from millstream.spark.shipping import ship
+from millstream.spark.stream_thread import StreamThreadMain
+from millstream.state.directory import StateDirectory
+from millstream.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("millstream")
+
+_REACH_TIMEOUT_MS = 10_000
+_ERROR_CLOSE_TIMEOUT_MS = 30_000
+#: How long a thread may wait for a slot, so that its error is out half a minute after the start.
+_REGISTER_TIMEOUT_MS = 25_000
+#: How many threads are replaced within the window before the application is closed.
+_REPLACE_MOST = 10
+_REPLACE_WINDOW_MS = 300_000
+
+
+class StreamsUncaughtExceptionHandlerResponse(enum.Enum):
+    """What to do when a stream thread has died of an error (KIP-671)."""
+
+    #: Start another thread in its place; at most ten within five minutes.
+    REPLACE_THREAD = "replace_thread"
+    #: Close this application instance; its state becomes ERROR. The default.
+    SHUTDOWN_CLIENT = "shutdown_client"
+
+
+ExceptionHandler = Callable[[StreamsError], StreamsUncaughtExceptionHandlerResponse]
+_Response = StreamsUncaughtExceptionHandlerResponse
+
+
+class ThreadSupervisor:
+    """Starts the threads on Spark, follows what they report, replaces them or gives up.
+
+    Args:
+        topology: what to compute.
+        config: settings.
+        spark: where the threads run, None to find or make a session.
+        states: the application's state, which it drives.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: StreamsConfig,
+        spark: SparkSession | None,
+        states: ClientStates,
+    ) -> None:
+        self.exception_handler: ExceptionHandler = _shut_down
+        self.restore_listener: Callable[[RestoreEvent], None] | None = None
+        self.error: StreamsError | None = None
+        self.paused = False
+        self._topology = topology
+        self._config = config
+        self._spark = spark
+        self._states = states
+        self._directory = StateDirectory(config.state_dir, config.application_id)
+        self._process_id: uuid.UUID | None = None
+        self._starting = threading.Lock()
+        self._starter: int | None = None
+        self._close_asked: tuple[int, bool] | None = None
+        self._payloads: dict[int, bytes] = {}
+        self._engine: SparkEngine | None = None
+        self._metrics: dict[str, dict[str, Any]] = {}
+        self._indexes: dict[str, int] = {}
+        self._workers: dict[str, tuple[str, int]] = {}
+        #: Threads whose error is dealt with, until one of the name runs again.
+        self._judged: set[str] = set()
+        self._to_replace: set[str] = set()
+        self._replaced_ms: list[int] = []
+        self._clock = SystemClock()
+
+    def start(self) -> None:
+        """Check the cluster, take the state directory, start the threads.
+
+        Ends early if it is closed meanwhile, from another thread or in a signal handler.
+        """
+        self._starter = threading.get_ident()
+        try:
+            with self._starting:
+                for step in (
+                    self._check_cluster,
+                    self._take_directory,
+                    self._start_engine,
+                    self._start_threads,
+                ):
+                    if self._close_asked is None:
+                        step()
+        finally:
+            self._starter = None
+        if self._close_asked is not None:
+            self.close(*self._close_asked)
+
+    def could_not_start(self, error: BaseException) -> None:
+        """Give back what `start` has taken before it failed; the application ends in ERROR."""
+        why = f"could not start: {error}"
+        self.error = self.error or _as_streams_error("Starting the application", error)
+        in_error = self._states.become(ClientState.PENDING_ERROR, why)
+        self.close(0, leave_group=True)
+        if in_error:
+            self._states.become(ClientState.ERROR, why)
+
+    def close(self, timeout_ms: int, leave_group: bool) -> bool:
+        """Close all threads; whether they did it in time.
+
+        Waits for the step that `start` is at, which takes no longer than the start of Spark.
+        """
+        self._close_asked = (timeout_ms, leave_group)
+        if self._starter == threading.get_ident():
+            # A signal handler has interrupted `start`, which goes on and then gives all back.
+            return True
+        with self._starting:
+            return self._release(timeout_ms, leave_group)
+
+    def pause(self, paused: bool) -> None:
+        """Stop or resume processing in all threads."""
+        self.paused = paused
+        if self._engine is not None:
+            for name in self._engine.threads:
+                self._tell_pause(name)
+
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """What each thread reported last."""
+        return {name: dict(metrics) for name, metrics in self._metrics.items()}
+
+    def worker_of(self, thread: str) -> tuple[str | None, int | None]:
+        """The host and the process in which a thread runs."""
+        return self._workers.get(thread, (None, None))
+
+    def clean_up(self) -> None:
+        """Delete the local state."""
+        self._directory.clean_up()
+
+    def _check_cluster(self) -> None:
+        config = self._config
+        admin = ClusterAdmin(librdkafka_settings(config, "admin", f"{config.application_id}-admin"))
+        try:
+            admin.check_reachable(_REACH_TIMEOUT_MS)
+        finally:
+            admin.close()
+
+    def _take_directory(self) -> None:
+        builders = self._topology.state_stores.values()
+        if not any(builder.resolved(self._config).persistent for builder in builders):
+            self._process_id = uuid.uuid4()
+            return
+        self._directory.lock_application()
+        self._process_id = self._directory.process_id()
+
+    def _start_engine(self) -> None:
+        config = self._config
+        self._payloads = {
+            index: ship(self._main(index), f"the topology of {config.application_id}")
+            for index in range(1, config.num_stream_threads + 1)
+        }
+        self._engine = SparkEngine(
+            self._spark,
+            config.application_id,
+            num_threads=config.num_stream_threads,
+            on_event=self._on_event,
+            register_timeout_ms=_REGISTER_TIMEOUT_MS,
+            clock=self._clock,
+        )
+        self._engine.start()
+        require_slots(self._engine.session, config.num_stream_threads)
+
+    def _start_threads(self) -> None:
+        for index, payload in self._payloads.items():
+            self._start_thread(index, payload)
+
+    def _release(self, timeout_ms: int, leave_group: bool) -> bool:
+        try:
+            if self._engine is None:
+                return True
+            # A cluster that does not answer must leave a thread time to close what it has.
+            asked = {"leave_group": leave_group, "commit_timeout_ms": timeout_ms // 2}
+            return self._engine.close(timeout_ms, asked)
+        finally:
+            self._directory.unlock_application()
+
+    @property
+    def _client_id(self) -> str:
+        return self._config.client_id or f"{self._config.application_id}-{self._process_id}"
+
+    def _main(self, index: int) -> StreamThreadMain:
+        assert self._process_id is not None
+        return StreamThreadMain(
+            topology=self._topology,
+            config=self._config,
+            process_id=self._process_id,
+            thread_name=f"{self._client_id}-StreamThread-{index}",
+            thread_index=index,
+        )
+
+    def _start_thread(self, index: int, payload: bytes) -> None:
+        assert self._engine is not None
+        name = f"{self._client_id}-StreamThread-{index}"
+        self._indexes[name] = index
+        self._states.thread_is(name, ThreadState.CREATED, "submitted to Spark")
+        self._engine.start_thread(name, index, payload)
+
+    def _on_event(self, event: ThreadEvent) -> None:
+        """Called by the engine, one event after the other."""
+        try:
+            self._follow(event)
+        except Exception as error:
+            # Whatever it is, an application must not be left waiting for what was not done.
+            logger.exception("following the event '%s' of %s failed", event.kind, event.thread)
+            self._give_up(_as_streams_error(event.thread, error))
+
+    def _follow(self, event: ThreadEvent) -> None:
+        if event.kind == "registered":
+            logger.info(
+                "%s runs in process %d on %s", event.thread, event.data.pid, event.data.host
+            )
+            self._workers[event.thread] = (event.data.host, event.data.pid)
+            self._to_replace.discard(event.thread)
+            self._judged.discard(event.thread)
+            if self.paused:
+                self._tell_pause(event.thread)
+        elif event.kind == "report":
+            self._on_report(event.thread, event.data)
+        elif event.kind == "restarting":
+            logger.warning("%s is started again: %s", event.thread, event.data)
+            self._workers.pop(event.thread, None)
+            self._states.tasks_are(event.thread, {})
+            self._states.thread_is(event.thread, ThreadState.CREATED, "started again")
+        elif event.kind == "exited":
+            self._on_exit(event.thread, event.data)
+        else:
+            self._states.thread_is(event.thread, ThreadState.DEAD, "cannot be run")
+            self._judge(event.thread, event.data)
+
+    def _on_report(self, thread: str, report: Report) -> None:
+        if report.kind == "state":
+            state = ThreadState[report.data["state"]]
+            # A thread that has closed its clients is gone only when its Spark task has ended.
+            if state is not ThreadState.DEAD:
+                self._states.thread_is(thread, state, report.data["why"])
+        elif report.kind == "tasks":
+            self._states.tasks_are(thread, report.data)
+        elif report.kind == "metrics":
+            self._metrics[thread] = report.data
+        elif report.kind == "failed":
+            self._judge(thread, report.data)
+        elif report.kind == "restore" and self.restore_listener is not None:
+            self._tell_restore_listener(self.restore_listener, report.data)
+
+    def _on_exit(self, thread: str, ended: ThreadExit) -> None:
+        self._states.thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)
+        if ended.error is not None and thread not in self._judged:
+            self._judge(thread, ended.error)
+        # The handler may have closed the application since.
+        if thread in self._to_replace and self._is_live:
+            logger.info("%s is replaced", thread)
+            index = self._indexes[thread]
+            self._start_thread(index, ship(self._main(index), "the topology"))
+
+    def _tell_restore_listener(
+        self, listener: Callable[[RestoreEvent], None], event: RestoreEvent
+    ) -> None:
+        try:
+            listener(event)
+        except Exception as error:
+            failure = StreamsError(
+                f"The restore listener failed on '{event.kind}' of store '{event.store}': "
+                f"{type(error).__name__}: {error}. Correct it, or let it catch what it raises.",
+                topic=event.place.topic,
+                partition=event.place.partition,
+            )
+            failure.__cause__ = error
+            # No thread has died of it, so there is none to replace: then all go on.
+            if self._is_live and self._ask_handler(failure) is not _Response.REPLACE_THREAD:
+                self._give_up(failure)
+
+    def _judge(self, thread: str, error: BaseException) -> None:
+        """Decide what follows from the error of a thread, which is ending or has ended."""
+        self._judged.add(thread)
+        failure = _as_streams_error(thread, error)
+        if not self._is_live:
+            logger.warning("%s ended with an error while closing: %s", thread, failure)
+            self.error = self.error or failure
+            return
+        logger.error("%s died: %s", thread, failure)
+        # What Spark cannot run it cannot run a second time either.
+        hopeless = isinstance(failure, SparkError)
+        replace = self._ask_handler(failure) is _Response.REPLACE_THREAD
+        if replace and not hopeless and self._may_replace():
+            self._to_replace.add(thread)
+        else:
+            self._give_up(failure)
+
+    def _may_replace(self) -> bool:
+        """Whether a thread may be replaced once more: a record that fails each time is no help."""
+        now_ms = self._clock.monotonic_ms()
+        recent = [at_ms for at_ms in self._replaced_ms if now_ms - at_ms < _REPLACE_WINDOW_MS]
+        self._replaced_ms = [*recent, now_ms]
+        if len(recent) < _REPLACE_MOST:
+            return True
+        logger.error(
+            "%d threads were replaced within %d s: the application is closed instead",
+            len(recent),
+            _REPLACE_WINDOW_MS // 1_000,
+        )
+        return False
+
+    @property
+    def _is_live(self) -> bool:
+        return self._states.state in (ClientState.REBALANCING, ClientState.RUNNING)
+
+    def _ask_handler(self, failure: StreamsError) -> StreamsUncaughtExceptionHandlerResponse:
+        try:
+            return self.exception_handler(failure)
+        except Exception:
+            logger.exception("the uncaught exception handler failed; the application is closed")
+            return _Response.SHUTDOWN_CLIENT
+
+    def _give_up(self, failure: StreamsError) -> None:
+        """Close the application because of an error, in the background."""
+        self.error = self.error or failure
+        if self._states.become(ClientState.PENDING_ERROR, str(failure)):
+            # Closing waits for the last events, so it cannot be done by the one who hands them on.
+            threading.Thread(target=self._close_in_error, name="millstream-close").start()
+
+    def _close_in_error(self) -> None:
+        try:
+            self.close(_ERROR_CLOSE_TIMEOUT_MS, leave_group=True)
+        finally:
+            self._states.become(ClientState.ERROR, str(self.error))
+
+    def _tell_pause(self, thread: str) -> None:
+        assert self._engine is not None
+        try:
+            self._engine.send(thread, "pause" if self.paused else "resume")
+        except ThreadUnavailableError:
+            logger.debug("%s is told when it registers", thread)
+
+
+def _shut_down(error: StreamsError) -> StreamsUncaughtExceptionHandlerResponse:
+    return StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
+
+
+def _as_streams_error(thread: str, error: BaseException) -> StreamsError:
+    if isinstance(error, StreamsError):
+        return error
+    failure = StreamsError(f"{thread} failed: {type(error).__name__}: {error}.")
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,9 @@
+"""Who computes what: from the members of the group to the tasks of each.
+
+The group's leader turns the members' subscriptions (`subscription_info`) and the topics of the
+topology (`topics`) into tasks (`partitions`, `internal_topics`), gives tasks to processes
+(`task_assignor`, `sticky`) and to their threads (`threads`), and writes each member its assignment
+(`assignor`, `assignment_info`), which the member reads back (`task_assignment`). The bytes are
+those of Kafka Streams' `StreamsPartitionAssignor`. Nothing here talks to Kafka: the cluster is
+asked through the protocol `Cluster`, which the caller implements.
+"""

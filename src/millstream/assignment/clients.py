@@ -1,0 +1,162 @@
+"""The members of a rebalance, gathered by the process that their threads belong to.
+
+Follows Kafka Streams: a *client* is a process; its consumers are its threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from millstream.assignment.assignment_info import HostInfo
+from millstream.assignment.protocol import LATEST_OFFSET, LATEST_VERSION, AssignorError
+from millstream.assignment.subscription_info import SubscriptionInfo
+from millstream.assignment.task_assignor import ProcessState
+from millstream.errors import TaskAssignmentError
+from millstream.record import TaskId, TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class Subscription(Protocol):
+    """What one member brought into the rebalance."""
+
+    @property
+    def topics(self) -> Sequence[str]: ...
+
+    @property
+    def user_data(self) -> bytes: ...
+
+    @property
+    def owned_partitions(self) -> Sequence[TopicPartition]: ...
+
+
+@dataclass(slots=True)
+class Client:
+    """A process and its threads.
+
+    Args:
+        process_id: all members newer than us, of which nothing but the version can be read, count
+            as one process, as in Kafka Streams.
+        host: its `application.server`, if it has one.
+        client_tags: its `client.tag.*` settings.
+        consumers: the member ids of its threads, sorted.
+        owner_of: which of its threads owns a partition.
+        offset_sums: what each thread reported of its tasks.
+    """
+
+    process_id: uuid.UUID
+    host: HostInfo | None
+    client_tags: Mapping[str, str]
+    consumers: list[str] = field(default_factory=list)
+    owner_of: dict[TopicPartition, str] = field(default_factory=dict)
+    offset_sums: dict[str, Mapping[TaskId, int]] = field(default_factory=dict)
+
+    def state(self, task_of: Mapping[TopicPartition, TaskId]) -> ProcessState:
+        """The process as a task assignor sees it.
+
+        Args:
+            task_of: the task that reads a partition.
+        """
+        active = {task_of[tp] for tp in self.owner_of if tp in task_of}
+        standby: set[TaskId] = set()
+        for sums in self.offset_sums.values():
+            for task_id, offset_sum in sums.items():
+                (active if offset_sum == LATEST_OFFSET else standby).add(task_id)
+        return ProcessState(
+            threads=len(self.consumers),
+            previous_active=frozenset(active),
+            previous_standby=frozenset(standby - active),
+            client_tags=self.client_tags,
+        )
+
+    def previous_tasks(self, task_of: Mapping[TopicPartition, TaskId]) -> dict[str, list[TaskId]]:
+        """The tasks that each thread owned or has state of, the former first."""
+        ranks: dict[str, dict[TaskId, int]] = {
+            name: {task_id: int(total != LATEST_OFFSET) for task_id, total in sums.items()}
+            for name, sums in self.offset_sums.items()
+        }
+        for partition, name in self.owner_of.items():
+            if partition in task_of:
+                ranks[name][task_of[partition]] = 0
+        return {
+            name: [task_id for _, task_id in sorted((rank, tid) for tid, rank in rank_of.items())]
+            for name, rank_of in ranks.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All members of the rebalance.
+
+    Args:
+        clients: the processes, in the order of their ids.
+        owned: every partition that some member owns and has not given up.
+        topics: every topic that some member subscribes to.
+        version: the newest version of the bytes that every member reads.
+        common_version: the newest version that all members understand.
+        shutdown_requested: whether some member asks that all of the application shuts down.
+    """
+
+    clients: tuple[Client, ...]
+    owned: frozenset[TopicPartition]
+    topics: frozenset[str]
+    version: int
+    common_version: int
+    shutdown_requested: bool
+
+
+def read_group(members: Mapping[str, Subscription]) -> Group:
+    """Read what the members brought.
+
+    Raises:
+        TaskAssignmentError: the bytes of a member cannot be read.
+    """
+    infos = {name: _read(name, members[name]) for name in sorted(members)}
+    clients: dict[uuid.UUID, Client] = {}
+    owned: set[TopicPartition] = set()
+    for name, info in infos.items():
+        client = clients.get(info.process_id)
+        if client is None:
+            host = HostInfo.parse(info.end_point)
+            client = clients[info.process_id] = Client(info.process_id, host, info.client_tags)
+        client.consumers.append(name)
+        client.offset_sums[name] = info.task_offset_sums
+        for partition in members[name].owned_partitions:
+            if partition in owned:
+                log.warning(
+                    "%s is owned by two members of the group, one of them %s", partition, name
+                )
+            client.owner_of[partition] = name
+            owned.add(partition)
+    return Group(
+        clients=tuple(sorted(clients.values(), key=lambda client: client.process_id)),
+        owned=frozenset(owned),
+        topics=frozenset(topic for member in members.values() for topic in member.topics),
+        version=min((info.version for info in infos.values()), default=LATEST_VERSION),
+        common_version=min(
+            (info.latest_version for info in infos.values()), default=LATEST_VERSION
+        ),
+        shutdown_requested=any(
+            info.error_code == AssignorError.SHUTDOWN_REQUESTED for info in infos.values()
+        ),
+    )
+
+
+def _read(name: str, member: Subscription) -> SubscriptionInfo:
+    try:
+        info = SubscriptionInfo.decode(member.user_data)
+        HostInfo.parse(info.end_point)
+    except TaskAssignmentError as error:
+        raise TaskAssignmentError(f"{error.message} (member {name})") from error
+    if info.is_future:
+        log.info(
+            "member %s sent a subscription of version %d; it will come back with version %d",
+            name,
+            info.version,
+            LATEST_VERSION,
+        )
+    return info

@@ -1,0 +1,113 @@
+"""The sticky task assignor: balance first, and then as little movement as possible.
+
+Source of the semantics: Kafka Streams' `StickyTaskAssignor`, without standby replicas. Two things
+differ. Where that iterates over hash maps, tasks and processes are taken in order here, so that
+equal states have equal results. And tasks above the quota stay with their owner as long as all
+threads are balanced: Kafka Streams moves some of them whenever processes with unequal numbers of
+threads rebalance, even if nothing has changed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from collections.abc import Iterable, Mapping
+
+from millstream.assignment.task_assignor import (
+    ApplicationState,
+    ProcessAssignment,
+    ProcessState,
+)
+from millstream.record import TaskId
+
+
+def assign_sticky(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]:
+    """Give each task to the process that had it, as long as the threads stay balanced.
+
+    A task stays with its previous owner up to that process' quota, the number of tasks per thread
+    rounded down, times its threads. Then it goes to a process which has its state as a standby,
+    with the same quota. What is left stays with its previous owner up to a quota of one more per
+    thread, unless it is needed to bring others up to theirs. The rest goes to the process with the
+    fewest tasks per thread, rather to one with its state.
+    """
+    if not state.processes:
+        return {}
+    shares = [
+        _Share(order, process_id, process)
+        for order, (process_id, process) in enumerate(state.processes.items())
+    ]
+    owners = _by_task((share, share.process.previous_active) for share in shares)
+    holders = _by_task((share, share.process.previous_standby) for share in shares)
+    quota = len(state.tasks) // sum(share.process.threads for share in shares)
+    left = _give_up_to_quota(state.tasks, owners, quota)
+    left = _give_up_to_quota(left, holders, quota)
+    needed = sum(max(0, quota * share.process.threads - len(share.tasks)) for share in shares)
+    left = _give_up_to_quota(left, owners, quota + 1, most=len(left) - needed)
+    _give_to_best(left, shares, holders)
+    return {share.process_id: ProcessAssignment(active=frozenset(share.tasks)) for share in shares}
+
+
+class _Share:
+    """What one process gets."""
+
+    def __init__(self, order: int, process_id: uuid.UUID, process: ProcessState) -> None:
+        self.order = order
+        self.process_id = process_id
+        self.process = process
+        self.tasks: list[TaskId] = []
+
+    @property
+    def load(self) -> float:
+        """Tasks per thread."""
+        return len(self.tasks) / self.process.threads
+
+
+_ByTask = Mapping[TaskId, list[_Share]]
+
+
+def _by_task(had: Iterable[tuple[_Share, Iterable[TaskId]]]) -> _ByTask:
+    shares: dict[TaskId, list[_Share]] = {}
+    for share, task_ids in had:
+        for task_id in task_ids:
+            shares.setdefault(task_id, []).append(share)
+    return shares
+
+
+def _give_up_to_quota(
+    tasks: Iterable[TaskId], had_by: _ByTask, quota: int, most: int | None = None
+) -> list[TaskId]:
+    """Give tasks, at most so many, to those who had them and are below their quota of tasks per
+    thread; return the other tasks."""
+    left: list[TaskId] = []
+    given = 0
+    for task_id in tasks:
+        for share in had_by.get(task_id, ()):
+            if given != most and len(share.tasks) < quota * share.process.threads:
+                share.tasks.append(task_id)
+                given += 1
+                break
+        else:
+            left.append(task_id)
+    return left
+
+
+def _give_to_best(tasks: Iterable[TaskId], shares: Iterable[_Share], holders: _ByTask) -> None:
+    """Give tasks to the least loaded shares, or to those that have their state."""
+    # The heap may hold old loads of a share: loads only grow, so those come up first and are
+    # brought up to date then. Looking through all shares for each task would be quadratic.
+    heap = [(share.load, share.order, share) for share in shares]
+    heapq.heapify(heap)
+    for task_id in tasks:
+        while heap[0][0] != heap[0][2].load:
+            _, order, share = heap[0]
+            heapq.heapreplace(heap, (share.load, order, share))
+        best = heap[0][2]
+        holder = min(holders.get(task_id, ()), key=_load, default=best)
+        # With less than a task per thread a process has idle threads, however others fare.
+        if holder.load < 1 or holder.load <= best.load:
+            best = holder
+        best.tasks.append(task_id)
+
+
+def _load(share: _Share) -> float:
+    return share.load

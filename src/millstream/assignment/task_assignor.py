@@ -1,0 +1,121 @@
+"""The part of an assignment that can be swapped: which process gets which tasks.
+
+Follows Kafka Streams' `TaskAssignor` (KIP-924): the state of the application goes in, the tasks
+of each process come out. Topics, threads and the bytes on the wire are the business of others.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from millstream.errors import TaskAssignmentError
+from millstream.record import TaskId, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """A task that is to be given to a process.
+
+    Args:
+        partitions: its source partitions.
+        is_stateful: whether it has state to restore.
+    """
+
+    partitions: frozenset[TopicPartition]
+    is_stateful: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """A process of the application: threads which share a state directory.
+
+    Args:
+        threads: how many of its threads are in the group, at least one.
+        previous_active: the tasks that it worked on before this rebalance.
+        previous_standby: the other tasks that it has state of.
+        client_tags: its `client.tag.*` settings.
+    """
+
+    threads: int
+    previous_active: frozenset[TaskId] = frozenset()
+    previous_standby: frozenset[TaskId] = frozenset()
+    client_tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationState:
+    """All that a decision can be based on.
+
+    Args:
+        tasks: every task, in the order of the task ids.
+        processes: every process of the group, in the order of the process ids.
+    """
+
+    tasks: Mapping[TaskId, TaskInfo]
+    processes: Mapping[uuid.UUID, ProcessState]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessAssignment:
+    """What a process gets.
+
+    Args:
+        active: the tasks it works on.
+        standby: the tasks it keeps a copy of the state of, warm-ups included.
+        follow_up_ms: when one of its threads is to ask for another rebalance, in milliseconds since
+            the epoch; None for never.
+    """
+
+    active: frozenset[TaskId] = frozenset()
+    standby: frozenset[TaskId] = frozenset()
+    follow_up_ms: int | None = None
+
+
+TaskAssignor = Callable[[ApplicationState], Mapping[uuid.UUID, ProcessAssignment]]
+
+
+def check_assignment(
+    state: ApplicationState, assignment: Mapping[uuid.UUID, ProcessAssignment]
+) -> None:
+    """Refuse an assignment that would leave work undone or have it done twice.
+
+    Raises:
+        TaskAssignmentError: it says which rule is broken, with Kafka Streams' name for it.
+    """
+    unknown = sorted(set(assignment) - set(state.processes))
+    if unknown:
+        raise _broken("UNKNOWN_PROCESS_ID", f"there is no process {unknown[0]} in the group")
+    missing = sorted(set(state.processes) - set(assignment))
+    if missing:
+        raise _broken("MISSING_PROCESS_ID", f"nothing is said of process {missing[0]}")
+    owner: dict[TaskId, uuid.UUID] = {}
+    for process_id, given in assignment.items():
+        for task_id in sorted(given.active | given.standby):
+            if task_id not in state.tasks:
+                raise _broken("UNKNOWN_TASK_ID", f"there is no task {task_id}")
+        for task_id in sorted(given.active):
+            if owner.setdefault(task_id, process_id) != process_id:
+                raise _broken(
+                    "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES",
+                    f"processes {owner[task_id]} and {process_id} both get task {task_id}",
+                )
+        for task_id in sorted(given.standby):
+            if task_id in given.active or not state.tasks[task_id].is_stateful:
+                raise _broken(
+                    "INVALID_STANDBY_TASK",
+                    f"process {process_id} gets task {task_id} as a standby, although it "
+                    "is stateless or active there",
+                )
+    left = sorted(set(state.tasks) - set(owner))
+    if left:
+        # Kafka Streams lets this pass; a partition that nobody reads must not go unnoticed.
+        raise _broken("UNASSIGNED_ACTIVE_TASK", f"no process gets task {left[0]}")
+
+
+def _broken(rule: str, what: str) -> TaskAssignmentError:
+    return TaskAssignmentError(
+        f"The task assignor made an invalid assignment ({rule}): {what}. "
+        "If the task assignor is your own, correct it."
+    )

@@ -1,0 +1,169 @@
+"""The topics of a topology as the assignor sees them, and what it asks of the cluster.
+
+All names are those on the cluster: internal topics with the application id in front.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from millstream.errors import TopologyError
+
+
+@dataclass(frozen=True, slots=True)
+class RepartitionSpec:
+    """A repartition topic that a sub-topology reads.
+
+    Args:
+        partitions: how many the user asked for; None leaves it to the assignor.
+        config: the topic's config, should it have to be created.
+    """
+
+    partitions: int | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogSpec:
+    """The changelog of a store.
+
+    Args:
+        config: the topic's config, should it have to be created.
+        is_source_topic: whether it is a topic that the sub-topology reads anyway
+            (`reuse.ktable.source.topics`). Such a topic is never created.
+    """
+
+    config: Mapping[str, str] = field(default_factory=dict)
+    is_source_topic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicGroup:
+    """The topics of one sub-topology. Global tables' topics do not belong to any.
+
+    Args:
+        subtopology_id: the number in its tasks' ids.
+        source_topics: what it reads, repartition topics included.
+        source_patterns: what the names of further topics that it reads match.
+        sink_topics: what it writes under fixed names, repartition topics included.
+        repartition_source_topics: the repartition topics among the source topics.
+        changelog_topics: the changelogs of its logged stores; with any, its tasks are stateful.
+    """
+
+    subtopology_id: int
+    source_topics: tuple[str, ...] = ()
+    sink_topics: tuple[str, ...] = ()
+    repartition_source_topics: Mapping[str, RepartitionSpec] = field(default_factory=dict)
+    changelog_topics: Mapping[str, ChangelogSpec] = field(default_factory=dict)
+    source_patterns: tuple[re.Pattern[str], ...] = ()
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether its tasks have state to restore."""
+        return bool(self.changelog_topics)
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyTopics:
+    """The topics of all sub-topologies.
+
+    Args:
+        groups: one for each sub-topology.
+        copartition_groups: topics that are read side by side and so must have equally many
+            partitions; no topic is in two groups.
+    """
+
+    groups: tuple[TopicGroup, ...]
+    copartition_groups: tuple[frozenset[str], ...] = ()
+
+    @property
+    def repartition_topics(self) -> dict[str, RepartitionSpec]:
+        """All repartition topics, by name."""
+        return {
+            name: spec
+            for group in self.groups
+            for name, spec in group.repartition_source_topics.items()
+        }
+
+    @property
+    def external_source_topics(self) -> set[str]:
+        """The topics that must be there before the application can run."""
+        sources = {topic for group in self.groups for topic in group.source_topics}
+        return sources - set(self.repartition_topics)
+
+    def with_matches(self, subscribed: Iterable[str]) -> TopologyTopics:
+        """This with the subscribed topics that match a pattern as source topics.
+
+        Args:
+            subscribed: all topics that some member of the group subscribes to.
+
+        Raises:
+            TopologyError: a topic matches the patterns of two sources.
+        """
+        if not any(group.source_patterns for group in self.groups):
+            return self
+        known = {topic for group in self.groups for topic in group.source_topics}
+        matches: dict[int, list[str]] = {}
+        for topic in sorted(set(subscribed) - known):
+            readers = [
+                (group.subtopology_id, pattern.pattern)
+                for group in self.groups
+                for pattern in group.source_patterns
+                # Follows Kafka Streams: the pattern must match the whole name.
+                if pattern.fullmatch(topic)
+            ]
+            if len(readers) > 1:
+                raise TopologyError(
+                    f"Topic {topic!r} matches the patterns of two sources, {readers[0][1]!r} and "
+                    f"{readers[1][1]!r}, but a topic can be read by one source only. "
+                    "Make the patterns exclude each other.",
+                    topic=topic,
+                )
+            for subtopology_id, _ in readers:
+                matches.setdefault(subtopology_id, []).append(topic)
+        groups = tuple(
+            replace(
+                group, source_topics=(*group.source_topics, *matches.get(group.subtopology_id, ()))
+            )
+            for group in self.groups
+        )
+        return replace(self, groups=groups)
+
+
+class NewTopic(NamedTuple):
+    """An internal topic to create."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+class Cluster(Protocol):
+    """What the assignor asks of the Kafka cluster.
+
+    Every call has a deadline of the implementation's, all of them together well below
+    `session.timeout.ms`: while it leads a rebalance, a member does not heartbeat.
+    """
+
+    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
+        """The partition count of each of the topics that exists.
+
+        Raises:
+            BrokerUnavailableError: no broker answered in time.
+        """
+        ...
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> None:
+        """Create topics and wait until they are there.
+
+        A topic which someone else created meanwhile is no error, as long as its partition count is
+        the one asked for.
+
+        Raises:
+            BrokerUnavailableError: they were not there in time.
+            TopologyError: one is there with another partition count.
+        """
+        ...

@@ -1,0 +1,10 @@
+"""The command `millstream`: a broker for development, and a look at what is installed.
+
+Each subcommand is a module of this package, listed in `millstream.cli.main.COMMANDS`.
+"""
+
+from __future__ import annotations
+
+from millstream.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,88 @@
+"""`millstream doctor`: is everything here that an application needs, one line for each thing."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from millstream.errors import EmbeddedKafkaError
+from millstream.kafka.broker_jars import (
+    KAFKA_VERSION,
+    cache_folder,
+    damaged_jars,
+    expected_sums,
+    ivy_jar,
+)
+from millstream.kafka.java import find_java
+
+NAME = "doctor"
+HELP = "Check what Millstream needs on this machine."
+
+_PYTHON = (3, 11)
+_PACKAGES = (
+    *("pyspark", "confluent-kafka", "kafka-python", "rocksdict"),
+    *("orjson", "msgspec", "cloudpickle"),
+)
+
+#: A finding: whether it is as needed, and the line that says so.
+Finding = tuple[bool, str]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes no arguments."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print one line for each thing; the exit code is 1 when something is missing."""
+    all_well = True
+    for is_well, line in findings():
+        print(f"{'ok      ' if is_well else 'MISSING '}{line}")
+        all_well = all_well and is_well
+    return 0 if all_well else 1
+
+
+def findings() -> Iterator[Finding]:
+    """Look at Python, Java, the packages and the broker's jars, in this order."""
+    yield _python()
+    yield _checked(_java)
+    for package in _PACKAGES:
+        yield _package(package)
+    yield _checked(_jars)
+
+
+def _python() -> Finding:
+    found = ".".join(str(number) for number in sys.version_info[:3])
+    wanted = ".".join(str(number) for number in _PYTHON)
+    if sys.version_info < _PYTHON:
+        return False, f"Python {found} is too old: install Python {wanted} or later."
+    return True, f"Python {found}"
+
+
+def _checked(look: Callable[[], str]) -> Finding:
+    try:
+        return True, look()
+    except EmbeddedKafkaError as error:
+        return False, str(error)
+
+
+def _java() -> str:
+    java = find_java()
+    return f"Java {java.version} ({java.path})"
+
+
+def _package(name: str) -> Finding:
+    try:
+        return True, f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return False, f"{name} is not installed: pip install {name}"
+
+
+def _jars() -> str:
+    sums = expected_sums()
+    folder = cache_folder()
+    if not damaged_jars(folder, sums):
+        return f"Apache Kafka {KAFKA_VERSION}'s broker ({len(sums)} jars in {folder})"
+    ivy_jar()
+    return f"Apache Kafka {KAFKA_VERSION}'s broker is fetched into {folder} when first needed"

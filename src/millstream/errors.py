@@ -1,0 +1,352 @@
+"""What can go wrong, as a tree.
+
+StreamsError
+├── TopologyError                 the topology cannot be built or run as described
+│   └── CopartitionError          topics that must have equal partition counts do not
+├── ConfigError                   a setting is missing, unknown or out of range
+├── SerializationError            bytes ↔ object failed, or no serde was given
+│   └── BatchSerializationError   one element of a list failed; those before it are done
+├── ProcessingError               user code failed on a record; `__cause__` is what it raised
+├── ProductionError               a record could not be written to Kafka
+│   └── RecordRefusedError        one record of a list was refused at once; those before it are sent
+├── IllegalStateError             a call that the object's present state does not allow
+├── InvalidStateStoreError        a store that is unknown, closed or elsewhere
+│   └── UnknownStateStoreError
+├── TaskAssignmentError           the leader could not work out or announce an assignment
+│   └── MissingSourceTopicError   a source topic does not exist
+├── TaskMigratedError             another member owns the task now (control flow)
+├── TaskCorruptedError            a task's local state must be rebuilt (control flow)
+├── RebalanceInProgressError      a commit came while the group rebalances; try again after it
+├── LockError                     a state directory is in use by another process
+├── GroupMembershipError          the consumer group does not take this member, or not any more
+├── OffsetOutOfRangeError         an offset to read from is not, or no longer, on the broker
+├── UnknownTopicError             a topic or partition that is read or written does not exist
+├── AccessDeniedError             the broker refuses the login, or what the user may not do
+├── BrokerUnavailableError        no broker answered in time
+├── EmbeddedKafkaError            the broker for development did not start
+└── SparkError                    Spark cannot place, ship or keep a stream thread
+    ├── NotEnoughSlotsError
+    ├── NotPicklableError         the topology holds something that cannot be shipped
+    ├── EnvironmentMismatchError  a worker's packages differ from the driver's
+    └── ThreadUnavailableError    a stream thread is starting, restarting or does not answer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from millstream.record import TaskId, TopicPartition
+
+
+class StreamsError(Exception):
+    """Root of everything that Millstream raises on purpose.
+
+    The message says what failed, why probably, and what to do. The place is also kept as fields,
+    each None where it does not apply. Survives pickling: errors travel from workers to the driver.
+
+    Args:
+        message: what failed, why, and what to do.
+        task_id: the task it happened in.
+        topic: the topic that was read or written.
+        partition: the partition of that topic.
+        offset: the offset of the record.
+        node: the name of the processor node.
+    """
+
+    #: Whether the same call may succeed later without anything being changed.
+    retriable: bool = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        task_id: TaskId | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        node: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.task_id = task_id
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.node = node
+
+    def place(self) -> str:
+        """Where it happened, for example `task 0_1, topic in, partition 1, offset 42`."""
+        known = [
+            ("task", self.task_id),
+            ("node", self.node),
+            ("topic", self.topic),
+            ("partition", self.partition),
+            ("offset", self.offset),
+        ]
+        return ", ".join(f"{name} {value}" for name, value in known if value is not None)
+
+    def __str__(self) -> str:
+        place = self.place()
+        return f"{self.message} ({place})" if place else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The constructors differ, the fields do not: rebuild without calling one.
+        return (_rebuild, (type(self), self.args, dict(self.__dict__), self.__cause__))
+
+
+def _rebuild(
+    kind: type[StreamsError],
+    args: tuple[Any, ...],
+    fields: dict[str, Any],
+    cause: BaseException | None,
+) -> StreamsError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    error.__cause__ = cause
+    return error
+
+
+class TopologyError(StreamsError):
+    """The topology contradicts itself or the cluster. Never retriable: the program must change.
+
+    Args:
+        message: what is wrong, why, and what to do.
+        declared_at: file and line of the user's program that declared it, where that is known.
+        topic: the topic concerned.
+        node: the name of the node concerned.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        declared_at: str | None = None,
+        topic: str | None = None,
+        node: str | None = None,
+    ) -> None:
+        super().__init__(message, topic=topic, node=node)
+        self.declared_at = declared_at
+
+    def place(self) -> str:
+        """Which node and topic it concerns and where that was declared."""
+        declared = f"declared at {self.declared_at}" if self.declared_at else ""
+        return ", ".join(filter(None, (super().place(), declared)))
+
+
+class CopartitionError(TopologyError):
+    """Topics that are joined or cogrouped have different partition counts."""
+
+
+class ConfigError(StreamsError, ValueError):
+    """A setting is missing, unknown, out of range, or cannot be honoured by the Kafka clients."""
+
+
+class SerializationError(StreamsError):
+    """Bytes could not be turned into an object or back, or a serde is missing."""
+
+
+class BatchSerializationError(SerializationError):
+    """One element of a list could not be serialized or deserialized.
+
+    A handler may skip that element: append `done`, and go on with the elements after `index`. So
+    no function of the user's is called twice for one element.
+
+    Args:
+        message: what was wrong with the element.
+        index: its position in the list.
+        done: the results for the elements before it.
+        topic: the topic the serde was told.
+    """
+
+    def __init__(
+        self, message: str, *, index: int, done: list[Any], topic: str | None = None
+    ) -> None:
+        super().__init__(message, topic=topic)
+        self.index = index
+        self.done = done
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The results are of use only where the batch is; they may be large or not picklable.
+        fields = {**self.__dict__, "done": []}
+        return (_rebuild, (type(self), self.args, fields, self.__cause__))
+
+
+class ProcessingError(StreamsError):
+    """A function or processor of the user's raised; `__cause__` is what it raised."""
+
+
+class ProductionError(StreamsError):
+    """A record could not be written to its topic."""
+
+
+class RecordRefusedError(ProductionError):
+    """The producer did not take one record of a list, for example because it is too large.
+
+    The records before it are on their way, those after it are not. A handler may skip it: go on
+    with the records after `index`.
+
+    Args:
+        message: why it was refused.
+        index: its position in the list.
+        topic: where it was to go.
+        partition: the partition it was to go to, if that was said.
+    """
+
+    def __init__(
+        self, message: str, *, index: int, topic: str, partition: int | None = None
+    ) -> None:
+        super().__init__(message, topic=topic, partition=partition)
+        self.index = index
+
+
+class IllegalStateError(StreamsError):
+    """A call came in a state that does not allow it."""
+
+
+class InvalidStateStoreError(StreamsError):
+    """A state store that is closed, restoring, or hosted elsewhere."""
+
+
+class UnknownStateStoreError(InvalidStateStoreError):
+    """No store of that name is in the topology."""
+
+
+class TaskAssignmentError(StreamsError):
+    """The group's leader could not produce an assignment."""
+
+
+class MissingSourceTopicError(TaskAssignmentError):
+    """A topic that the topology reads does not exist on the cluster."""
+
+
+class TaskMigratedError(StreamsError):
+    """Another member owns the task now: work since the last commit is not committed."""
+
+    retriable = True
+
+
+class RebalanceInProgressError(StreamsError):
+    """The broker takes no commit until the rebalance under way is over; nothing was committed."""
+
+    retriable = True
+
+
+class TaskCorruptedError(StreamsError):
+    """The local state of some tasks cannot be trusted and is to be wiped and rebuilt.
+
+    Args:
+        message: what was found.
+        task_ids: the tasks concerned.
+    """
+
+    retriable = True
+
+    def __init__(self, message: str, *, task_ids: Iterable[TaskId]) -> None:
+        super().__init__(message)
+        self.task_ids = frozenset(task_ids)
+
+
+class LockError(StreamsError):
+    """A state directory is locked by another process. The lock goes when that process goes."""
+
+    retriable = True
+
+
+class GroupMembershipError(StreamsError):
+    """The consumer group refuses this member: fenced, not authorized, or of another kind."""
+
+
+class OffsetOutOfRangeError(StreamsError):
+    """Reading was to go on at offsets that partitions do not have, or no longer have.
+
+    None of these partitions is read any further until it is unassigned and assigned anew.
+
+    Args:
+        message: why probably, and what to do.
+        offsets: of each partition concerned the offset that it does not have. The first is also in
+            the fields `topic`, `partition` and `offset`.
+    """
+
+    def __init__(self, message: str, *, offsets: Mapping[TopicPartition, int]) -> None:
+        (topic, partition), offset = next(iter(offsets.items()))
+        super().__init__(message, topic=topic, partition=partition, offset=offset)
+        self.offsets: Mapping[TopicPartition, int] = dict(offsets)
+
+
+class UnknownTopicError(StreamsError):
+    """A topic, or a partition of one, that is read or written does not exist."""
+
+
+class AccessDeniedError(StreamsError):
+    """The broker does not accept the login, or does not let this user do what was asked."""
+
+
+class BrokerUnavailableError(StreamsError):
+    """No broker of the bootstrap list answered in time."""
+
+    retriable = True
+
+
+class EmbeddedKafkaError(StreamsError):
+    """The broker for development and tests could not be fetched or started."""
+
+
+class SparkError(StreamsError):
+    """Spark could not place, ship or keep a stream thread."""
+
+
+class NotEnoughSlotsError(SparkError):
+    """The Spark session has fewer free task slots than there are stream threads.
+
+    Args:
+        message: what was found.
+        slots: how many tasks the session can run at a time.
+        needed: how many stream threads there are.
+    """
+
+    def __init__(self, message: str, *, slots: int, needed: int) -> None:
+        super().__init__(message)
+        self.slots = slots
+        self.needed = needed
+
+
+class NotPicklableError(SparkError):
+    """The topology holds an object that cannot be shipped to Spark's workers.
+
+    Args:
+        message: what was found.
+        path: where the object is reached, from the node or the thread down to it.
+        type_name: the type of the object.
+        node: the name of the processor node on that path, if there is one.
+    """
+
+    def __init__(
+        self, message: str, *, path: str = "", type_name: str = "", node: str | None = None
+    ) -> None:
+        super().__init__(message, node=node)
+        self.path = path
+        self.type_name = type_name
+
+
+class EnvironmentMismatchError(SparkError):
+    """A worker runs other versions of Python or of the libraries than the driver.
+
+    Args:
+        message: what was found.
+        differences: for each package that differs its name, the driver's version and the worker's;
+            None where it is not installed.
+    """
+
+    def __init__(
+        self, message: str, *, differences: Iterable[tuple[str, str | None, str | None]] = ()
+    ) -> None:
+        super().__init__(message)
+        self.differences = tuple(differences)
+
+
+class ThreadUnavailableError(SparkError):
+    """A stream thread is starting, restarting, has ended, or did not answer in time."""
+
+    retriable = True

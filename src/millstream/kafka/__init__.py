@@ -1,0 +1,8 @@
+"""The edge to Kafka: everything that speaks to a broker.
+
+Two libraries share the work. librdkafka (confluent-kafka) moves the data: `consumer`, `producer`
+and `admin`, with their settings in `client_settings`. kafka-python is the `member` of the consumer
+group, because only there can the assignor be ours. `embedded` is a broker of one's own for
+development and tests. Nothing above this package knows which library answers; import the modules by
+name.
+"""

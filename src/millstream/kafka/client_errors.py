@@ -1,0 +1,112 @@
+"""What librdkafka reports, told in Millstream's words: what failed, where, why probably, what to
+do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from millstream.errors import (
+    AccessDeniedError,
+    BrokerUnavailableError,
+    StreamsError,
+    UnknownTopicError,
+)
+
+#: librdkafka deals with these itself by trying again; they are worth a line in the log.
+TRANSIENT: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._WAIT_COORD,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        # A partition without leader; partitions that do not exist are sorted out before.
+        KafkaError._NOENT,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    }
+)
+
+#: The topic or partition does not exist; of an illegal name there can be none.
+UNKNOWN_TOPIC: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.TOPIC_EXCEPTION,
+    }
+)
+
+_ACCESS: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+
+def client_error(
+    error: KafkaError,
+    what: str,
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    offset: int | None = None,
+) -> StreamsError:
+    """The error to raise for one that librdkafka reported.
+
+    Args:
+        error: what it reported.
+        what: what was being done, as the start of a sentence: "Reading records".
+        topic: the topic concerned, if any.
+        partition: its partition.
+        offset: the offset there.
+    """
+    code, reason = error.code(), error.str().rstrip(".")
+    if code in UNKNOWN_TOPIC:
+        return UnknownTopicError(
+            f"{what} failed, because the topic or partition does not exist (any more): {reason}. "
+            "Create it, or correct its name.",
+            topic=topic,
+            partition=partition,
+        )
+    if code in _ACCESS:
+        return AccessDeniedError(
+            f"{what} was refused by the broker: {reason}. Check security.protocol and the sasl "
+            "and ssl settings, and that the user has the rights for it.",
+            topic=topic,
+            partition=partition,
+        )
+    if code in TRANSIENT:
+        return BrokerUnavailableError(
+            f"{what} failed: {reason}. Check that the brokers run and can be reached.",
+            topic=topic,
+            partition=partition,
+        )
+    return StreamsError(
+        f"{what} failed: {reason} ({error.name()}).",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+    )
+
+
+def is_access_error(error: KafkaError) -> bool:
+    """Whether the broker refused the login or the operation; trying again will not help."""
+    return error.code() in _ACCESS

@@ -1,0 +1,312 @@
+"""SSL and SASL: the settings of the Java clients, told to librdkafka and to kafka-python.
+
+Java names key stores and a JAAS line; the two libraries want PEM files, user names and passwords.
+What neither form can express for one of the libraries is refused, since a login that only half of
+the clients can do fails later and less clearly.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from millstream.errors import ConfigError
+
+#: Gives a token and the seconds it is good for.
+TokenFunction = Callable[[], tuple[str, float]]
+
+_JAVA_STORE_ENDINGS: Final = (".jks", ".keystore", ".truststore", ".bcfks")
+_PKCS12_ENDINGS: Final = (".p12", ".pfx", ".pkcs12")
+_JAAS_OPTION: Final = re.compile(
+    r"""([A-Za-z_][\w.]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))"""
+)
+_PASSWORD_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS: Final = (*_PASSWORD_MECHANISMS, "GSSAPI", "OAUTHBEARER")
+#: A token is fetched anew when less than this part of its life is left.
+_REFRESH_AT: Final = 0.2
+
+
+def security_for_librdkafka(values: Mapping[str, Any]) -> dict[str, Any]:
+    """librdkafka's settings for a secured connection.
+
+    Args:
+        values: the client's settings under Kafka's names.
+
+    Raises:
+        ConfigError: something is missing, or librdkafka cannot honour it.
+    """
+    protocol = str(values.get("security.protocol", "PLAINTEXT")).upper()
+    settings: dict[str, Any] = {"security.protocol": protocol}
+    if protocol.endswith("SSL"):
+        settings.update(_ssl_for_librdkafka(values))
+    if protocol.startswith("SASL"):
+        settings.update(_sasl_for_librdkafka(values))
+    return settings
+
+
+def security_for_kafka_python(values: Mapping[str, Any]) -> dict[str, Any]:
+    """kafka-python's keywords for a secured connection. Reads the certificate files.
+
+    Args:
+        values: the client's settings under Kafka's names.
+
+    Raises:
+        ConfigError: something is missing or unreadable, or kafka-python cannot honour it.
+    """
+    protocol = str(values.get("security.protocol", "PLAINTEXT")).upper()
+    settings: dict[str, Any] = {"security_protocol": protocol}
+    if protocol.endswith("SSL"):
+        settings["ssl_context"] = _ssl_context(values)
+        settings["ssl_check_hostname"] = _check_hostname(values)
+    if protocol.startswith("SASL"):
+        settings.update(_sasl_for_kafka_python(values))
+    return settings
+
+
+@dataclass(frozen=True)
+class _Store:
+    """A trust or key store: which file it is, and in which of the three formats."""
+
+    location: str
+    kind: str
+
+
+def _store(values: Mapping[str, Any], which: str) -> _Store | None:
+    location = values.get(f"ssl.{which}.location")
+    if not location:
+        return None
+    declared = values.get(f"ssl.{which}.type")
+    kind = str(declared).upper() if declared else _kind_by_name(str(location))
+    if kind not in ("PEM", "PKCS12"):
+        raise ConfigError(
+            f"ssl.{which}.location is a Java key store ({location}), which neither librdkafka nor "
+            "kafka-python can read. Export it as PEM (keytool -importkeystore -deststoretype "
+            f"PKCS12, then openssl pkcs12 -in ...), and set ssl.{which}.type=PEM."
+        )
+    return _Store(str(location), kind)
+
+
+def _kind_by_name(location: str) -> str:
+    """Java assumes JKS; a file that is plainly something else is taken for what it is."""
+    lowered = location.lower()
+    if lowered.endswith(_JAVA_STORE_ENDINGS):
+        return "JKS"
+    return "PKCS12" if lowered.endswith(_PKCS12_ENDINGS) else "PEM"
+
+
+def _ca_file(values: Mapping[str, Any], client: str) -> str | None:
+    store = _store(values, "truststore")
+    if store is None:
+        location = values.get("ssl.ca.location")
+        return str(location) if location else None
+    if store.kind != "PEM":
+        raise ConfigError(
+            f"ssl.truststore.location is a PKCS12 file ({store.location}), which {client} cannot "
+            "read. Export its certificates as PEM: openssl pkcs12 -in <file> -nokeys -out ca.pem."
+        )
+    return store.location
+
+
+def _key_files(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The files of the certificate chain and of the key, which may be one."""
+    store = _store(values, "keystore")
+    if store is not None and store.kind == "PEM":
+        return store.location, store.location
+    certificate, key = values.get("ssl.certificate.location"), values.get("ssl.key.location")
+    if certificate:
+        return str(certificate), str(key or certificate)
+    return None
+
+
+def _check_hostname(values: Mapping[str, Any]) -> bool:
+    algorithm = str(values.get("ssl.endpoint.identification.algorithm", "https")).lower()
+    return algorithm not in ("", "none")
+
+
+def _ssl_for_librdkafka(values: Mapping[str, Any]) -> dict[str, Any]:
+    enabled = values.get("ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"))
+    if set(enabled) != {"TLSv1.2", "TLSv1.3"}:
+        raise ConfigError(
+            f"ssl.enabled.protocols={','.join(enabled)} cannot be honoured by librdkafka, which "
+            "negotiates TLSv1.2 or TLSv1.3. Restrict the versions on the brokers instead."
+        )
+    settings: dict[str, Any] = {
+        "ssl.endpoint.identification.algorithm": "https" if _check_hostname(values) else "none"
+    }
+    ca_file = _ca_file(values, "librdkafka")
+    if ca_file:
+        settings["ssl.ca.location"] = ca_file
+    elif values.get("ssl.truststore.certificates"):
+        settings["ssl.ca.pem"] = values["ssl.truststore.certificates"]
+    files = _key_files(values)
+    if files:
+        settings["ssl.certificate.location"], settings["ssl.key.location"] = files
+    elif values.get("ssl.keystore.key"):
+        settings["ssl.key.pem"] = values["ssl.keystore.key"]
+        settings["ssl.certificate.pem"] = values.get("ssl.keystore.certificate.chain", "")
+    else:
+        store = _store(values, "keystore")
+        if store is not None:
+            settings["ssl.keystore.location"] = store.location
+            settings["ssl.keystore.password"] = values.get("ssl.keystore.password", "")
+    if values.get("ssl.key.password"):
+        settings["ssl.key.password"] = values["ssl.key.password"]
+    if values.get("ssl.cipher.suites"):
+        settings["ssl.cipher.suites"] = ":".join(values["ssl.cipher.suites"])
+    return settings
+
+
+def _ssl_context(values: Mapping[str, Any]) -> ssl.SSLContext:
+    store = _store(values, "keystore")
+    if store is not None and store.kind != "PEM":
+        raise ConfigError(
+            f"ssl.keystore.location is a PKCS12 file ({store.location}), which kafka-python "
+            "cannot read. Export it as PEM: openssl pkcs12 -in <file> -nodes -out client.pem, and "
+            "set ssl.keystore.type=PEM."
+        )
+    if values.get("ssl.keystore.key"):
+        raise ConfigError(
+            "ssl.keystore.key cannot be honoured by kafka-python, which reads keys from files "
+            "only. Write key and certificate chain to a PEM file and give it as "
+            "ssl.keystore.location."
+        )
+    try:
+        context = ssl.create_default_context(
+            cafile=_ca_file(values, "kafka-python"),
+            cadata=values.get("ssl.truststore.certificates"),
+        )
+        context.check_hostname = _check_hostname(values)
+        if values.get("ssl.cipher.suites"):
+            context.set_ciphers(":".join(values["ssl.cipher.suites"]))
+        files = _key_files(values)
+        if files:
+            context.load_cert_chain(*files, password=values.get("ssl.key.password"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"The ssl settings cannot be used: {error}. Check that the files named by the "
+            "ssl.*.location settings exist on every machine that runs threads, are PEM, and that "
+            "ssl.key.password opens the key."
+        ) from error
+    return context
+
+
+def jaas_options(line: str) -> dict[str, str]:
+    """The options of a JAAS line: `...PlainLoginModule required username="a" password="b";`."""
+    return {
+        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else (single or plain)
+        for name, quoted, single, plain in _JAAS_OPTION.findall(line)
+    }
+
+
+def _mechanism(values: Mapping[str, Any]) -> str:
+    mechanism = str(values.get("sasl.mechanism", "GSSAPI")).upper()
+    if mechanism not in _MECHANISMS:
+        raise ConfigError(
+            f"sasl.mechanism is {mechanism!r}, but librdkafka and kafka-python both know only "
+            f"{', '.join(_MECHANISMS)}."
+        )
+    return mechanism
+
+
+def _login(values: Mapping[str, Any]) -> dict[str, str]:
+    """User name, password, Kerberos principal and key table, from wherever they were given."""
+    options = jaas_options(str(values.get("sasl.jaas.config") or ""))
+    names = {
+        "username": "sasl.username",
+        "password": "sasl.password",
+        "principal": "sasl.kerberos.principal",
+        "keyTab": "sasl.kerberos.keytab",
+        "serviceName": "sasl.kerberos.service.name",
+    }
+    for option, name in names.items():
+        if values.get(name):
+            options[option] = str(values[name])
+    return options
+
+
+def _user_and_password(values: Mapping[str, Any], mechanism: str) -> tuple[str, str]:
+    login = _login(values)
+    if "username" not in login or "password" not in login:
+        raise ConfigError(
+            f"sasl.mechanism={mechanism} needs a user name and a password. Give sasl.username and "
+            "sasl.password, or "
+            'a sasl.jaas.config with username="..." and password="...".'
+        )
+    return login["username"], login["password"]
+
+
+def _token_function(values: Mapping[str, Any]) -> TokenFunction:
+    function = values.get("sasl.login.callback.handler.class")
+    if not callable(function):
+        raise ConfigError(
+            "sasl.mechanism=OAUTHBEARER needs sasl.login.callback.handler.class: a Python "
+            "function without arguments that returns (token, lifetime in seconds)."
+        )
+    token_function: TokenFunction = function
+    return token_function
+
+
+def _sasl_for_librdkafka(values: Mapping[str, Any]) -> dict[str, Any]:
+    mechanism = _mechanism(values)
+    settings: dict[str, Any] = {"sasl.mechanism": mechanism}
+    if mechanism in _PASSWORD_MECHANISMS:
+        settings["sasl.username"], settings["sasl.password"] = _user_and_password(values, mechanism)
+    elif mechanism == "GSSAPI":
+        login = _login(values)
+        settings["sasl.kerberos.service.name"] = login.get("serviceName", "kafka")
+        if "principal" in login:
+            settings["sasl.kerberos.principal"] = login["principal"]
+        if "keyTab" in login:
+            settings["sasl.kerberos.keytab"] = login["keyTab"]
+        if "sasl.kerberos.min.time.before.relogin" in values:
+            settings["sasl.kerberos.min.time.before.relogin"] = values[
+                "sasl.kerberos.min.time.before.relogin"
+            ]
+    else:
+        function = _token_function(values)
+
+        def refresh(_: str) -> tuple[str, float]:
+            token, lifetime_s = function()
+            return token, time.time() + lifetime_s
+
+        settings["oauth_cb"] = refresh
+    return settings
+
+
+def _sasl_for_kafka_python(values: Mapping[str, Any]) -> dict[str, Any]:
+    mechanism = _mechanism(values)
+    settings: dict[str, Any] = {"sasl_mechanism": mechanism}
+    if mechanism in _PASSWORD_MECHANISMS:
+        user, password = _user_and_password(values, mechanism)
+        settings["sasl_plain_username"], settings["sasl_plain_password"] = user, password
+    elif mechanism == "GSSAPI":
+        # kafka-python uses the ticket cache, which librdkafka keeps fresh where a key table is
+        # given.
+        settings["sasl_kerberos_service_name"] = _login(values).get("serviceName", "kafka")
+    else:
+        settings["sasl_oauth_token_provider"] = TokenProvider(_token_function(values))
+    return settings
+
+
+class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed
+    """Hands kafka-python the token of a user's function, asking for a new one before it runs
+    out."""
+
+    def __init__(self, function: TokenFunction) -> None:
+        super().__init__()
+        self._function = function
+        self._token = ""
+        self._refresh_at_s = 0.0
+
+    def token(self) -> str:
+        """A token that is still good for a while."""
+        if time.monotonic() >= self._refresh_at_s:
+            self._token, lifetime_s = self._function()
+            self._refresh_at_s = time.monotonic() + lifetime_s * (1 - _REFRESH_AT)
+        return self._token

@@ -1,0 +1,93 @@
+"""The Java that Spark and the embedded broker need: where it is, and whether it is new enough."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream.errors import EmbeddedKafkaError
+
+#: Spark 4 and Kafka 4.3's broker both need this one or a later one.
+OLDEST_JAVA = 17
+
+_VERSION_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime that can be started.
+
+    Args:
+        path: its `java` program.
+        version: what it says of itself, for example `17.0.15`.
+    """
+
+    path: Path
+    version: str
+
+    @property
+    def feature(self) -> int:
+        """The number people mean by "Java 17"; Java 8 calls itself 1.8."""
+        numbers = [int(number) for number in re.findall(r"\d+", self.version)[:2]]
+        return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Java:
+    """The first Java of JAVA_HOME and PATH, in that order, that is new enough.
+
+    Args:
+        environ: where JAVA_HOME and PATH are looked up.
+
+    Raises:
+        EmbeddedKafkaError: there is no Java, or none that is new enough.
+    """
+    too_old: Java | None = None
+    for path in _candidates(environ):
+        version = _version_of(path)
+        if version is None:
+            continue
+        java = Java(path, version)
+        if java.feature >= OLDEST_JAVA:
+            return java
+        too_old = too_old or java
+    if too_old is not None:
+        raise EmbeddedKafkaError(
+            f"Java {too_old.version} at {too_old.path} is too old: install Java {OLDEST_JAVA} or "
+            "later (for example OpenJDK 17 or 21) and let JAVA_HOME or PATH lead to it."
+        )
+    raise EmbeddedKafkaError(
+        f"No Java was found through JAVA_HOME or PATH: install Java {OLDEST_JAVA} or later "
+        "(for example OpenJDK 17 or 21)."
+    )
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+    home = environ.get("JAVA_HOME")
+    if home:
+        program = Path(home) / "bin" / "java"
+        if os.access(program, os.X_OK):
+            yield program
+    on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
+    if on_path:
+        yield Path(on_path)
+
+
+def _version_of(path: Path) -> str | None:
+    try:
+        answer = subprocess.run(
+            [path, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_VERSION_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        # A placeholder that only says where to get Java (as on macOS) counts as no Java.
+        return None
+    found = re.search(r'version "([^"]+)"', answer.stderr + answer.stdout)
+    return found.group(1) if found and re.search(r"\d", found.group(1)) else None

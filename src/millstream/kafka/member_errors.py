@@ -1,0 +1,136 @@
+"""Errors of the Kafka client, told in Millstream's words: what failed, why probably, what to do."""
+
+from __future__ import annotations
+
+from kafka import errors as client_errors
+
+from millstream.errors import (
+    BrokerUnavailableError,
+    ConfigError,
+    GroupMembershipError,
+    RebalanceInProgressError,
+    StreamsError,
+    TaskMigratedError,
+)
+
+
+def membership_error(
+    error: BaseException, *, group_id: str, instance_id: str | None
+) -> StreamsError:
+    """Why a member cannot go on, with the client's error as the cause."""
+    told = _tell(error, group_id, instance_id)
+    if told is not error:
+        told.__cause__ = error
+    return told
+
+
+def _tell(error: BaseException, group_id: str, instance_id: str | None) -> StreamsError:
+    if isinstance(error, StreamsError):
+        return error
+    if isinstance(error, client_errors.FencedInstanceIdError):
+        return GroupMembershipError(
+            f"Another process joined group {group_id!r} as static member {instance_id!r}, so this "
+            "one was fenced. Give each process its own group.instance.id, and stop the older "
+            "process before starting a replacement."
+        )
+    if isinstance(error, client_errors.GroupAuthorizationFailedError):
+        return GroupMembershipError(
+            f"The broker does not let this user join group {group_id!r}. "
+            "Grant READ on the group; its name is the application id."
+        )
+    if isinstance(error, client_errors.TopicAuthorizationFailedError):
+        return GroupMembershipError(
+            f"The broker does not let this user see topics that group {group_id!r} reads: "
+            f"{_detail(error)}. Grant READ (and DESCRIBE) on them."
+        )
+    if isinstance(error, client_errors.InconsistentGroupProtocolError):
+        return GroupMembershipError(
+            f"Group {group_id!r} has members of another kind, for example plain consumers or "
+            "share consumers, which cannot agree on an assignment with Millstream. "
+            "Choose an application id that no other kind of application uses as its group.id."
+        )
+    if isinstance(error, client_errors.GroupMaxSizeReachedError):
+        return GroupMembershipError(
+            f"Group {group_id!r} is full. Raise group.max.size on the brokers, or start fewer "
+            "stream threads."
+        )
+    if isinstance(error, client_errors.InvalidSessionTimeoutError):
+        return ConfigError(
+            "The broker refuses session.timeout.ms: it must lie between the broker's "
+            "group.min.session.timeout.ms and group.max.session.timeout.ms."
+        )
+    if isinstance(error, client_errors.InvalidGroupIdError):
+        return ConfigError(f"The broker refuses the application id {group_id!r} as a group id.")
+    return _tell_connection(error, group_id)
+
+
+def _tell_connection(error: BaseException, group_id: str) -> StreamsError:
+    if isinstance(
+        error,
+        client_errors.SaslAuthenticationFailedError
+        | client_errors.UnsupportedSaslMechanismError
+        | client_errors.IllegalSaslStateError,
+    ):
+        return ConfigError(
+            f"The broker refused the login: {_detail(error)}. "
+            "Check security.protocol and the sasl settings."
+        )
+    if isinstance(error, client_errors.IncompatibleBrokerVersion):
+        return ConfigError(
+            f"The broker is too old or of another kind: {_detail(error)}. Kafka 2.3 or later is "
+            "needed, and bootstrap.servers must name brokers, not controllers."
+        )
+    if isinstance(error, client_errors.KafkaConfigurationError | ValueError):
+        return ConfigError(f"The Kafka client refuses its settings: {_detail(error)}")
+    return GroupMembershipError(
+        f"The member of group {group_id!r} ended with {type(error).__name__}: {_detail(error)}"
+    )
+
+
+def commit_error(error: BaseException, *, group_id: str, generation: int) -> StreamsError:
+    """Why a commit failed, as the stream thread has to act on it."""
+    told: StreamsError
+    if isinstance(error, StreamsError):
+        return error
+    if isinstance(error, client_errors.RebalanceInProgressError):
+        told = RebalanceInProgressError(
+            f"Group {group_id!r} is rebalancing, so nothing was committed. Commit again after it."
+        )
+    elif isinstance(
+        error,
+        client_errors.CommitFailedError
+        | client_errors.UnknownMemberIdError
+        | client_errors.IllegalGenerationError
+        | client_errors.FencedInstanceIdError,
+    ):
+        told = TaskMigratedError(
+            f"The commit was refused because this member is no longer in group {group_id!r} "
+            f"(its generation was {generation}): other members may own its partitions already. "
+            "The work since the last commit will be done again."
+        )
+    elif isinstance(error, client_errors.OffsetMetadataTooLargeError):
+        told = StreamsError(
+            "The text committed beside an offset is longer than the broker's "
+            "offset.metadata.max.bytes allows."
+        )
+    elif isinstance(error, client_errors.AuthorizationError):
+        told = GroupMembershipError(
+            f"The broker does not let this user commit or read offsets of group {group_id!r}: "
+            f"{_detail(error)}. Grant READ on the group and on the topics."
+        )
+    elif isinstance(error, client_errors.KafkaError) and error.retriable:
+        told = BrokerUnavailableError(
+            f"The coordinator of group {group_id!r} did not answer in time: "
+            f"{error.args[0] if error.args else type(error).__name__}"
+        )
+    else:
+        told = StreamsError(
+            f"The coordinator of group {group_id!r} answered {type(error).__name__}: "
+            f"{_detail(error)}"
+        )
+    told.__cause__ = error
+    return told
+
+
+def _detail(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,210 @@
+"""The member's connections to the brokers: opened with a bound, closed with a bound.
+
+The client is kafka-python's connection manager with its event loop on a thread of its own. The
+consumer around it is left out: a member fetches no records, and a consumer would fetch committed
+offsets and list offsets for each partition it is given.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kafka import KafkaConsumer
+from kafka import __version__ as client_version
+from kafka import errors as client_errors
+from kafka.coordinator.base import BaseCoordinator
+from kafka.net.compat import KafkaNetClient
+from kafka.util import Timer
+
+from millstream.errors import BrokerUnavailableError, ConfigError
+from millstream.kafka.member_errors import membership_error
+
+log = logging.getLogger("millstream.kafka.member")
+
+#: How long the first contact with a broker may take. Later outages are waited out.
+BOOTSTRAP_TIMEOUT_MS: Final = 15_000
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+    # kafka-python's default of 30 s outlasts a session timeout: a member would not be back in time
+    # after an outage. Java's default is 1 s.
+    "reconnect_backoff_max_ms": 1_000,
+}
+
+#: What a member overrides of kafka-python's coordinator; a release without them cannot be used.
+_NEEDED: Final = (
+    "ensure_active_group_async",
+    "_do_join_and_sync_async",
+    "_handle_heartbeat_response",
+    "_on_join_complete_async",
+    "_on_join_prepare_async",
+    "_process_join_group_response",
+    "_process_sync_group_response",
+    "generation_if_stable",
+    "poll_heartbeat",
+    "reset_generation",
+)
+
+
+class Link:
+    """Open connections to a cluster.
+
+    Args:
+        client: kafka-python's client, its event loop running.
+        config: all settings, defaults included.
+    """
+
+    def __init__(self, client: Any, config: Mapping[str, Any]) -> None:
+        self.client = client
+        self.config = config
+        self.manager = client._manager
+        self.cluster = client._manager.cluster
+        self.net = client._manager._net
+
+    @property
+    def alive(self) -> bool:
+        """Whether the event loop still runs."""
+        thread = self.net._io_thread
+        return thread is not None and thread.is_alive()
+
+    def run(self, call: Callable[..., Any], *args: Any, timeout_ms: int) -> Any:
+        """Call a coroutine function on the event loop and wait for what it returns.
+
+        Raises:
+            KafkaTimeoutError: it took longer than `timeout_ms`; it is not stopped by that.
+            KafkaError: what it raised.
+        """
+        done = threading.Event()
+        future = self.manager.call_soon(call, *args)
+        future.add_both(lambda _: done.set())
+        timer = Timer(timeout_ms)
+        # In slices: an event loop that died resolves nothing any more.
+        while not done.wait(min(1.0, timer.timeout_secs)):
+            if timer.expired or not self.alive:
+                raise client_errors.KafkaTimeoutError(f"No answer within {timeout_ms} ms")
+        if future.exception is not None:
+            raise future.exception
+        return future.value
+
+    def close(self, timeout_ms: int) -> None:
+        """Close all connections and end the event loop, waiting for it up to `timeout_ms`."""
+        thread = self.net._io_thread
+        try:
+            self.manager.call_soon(self.manager.close)
+            # First with a bound: the client's own close waits for its thread without one.
+            self.net.stop(timeout_ms)
+            if thread is not None and thread.is_alive():
+                log.warning("%s: left a stuck event loop behind", self.config["client_id"])
+                return
+            self.client.close()
+        except Exception:
+            # An event loop that crashed refuses further work; there is nothing left to close then.
+            log.debug("The member's event loop had ended before it was closed", exc_info=True)
+
+
+def open_link(
+    settings: Mapping[str, Any], *, group_id: str, client_id: str, stopped: Callable[[], bool]
+) -> Link:
+    """Connect to the cluster.
+
+    Args:
+        settings: kafka-python's consumer settings.
+        group_id: the group that is going to be joined.
+        client_id: how the client is called in broker logs and in thread names.
+        stopped: asked now and then; true ends the attempt.
+
+    Raises:
+        BrokerUnavailableError: no bootstrap server answered in time.
+        ConfigError: a setting is unknown or refused, or the login failed.
+    """
+    config = _complete(settings, group_id, client_id)
+    _quiet_client_loggers()
+    timeout_ms = config["bootstrap_timeout_ms"]
+    try:
+        link = Link(KafkaNetClient(**config), config)
+    except (client_errors.KafkaError, ValueError, TypeError) as error:
+        raise membership_error(
+            error, group_id=group_id, instance_id=config["group_instance_id"]
+        ) from error
+    link.net.start()
+    try:
+        _bootstrap(link, timeout_ms, stopped)
+    except BaseException:
+        link.close(1_000)
+        raise
+    config["api_version"] = link.manager.broker_version
+    return link
+
+
+def _bootstrap(link: Link, timeout_ms: int, stopped: Callable[[], bool]) -> None:
+    servers = link.config["bootstrap_servers"]
+    done = threading.Event()
+    future = link.manager.bootstrap_async(timeout_ms, False)
+    future.add_both(lambda _: done.set())
+    # A little longer than the client's own bound, whose error says more; DNS can exceed that.
+    timer = Timer(timeout_ms + 2_000)
+    while not done.wait(min(0.2, timer.timeout_secs)):
+        if timer.expired or stopped():
+            break
+    if future.is_done and future.exception is None:
+        return
+    error = future.exception
+    if error is None or isinstance(error, client_errors.KafkaTimeoutError):
+        raise BrokerUnavailableError(
+            f"No Kafka broker answered at {_shown(servers)} within {timeout_ms / 1000:g} s. "
+            "Check bootstrap.servers, that the brokers run and can be reached from this host, and "
+            "that security.protocol is theirs; the warnings of logger kafka.net.manager say how "
+            "each attempt ended."
+        ) from error
+    raise membership_error(
+        error, group_id=link.config["group_id"], instance_id=link.config["group_instance_id"]
+    ) from error
+
+
+def _complete(settings: Mapping[str, Any], group_id: str, client_id: str) -> dict[str, Any]:
+    known = KafkaConsumer.DEFAULT_CONFIG
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"kafka-python knows no consumer setting {name!r}.{hint}")
+    missing = [name for name in _NEEDED if not hasattr(BaseCoordinator, name)]
+    if missing:
+        raise ConfigError(
+            f"kafka-python {client_version} cannot be used: it has no {', '.join(missing)}. "
+            "Install kafka-python 3.0, with which this version of Millstream was tested."
+        )
+    return {
+        **known,
+        **_DEFAULTS,
+        **settings,
+        "group_id": group_id,
+        "client_id": client_id,
+        "enable_auto_commit": False,
+        "metrics": None,
+        # Its warning is meant for code that blocks the event loop. Here the loop is late whenever
+        # the processing thread holds the interpreter lock, which is no fault of anybody's.
+        "slow_task_threshold_secs": 0,
+    }
+
+
+def _quiet_client_loggers() -> None:
+    """Keep kafka-python's view of each request out of the log, unless somebody asked for it.
+
+    It tells each request's fate at INFO, and each failed attempt to connect three times at ERROR,
+    which fills pages in an outage; `kafka.net.manager` tells it once.
+    """
+    if logging.getLogger("kafka").level != logging.NOTSET:
+        return
+    logging.getLogger("kafka").setLevel(logging.WARNING)
+    for name in ("kafka.net.connection", "kafka.net.transport"):
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _shown(servers: Any) -> str:
+    return servers if isinstance(servers, str) else ", ".join(map(str, servers))

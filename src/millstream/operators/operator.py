@@ -1,0 +1,90 @@
+"""What an operator is to the engine, and what the engine offers to an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from millstream.clock import Clock
+from millstream.operators.batch import Batch
+from millstream.record import TaskId
+
+
+class Output(Protocol):
+    """Where an operator puts what it produces: the edges to the node's children."""
+
+    def emit(self, batch: Batch) -> None:
+        """Hand a batch to every child, in the order in which the children were attached."""
+        ...
+
+    def emit_to(self, child: str, batch: Batch) -> None:
+        """Hand a batch to the child of that name alone."""
+        ...
+
+
+class OperatorContext(Protocol):
+    """What an operator of one task may ask of the engine."""
+
+    @property
+    def node(self) -> str:
+        """The name of the operator's node."""
+        ...
+
+    @property
+    def task_id(self) -> TaskId: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def output(self) -> Output:
+        """The node's own output, for what is emitted outside of `process`, such as a flush."""
+        ...
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether a failure of user code may be answered by leaving the record out."""
+        ...
+
+    def store(self, name: str) -> Any:
+        """The store of that name, which must be connected to the node."""
+        ...
+
+    def failed(self, batch: Batch, index: int, error: Exception) -> None:
+        """User code raised `error` on a record: drop that record alone, or raise.
+
+        Raises:
+            ProcessingError: the processing exception handler says FAIL.
+        """
+        ...
+
+    def dropped(self, count: int, why: str) -> None:
+        """Some records were left out on purpose: counted, and logged at most once a batch."""
+        ...
+
+
+class Operator:
+    """One processor node at work in one task. Batches in, batches out.
+
+    Whatever it emits for one record must come before whatever it emits for the next one, and must
+    not depend on how the records were cut into batches.
+    """
+
+    context: OperatorContext
+
+    def init(self, context: OperatorContext) -> None:
+        """Called once the task's stores are open and restored, before the first batch."""
+        self.context = context
+
+    def process(self, batch: Batch, output: Output) -> None:
+        """Work on a batch, which is never empty."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Emit what is held back until a commit. Called before each commit, in store order."""
+
+    def close(self) -> None:
+        """Called when the task is suspended or closed."""
+
+
+OperatorSupplier = Callable[[], Operator]

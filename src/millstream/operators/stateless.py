@@ -1,0 +1,247 @@
+"""Operators that remember nothing: filter, map and their kin (semantics: KStream)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any, TextIO
+
+from millstream.operators.batch import Batch
+from millstream.operators.calls import call_each
+from millstream.operators.operator import Operator, OperatorContext, Output
+
+
+class PassThrough(Operator):
+    """Hands on what it gets: the node of a merge."""
+
+    def process(self, batch: Batch, output: Output) -> None:
+        output.emit(batch)
+
+
+class Filter(Operator):
+    """Keeps the records for which the predicate holds, or, negated, does not hold."""
+
+    def __init__(self, predicate: Callable[[Any, Any], Any], negate: bool = False) -> None:
+        self._predicate = predicate
+        self._negate = negate
+
+    def process(self, batch: Batch, output: Output) -> None:
+        held, batch = call_each(self._predicate, (batch.keys, batch.values), batch, self.context)
+        kept = batch.select([not hold for hold in held] if self._negate else held)
+        if kept.keys:
+            output.emit(kept)
+
+
+class NullKeyFilter(Operator):
+    """Keeps records out of a repartition topic that have no key to be placed by."""
+
+    def process(self, batch: Batch, output: Output) -> None:
+        keys = batch.keys
+        # `in` compares identity first: 15 ns a record to learn that there is nothing to do.
+        if None in keys:
+            batch = batch.select([key is not None for key in keys])
+            if not batch.keys:
+                return
+        output.emit(batch)
+
+
+class MapValues(Operator):
+    """Replaces each value by the mapper's result."""
+
+    def __init__(self, mapper: Callable[..., Any], with_key: bool = False) -> None:
+        self._mapper = mapper
+        self._with_key = with_key
+
+    def process(self, batch: Batch, output: Output) -> None:
+        columns = (batch.keys, batch.values) if self._with_key else (batch.values,)
+        values, batch = call_each(self._mapper, columns, batch, self.context)
+        if values:
+            output.emit(batch.with_values(values))
+
+
+class SelectKey(Operator):
+    """Replaces each key by the selector's result."""
+
+    def __init__(self, selector: Callable[[Any, Any], Any]) -> None:
+        self._selector = selector
+
+    def process(self, batch: Batch, output: Output) -> None:
+        keys, batch = call_each(self._selector, (batch.keys, batch.values), batch, self.context)
+        if keys:
+            output.emit(batch.with_keys(keys))
+
+
+class Map(Operator):
+    """Replaces each record by the (key, value) that the mapper gives."""
+
+    def __init__(self, mapper: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+        self._mapper = mapper
+
+    def process(self, batch: Batch, output: Output) -> None:
+        columns = (batch.keys, batch.values)
+        pairs, batch = call_each(self._mapper, columns, batch, self.context)
+        if not _all_pairs(pairs):
+            pairs, batch = call_each(_pair, (pairs,), batch, self.context)
+        if pairs:
+            keys, values = map(list, zip(*pairs, strict=True))
+            output.emit(batch.with_keys(keys).with_values(values))
+
+
+class FlatMap(Operator):
+    """Replaces each record by any number of (key, value) pairs."""
+
+    def __init__(self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]) -> None:
+        self._mapper = mapper
+
+    def process(self, batch: Batch, output: Output) -> None:
+        columns = (batch.keys, batch.values)
+        lists, batch = call_each(self._mapper, columns, batch, self.context)
+        lists, batch = _made_lists(lists, batch, self.context)
+        pairs = list(chain.from_iterable(lists))
+        if not _all_pairs(pairs):
+            lists, batch = call_each(_pairs, (lists,), batch, self.context)
+            pairs = list(chain.from_iterable(lists))
+        if pairs:
+            keys, values = map(list, zip(*pairs, strict=True))
+            output.emit(batch.expand(list(map(len, lists)), keys, values))
+
+
+class FlatMapValues(Operator):
+    """Replaces each value by any number of values under the same key."""
+
+    def __init__(self, mapper: Callable[..., Iterable[Any]], with_key: bool = False) -> None:
+        self._mapper = mapper
+        self._with_key = with_key
+
+    def process(self, batch: Batch, output: Output) -> None:
+        columns = (batch.keys, batch.values) if self._with_key else (batch.values,)
+        lists, batch = call_each(self._mapper, columns, batch, self.context)
+        lists, batch = _made_lists(lists, batch, self.context)
+        values = list(chain.from_iterable(lists))
+        if values:
+            output.emit(batch.expand(list(map(len, lists)), None, values))
+
+
+class Peek(Operator):
+    """Shows each record to a function and hands it on."""
+
+    def __init__(self, action: Callable[[Any, Any], Any]) -> None:
+        self._action = action
+
+    def process(self, batch: Batch, output: Output) -> None:
+        _, batch = call_each(self._action, (batch.keys, batch.values), batch, self.context)
+        if batch.keys:
+            output.emit(batch)
+
+
+class ForEach(Operator):
+    """Shows each record to a function; the stream ends here."""
+
+    def __init__(self, action: Callable[[Any, Any], Any]) -> None:
+        self._action = action
+
+    def process(self, batch: Batch, output: Output) -> None:
+        call_each(self._action, (batch.keys, batch.values), batch, self.context)
+
+
+class Print(Operator):
+    """Prints each record as `[label]: key, value`, to standard output or to a file.
+
+    Args:
+        label: what stands in the brackets.
+        file: the path of a file to append to; None for the worker's standard output.
+    """
+
+    def __init__(self, label: str, file: str | None = None) -> None:
+        self._label = label
+        self._path = file
+        self._file: TextIO | None = None
+
+    def process(self, batch: Batch, output: Output) -> None:
+        if self._path is not None and self._file is None:
+            self._file = open(self._path, "a", encoding="utf-8")  # noqa: SIM115 (closed in close)
+        target = self._file or sys.stdout
+        target.writelines(
+            f"[{self._label}]: {_shown(key)}, {_shown(value)}\n"
+            for key, value in zip(batch.keys, batch.values, strict=True)
+        )
+        target.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class Branch(Operator):
+    """Sends each record to the first branch whose predicate holds.
+
+    Args:
+        predicates: one for each branch.
+        children: the node of each branch, None where the branch leads nowhere; one more than there
+            are predicates if there is a default branch. Records that no branch takes end here.
+    """
+
+    def __init__(
+        self,
+        predicates: tuple[Callable[[Any, Any], Any], ...],
+        children: tuple[str | None, ...],
+    ) -> None:
+        self._predicates = predicates
+        self._children = children
+
+    def _choose(self, key: Any, value: Any) -> int:
+        for position, predicate in enumerate(self._predicates):
+            if predicate(key, value):
+                return position
+        return len(self._predicates)
+
+    def process(self, batch: Batch, output: Output) -> None:
+        columns = (batch.keys, batch.values)
+        chosen, batch = call_each(self._choose, columns, batch, self.context)
+        for position, child in enumerate(self._children):
+            if child is None:
+                continue
+            taken = batch.select([choice == position for choice in chosen])
+            if taken.keys:
+                output.emit_to(child, taken)
+
+
+def _all_pairs(results: list[Any]) -> bool:
+    # Two passes in C, 40 ns a record, against 130 ns for a Python function around every call.
+    return set(map(type, results)) <= {tuple} and set(map(len, results)) <= {2}
+
+
+def _pair(result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(
+            f"A mapper must give (key, value) tuples, but gave {type(result).__name__}: {result!r}."
+        )
+    return result
+
+
+def _pairs(results: list[Any]) -> list[tuple[Any, Any]]:
+    return [_pair(result) for result in results]
+
+
+def _made_lists(
+    results: list[Any], batch: Batch, context: OperatorContext
+) -> tuple[list[list[Any]], Batch]:
+    """The results of a flat mapper as lists; a generator's code runs here, record by record."""
+    if set(map(type, results)) <= {list}:
+        return results, batch
+    return call_each(_made_list, (results,), batch, context)
+
+
+def _made_list(result: Any) -> list[Any]:
+    if result is None or isinstance(result, str | bytes):
+        raise TypeError(
+            "A flat mapper must give an iterable of results (an empty list for none), "
+            f"but gave {type(result).__name__}: {result!r}."
+        )
+    return list(result)
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value)

@@ -1,0 +1,146 @@
+"""The nouns of Kafka that every stage shares: partitions, tasks and records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Header = tuple[str, bytes | None]
+Headers = Sequence[Header]
+
+#: The offset, partition or timestamp that is not known, as Kafka writes it.
+UNKNOWN = -1
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic. Sorts by topic name, then by partition number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TaskId(NamedTuple):
+    """The name of a task: the number of its sub-topology and of the partition it reads.
+
+    Sorts by sub-topology, then by partition, as Kafka Streams' `TaskId` does.
+    """
+
+    subtopology: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.subtopology}_{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TaskId:
+        """Read a task id as it is printed, for example `0_3`.
+
+        Raises:
+            ValueError: `text` is not two numbers joined by an underscore.
+        """
+        subtopology, _, partition = text.partition("_")
+        return cls(int(subtopology), int(partition))
+
+
+class Record(Generic[K, V]):
+    """A key, a value, the time they stand for, and headers. Immutable.
+
+    Args:
+        key: the key, or None.
+        value: the value; None is a deletion where records are read as a table.
+        timestamp: milliseconds since the epoch, not negative.
+        headers: pairs of a name and bytes (or None), in order.
+
+    Raises:
+        ValueError: the timestamp is negative (Kafka Streams' "malformed record").
+
+    Example:
+        >>> Record("alice", 1, 1_000).with_value(2)
+        Record(key='alice', value=2, timestamp=1000, headers=())
+    """
+
+    __slots__ = ("headers", "key", "timestamp", "value")
+
+    key: K
+    value: V
+    timestamp: int
+    headers: Headers
+
+    def __init__(self, key: K, value: V, timestamp: int, headers: Headers = ()) -> None:
+        if timestamp < 0:
+            raise ValueError(
+                f"A record's timestamp must not be negative, but is {timestamp} (key {key!r}). "
+                "Give the record a timestamp in milliseconds since the epoch."
+            )
+        set_field = object.__setattr__
+        set_field(self, "key", key)
+        set_field(self, "value", value)
+        set_field(self, "timestamp", timestamp)
+        set_field(self, "headers", tuple(headers))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"A Record cannot be changed; use record.with_{name}(...) to get a changed copy."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Record, (self.key, self.value, self.timestamp, self.headers))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Record):
+            return NotImplemented
+        return (self.key, self.value, self.timestamp, self.headers) == (
+            other.key,
+            other.value,
+            other.timestamp,
+            other.headers,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.value, self.timestamp, self.headers))
+
+    def __repr__(self) -> str:
+        return (
+            f"Record(key={self.key!r}, value={self.value!r}, "
+            f"timestamp={self.timestamp!r}, headers={self.headers!r})"
+        )
+
+    def with_key(self, key: Any) -> Record[Any, V]:
+        """This record under another key."""
+        return Record(key, self.value, self.timestamp, self.headers)
+
+    def with_value(self, value: Any) -> Record[K, Any]:
+        """This record with another value."""
+        return Record(self.key, value, self.timestamp, self.headers)
+
+    def with_timestamp(self, timestamp: int) -> Record[K, V]:
+        """This record at another time, in milliseconds since the epoch."""
+        return Record(self.key, self.value, timestamp, self.headers)
+
+    def with_headers(self, headers: Headers) -> Record[K, V]:
+        """This record with other headers."""
+        return Record(self.key, self.value, self.timestamp, headers)
+
+
+class RecordMetadata(NamedTuple):
+    """Where the record being processed was read.
+
+    In a punctuator `topic` is None and the numbers are -1.
+    """
+
+    topic: str | None
+    partition: int
+    offset: int
+
+
+class ValueAndTimestamp(NamedTuple):
+    """A value and the time it stands for, in milliseconds since the epoch."""
+
+    value: Any
+    timestamp: int

@@ -1,0 +1,1 @@
+"""The loop: stream threads that poll Kafka, run tasks a batch at a time, and commit."""

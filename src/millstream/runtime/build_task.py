@@ -1,0 +1,256 @@
+"""Putting a task together from its sub-topology and the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.clock import Clock
+from millstream.config import StreamsConfig
+from millstream.errors import ConfigError
+from millstream.operators.operator import Output
+from millstream.processor.handlers import (
+    LogAndFailExceptionHandler,
+    LogAndFailProcessingExceptionHandler,
+    ProcessingHandler,
+)
+from millstream.record import UNKNOWN, Headers, TaskId, TopicPartition
+from millstream.runtime.executor import Executor
+from millstream.runtime.node_context import Dropped, NodeContext, SinkErrors, SourceErrors
+from millstream.runtime.partition_group import PartitionGroup
+from millstream.runtime.record_queue import RecordQueue, TimestampExtractor
+from millstream.runtime.sinks import Collector, Sink, SinkMeeting
+from millstream.runtime.stream_task import StreamTask
+from millstream.serdes import Serde
+from millstream.state.cache_entries import CacheBudget
+from millstream.state.changelog import ChangelogWriter
+from millstream.state.directory import StateDirectory
+from millstream.state.rocksdb import RocksDBResources
+from millstream.state.task_stores import TaskStores
+from millstream.topology.nodes import ProcessorNode, SinkNode, SourceNode
+from millstream.topology.subtopology import SubTopology
+
+
+class CurrentRecord:
+    """The record that a processor is working on, for stores that processors write to."""
+
+    timestamp: int = UNKNOWN
+    place: TopicPartition | None = None
+    offset: int = UNKNOWN
+    headers: Headers = ()
+
+
+@dataclass(frozen=True)
+class TaskServices:
+    """What the tasks of one thread share.
+
+    Args:
+        config: the application's settings.
+        clock: time.
+        collector: takes outputs.
+        changelog_writer: gives a task's way to its changelogs, from the task's id and the names of
+            its changelog topics by store.
+        directory: the application's state on this host.
+        budget: the bytes that record caches may use.
+        rocksdb: what the stores of the process share.
+        order_across_topics: whether the order of outputs matters even among different topics. It
+            does where what is written is read back at once, as in the test driver.
+    """
+
+    config: StreamsConfig
+    clock: Clock
+    collector: Collector
+    changelog_writer: Callable[[TaskId, Mapping[str, str]], ChangelogWriter]
+    directory: StateDirectory
+    budget: CacheBudget
+    rocksdb: RocksDBResources | None = None
+    order_across_topics: bool = False
+
+
+def build_task(
+    subtopology: SubTopology,
+    task_id: TaskId,
+    partitions: frozenset[TopicPartition],
+    services: TaskServices,
+) -> StreamTask:
+    """Make a task; its stores are not opened yet.
+
+    Args:
+        subtopology: what the task computes.
+        task_id: its id.
+        partitions: its input partitions, under their real topic names.
+        services: what it shares with other tasks.
+
+    Raises:
+        ConfigError: a serde is neither given nor set as a default.
+    """
+    return TaskParts(subtopology, task_id, partitions, services).task
+
+
+class TaskParts:
+    """A task put together, with those of its parts that its owner may want to reach.
+
+    Takes what `build_task` takes.
+
+    Attributes:
+        task: the task.
+        drops: counts the records that it leaves out.
+        record: what its stores take for the record being processed.
+    """
+
+    def __init__(
+        self,
+        subtopology: SubTopology,
+        task_id: TaskId,
+        partitions: frozenset[TopicPartition],
+        services: TaskServices,
+    ) -> None:
+        self._subtopology = subtopology
+        self._task_id = task_id
+        self._services = services
+        self.drops = Dropped(task_id, services.clock)
+        self.record = CurrentRecord()
+        self._stores = self._make_stores()
+        executor = Executor(
+            subtopology.nodes,
+            self._make_context,
+            self._make_sink,
+            order_across_topics=services.order_across_topics,
+        )
+        queues = {place: self._make_queue(place) for place in sorted(partitions)}
+        self._group = PartitionGroup(queues, executor.ordered)
+        self.task = StreamTask(
+            task_id,
+            stores=self._stores,
+            group=self._group,
+            executor=executor,
+            flush_order=_flush_order(subtopology),
+            clock=services.clock,
+        )
+
+    def read_also(self, place: TopicPartition) -> None:
+        """Let the task read one more partition, of a topic that matches a pattern of its sources.
+
+        Raises:
+            ConfigError: a serde is neither given nor set as a default.
+        """
+        if place not in self._group.queues:
+            self._group.add_queue(self._make_queue(place))
+
+    def is_ready(self) -> bool:
+        """Whether the task may take its next record, where there is no broker that has more."""
+        services = self._services
+        return self._group.size > 0 and self._group.is_ready(
+            lambda place: True, services.config.max_task_idle_ms, services.clock.now_ms()
+        )
+
+    def _real_name(self, topic: str) -> str:
+        return self._subtopology.decorate(topic, self._services.config.application_id)
+
+    def _make_stores(self) -> TaskStores:
+        services = self._services
+        topics = {
+            store: self._real_name(topic) for store, topic in self._subtopology.changelogs.items()
+        }
+        partition = self._task_id.partition
+        return TaskStores(
+            self._task_id,
+            [builder.resolved(services.config) for builder in self._subtopology.stores.values()],
+            services.directory,
+            application_id=services.config.application_id,
+            changelogs={store: TopicPartition(topic, partition) for store, topic in topics.items()},
+            writer=services.changelog_writer(self._task_id, topics),
+            context=self.record,
+            budget=services.budget,
+            rocksdb=services.rocksdb,
+        )
+
+    def _processing_handler(self) -> ProcessingHandler:
+        handler: ProcessingHandler | None = self._services.config.processing_exception_handler
+        return handler or LogAndFailProcessingExceptionHandler()
+
+    def _make_context(self, node: ProcessorNode, output: Output) -> NodeContext:
+        return NodeContext(
+            node.name,
+            self._task_id,
+            self._services.clock,
+            output,
+            {name: self._stores.table(name) for name in node.stores},
+            self._processing_handler(),
+            self.drops,
+        )
+
+    def _make_sink(self, node: SinkNode, meeting: SinkMeeting | None) -> Sink:
+        config = self._services.config
+        sources = {n.name for n in self._subtopology.nodes if isinstance(n, SourceNode)}
+        handler = None if sources.issuperset(node.parents) else self._processing_handler()
+        return Sink(
+            node.name,
+            self._task_id,
+            self._real_name(node.topic) if isinstance(node.topic, str) else node.topic,
+            required_serde(node.key_serde, config.default_key_serde, "key", node.name),
+            required_serde(node.value_serde, config.default_value_serde, "value", node.name),
+            node.partitioner,
+            self._services.collector,
+            meeting,
+            SinkErrors(handler, self.drops, node.name, self._task_id),
+        )
+
+    def _make_queue(self, place: TopicPartition) -> RecordQueue:
+        config = self._services.config
+        source = self._source_of(place)
+        handler = config.deserialization_exception_handler or LogAndFailExceptionHandler()
+        return RecordQueue(
+            place,
+            source.name,
+            self._task_id,
+            required_serde(source.key_serde, config.default_key_serde, "key", source.name),
+            required_serde(source.value_serde, config.default_value_serde, "value", source.name),
+            self._extractor_of(place, source),
+            SourceErrors(handler, self.drops, source.name),
+        )
+
+    def _extractor_of(self, place: TopicPartition, source: SourceNode) -> TimestampExtractor | None:
+        if place.topic in map(self._real_name, self._subtopology.repartition_topics):
+            # The time was extracted where the record was first read: follows Kafka Streams.
+            return None
+        default: TimestampExtractor | None = self._services.config.default_timestamp_extractor
+        return source.timestamp_extractor or default
+
+    def _source_of(self, place: TopicPartition) -> SourceNode:
+        for node in self._subtopology.nodes:
+            if isinstance(node, SourceNode):
+                names = map(self._real_name, node.topics)
+                if place.topic in names or (node.pattern is not None and node.reads(place.topic)):
+                    return node
+        raise AssertionError(f"no source of sub-topology {self._subtopology.id} reads {place}")
+
+
+def required_serde(
+    serde: Serde[Any] | None, default: Serde[Any] | None, what: str, node: str
+) -> Serde[Any]:
+    """The serde of a source or sink: its own, or the configured default.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    found = serde or default
+    if found is None:
+        raise ConfigError(
+            f"There is no {what} serde: none is given where the records are read, written or "
+            f"repartitioned, and default_{what}_serde is not set. Give {what}=... there (for "
+            f"example {what}=millstream.serdes.STRING), or set the default.",
+            node=node,
+        )
+    return found
+
+
+def _flush_order(subtopology: SubTopology) -> Sequence[str]:
+    """The nodes of each store, store by store in the order of the topology."""
+    names: dict[str, None] = {}
+    for store in subtopology.stores:
+        for node in subtopology.nodes:
+            if isinstance(node, ProcessorNode) and store in node.stores:
+                names[node.name] = None
+    return list(names)

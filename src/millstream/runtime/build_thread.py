@@ -1,0 +1,245 @@
+"""Putting a stream thread together: its clients, its place in the group, its tasks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from millstream.clock import Clock, SystemClock
+from millstream.config import StreamsConfig
+from millstream.kafka.admin import ClusterAdmin
+from millstream.kafka.client_settings import (
+    client_setting,
+    kafka_python_settings,
+    librdkafka_settings,
+)
+from millstream.kafka.consumer import RecordConsumer
+from millstream.kafka.member import GroupMember
+from millstream.kafka.producer import RecordProducer
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.build_task import TaskServices, build_task
+from millstream.runtime.cleanup import StateCleanup
+from millstream.runtime.collector import KafkaCollector
+from millstream.runtime.commits import Commits
+from millstream.runtime.control import Control
+from millstream.runtime.group_assignor import AssignorCluster, GroupAssignor
+from millstream.runtime.purge import RepartitionPurge
+from millstream.runtime.rebalance import Rebalances
+from millstream.runtime.restoration import Restoration
+from millstream.runtime.start_offsets import StartOffsets
+from millstream.runtime.stream_task import StreamTask
+from millstream.runtime.tasks import Tasks
+from millstream.runtime.thread import StreamThread
+from millstream.runtime.thread_settings import ThreadSettings
+from millstream.runtime.topology_topics import (
+    repartition_topics,
+    reset_policies,
+    subscription,
+    topology_topics,
+)
+from millstream.state.cache_entries import CacheBudget
+from millstream.state.directory import StateDirectory
+from millstream.state.rocksdb import RocksDBResources
+from millstream.topology.topology import Topology
+
+#: What the leader may spend on asking the cluster, as a part of the session timeout.
+_ASSIGN_PART_OF_SESSION = 0.5
+_DEFAULT_SESSION_MS = 45_000
+
+
+@dataclass(frozen=True)
+class ThreadIdentity:
+    """Which stream thread of which application instance.
+
+    Args:
+        name: `<client id>-StreamThread-<index>`.
+        index: from 1.
+        process_id: of the instance; threads with the same one share a state directory.
+    """
+
+    name: str
+    index: int
+    process_id: uuid.UUID
+
+
+def build_thread(
+    topology: Topology, config: StreamsConfig, identity: ThreadIdentity, control: Control
+) -> StreamThread:
+    """Make a stream thread with everything it owns; nothing talks to Kafka before it runs.
+
+    Args:
+        topology: what to compute.
+        config: settings.
+        identity: which thread it is.
+        control: the connection to the driver.
+
+    Raises:
+        ConfigError: a Kafka client refuses its settings, or a serde is missing.
+    """
+    clock = SystemClock()
+    with ExitStack() as undo:
+        clients = _Clients(config, identity, clock)
+        undo.callback(clients.close)
+        topics = topology_topics(topology, config)
+        session_ms = int(clients.member_settings.get("session_timeout_ms", _DEFAULT_SESSION_MS))
+        cluster = AssignorCluster(
+            clients.assignor_admin, int(session_ms * _ASSIGN_PART_OF_SESSION), clock
+        )
+        assignor = GroupAssignor(
+            identity.process_id,
+            config.application_server,
+            config.client_tags,
+            topics,
+            cluster,
+        )
+        names, pattern = subscription(topology, config)
+        member = GroupMember(
+            clients.member_settings,
+            group_id=config.application_id,
+            topics=names,
+            pattern=pattern,
+            assignor=assignor,
+            client_id=f"{identity.name}-consumer",
+            clock=clock,
+        )
+        tasks = _tasks(topology, config, clients, member, control, clock)
+        commits = Commits(clients.producer, member, clock, config.task_timeout_ms)
+        settings = _settings(config, identity)
+        thread = StreamThread(
+            settings,
+            control,
+            rebalances=Rebalances(
+                member,
+                tasks,
+                commits,
+                assignor.decode,
+                clock,
+                static="group_instance_id" in clients.member_settings,
+            ),
+            tasks=tasks,
+            commits=commits,
+            consumer=clients.consumer,
+            producer=clients.producer,
+            purge=RepartitionPurge(
+                clients.admin,
+                repartition_topics(topology, config),
+                settings.purge_interval_ms,
+                clock,
+            ),
+            cleanup=StateCleanup(
+                StateDirectory(config.state_dir, config.application_id),
+                config.state_cleanup_delay_ms,
+                clock,
+            ),
+            close_others=[
+                clients.restore_consumer.close,
+                clients.admin.close,
+                clients.assignor_admin.close,
+            ],
+            clock=clock,
+        )
+        undo.pop_all()
+        return thread
+
+
+class _Clients:
+    """The Kafka clients of one thread."""
+
+    def __init__(self, config: StreamsConfig, identity: ThreadIdentity, clock: Clock) -> None:
+        name = identity.name
+        self._opened: list[Callable[[], None]] = []
+        self.member_settings = kafka_python_settings(
+            config, client_id=f"{name}-consumer", thread_index=identity.index
+        )
+        self.admin = self._admin(config, f"{name}-admin")
+        # The assignor works on the member's thread: it has an admin client of its own.
+        self.assignor_admin = self._admin(config, f"{name}-assignor")
+        self.producer = RecordProducer(librdkafka_settings(config, "producer", f"{name}-producer"))
+        self._opened.append(self.producer.close)
+        self.consumer = RecordConsumer(
+            librdkafka_settings(config, "main_consumer", f"{name}-consumer"), clock
+        )
+        self._opened.append(self.consumer.close)
+        self.restore_consumer = RecordConsumer(
+            librdkafka_settings(config, "restore_consumer", f"{name}-restore-consumer"), clock
+        )
+        self._opened.append(self.restore_consumer.close)
+
+    def _admin(self, config: StreamsConfig, client_id: str) -> ClusterAdmin:
+        admin = ClusterAdmin(
+            librdkafka_settings(config, "admin", client_id),
+            replication_factor=config.replication_factor,
+        )
+        self._opened.append(admin.close)
+        return admin
+
+    def close(self) -> None:
+        """Close what was opened, when the thread could not be put together."""
+        for close in self._opened:
+            close()
+
+
+def _tasks(
+    topology: Topology,
+    config: StreamsConfig,
+    clients: _Clients,
+    member: GroupMember,
+    control: Control,
+    clock: Clock,
+) -> Tasks:
+    collector = KafkaCollector(clients.producer, clients.admin)
+    services = TaskServices(
+        config=config,
+        clock=clock,
+        collector=collector,
+        changelog_writer=collector.changelog_writer,
+        directory=StateDirectory(config.state_dir, config.application_id),
+        budget=CacheBudget(config.statestore_cache_max_bytes // config.num_stream_threads),
+        rocksdb=RocksDBResources(),
+    )
+    parts = {part.id: part for part in topology.subtopologies()}
+
+    def create(task_id: TaskId, partitions: frozenset[TopicPartition]) -> StreamTask:
+        return build_task(parts[task_id.subtopology], task_id, partitions, services)
+
+    restoration = Restoration(
+        clients.restore_consumer,
+        clients.restore_consumer,
+        clock,
+        config.task_timeout_ms,
+        lambda event: control.report("restore", event),
+    )
+    policies = reset_policies(topology, config)
+    starts = StartOffsets(
+        member, clients.consumer, lambda topic: policies.get(topic, policies[""]), clock
+    )
+    return Tasks(
+        create,
+        restoration,
+        clients.consumer,
+        starts,
+        clock,
+        timeout_ms=config.task_timeout_ms,
+        # Pausing throws away what was fetched ahead, so it must be rare: not at 1000 records.
+        max_buffered=max(10 * config.buffered_records_per_partition, 2 * _max_poll_records(config)),
+    )
+
+
+def _max_poll_records(config: StreamsConfig) -> int:
+    return int(client_setting(config, "main_consumer", "max.poll.records"))
+
+
+def _settings(config: StreamsConfig, identity: ThreadIdentity) -> ThreadSettings:
+    poll_records = _max_poll_records(config)
+    return ThreadSettings(
+        name=identity.name,
+        poll_ms=config.poll_ms,
+        commit_interval_ms=config.commit_interval_ms,
+        max_poll_records=poll_records,
+        max_batch_records=poll_records,
+        max_task_idle_ms=config.max_task_idle_ms,
+        summary_interval_ms=config.log_summary_interval_ms,
+        purge_interval_ms=config.repartition_purge_interval_ms,
+    )

@@ -1,0 +1,78 @@
+"""The way from tasks to Kafka: outputs and changelogs through the thread's one producer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from millstream.errors import UnknownTopicError
+from millstream.kafka.admin import ClusterAdmin
+from millstream.kafka.producer import RecordProducer
+from millstream.record import Headers, TaskId
+
+_METADATA_TIMEOUT_MS = 10_000
+
+
+class KafkaCollector:
+    """Hands serialized records to the producer, in the order in which tasks give them.
+
+    Args:
+        producer: the thread's producer.
+        admin: asked for partition counts, once a topic.
+    """
+
+    def __init__(self, producer: RecordProducer, admin: ClusterAdmin) -> None:
+        self._producer = producer
+        self._admin = admin
+        self._counts: dict[str, int] = {}
+        self.send_many = producer.send_many
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has.
+
+        Raises:
+            UnknownTopicError: it does not exist.
+        """
+        count = self._counts.get(topic)
+        if count is None:
+            found = self._admin.partition_counts([topic], _METADATA_TIMEOUT_MS)
+            if topic not in found:
+                raise UnknownTopicError(
+                    f"Topic '{topic}' does not exist, so no partition can be chosen for its "
+                    "records. Create the topic; only internal topics are created by themselves.",
+                    topic=topic,
+                )
+            count = self._counts[topic] = found[topic]
+        return count
+
+    def changelog_writer(self, task_id: TaskId, topics: Mapping[str, str]) -> TaskChangelogs:
+        """Where a task's stores log their changes.
+
+        Args:
+            task_id: whose partition number is that of its changelogs.
+            topics: the real name of the changelog of each store that is logged.
+        """
+        for topic in topics.values():
+            self._producer.track(topic)
+        return TaskChangelogs(self._producer, task_id.partition, topics)
+
+
+class TaskChangelogs:
+    """The changelog partitions of one task."""
+
+    def __init__(self, producer: RecordProducer, partition: int, topics: Mapping[str, str]) -> None:
+        self._producer = producer
+        self._partition = partition
+        self._topics = topics
+
+    def log_many(
+        self,
+        store_name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        """Send the changes of a store, in order."""
+        topic = self._topics.get(store_name)
+        if topic is not None:
+            self._producer.send_many(topic, self._partition, keys, values, timestamps, headers)

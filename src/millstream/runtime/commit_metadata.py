@@ -1,0 +1,75 @@
+"""What is kept beside a committed offset: the partition's time, as Kafka Streams encodes it.
+
+Base64 of: one byte version (2), the partition time (int64), the number of entries of processor
+metadata (int32), and each as length-prefixed UTF-8 key and int64 value. Class:
+`TopicPartitionMetadata`. A Java application reads what we write, and the reverse.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+logger = logging.getLogger(__name__)
+
+_VERSION = 2
+_HEAD = struct.Struct(">bq")
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+
+
+@dataclass(frozen=True)
+class CommitMetadata:
+    """The time of a partition, and what processors asked to remember.
+
+    Args:
+        partition_time: the highest time read from the partition, -1 if unknown.
+        processors: values by name, for example the last window close that was emitted.
+    """
+
+    partition_time: int = -1
+    processors: Mapping[str, int] = field(default_factory=dict)
+
+    def encode(self) -> str:
+        """The text that goes into the committed offset's metadata."""
+        parts = [_HEAD.pack(_VERSION, self.partition_time), _INT.pack(len(self.processors))]
+        for name, value in self.processors.items():
+            encoded = name.encode()
+            parts += [_INT.pack(len(encoded)), encoded, _LONG.pack(value)]
+        return base64.b64encode(b"".join(parts)).decode("ascii")
+
+    @classmethod
+    def decode(cls, text: str | None) -> CommitMetadata:
+        """Read committed metadata; what is empty, unreadable or of a later version is unknown."""
+        if not text:
+            return cls()
+        try:
+            data = base64.b64decode(text, validate=True)
+            version, partition_time = _HEAD.unpack_from(data)
+            if version == 1:
+                return cls(partition_time)
+            if version != _VERSION:
+                raise ValueError(f"version {version}")
+            return cls(partition_time, _decode_processors(data))
+        except (binascii.Error, struct.error, ValueError) as error:
+            logger.warning("committed metadata %r is not readable (%s): ignored", text, error)
+            return cls()
+
+
+def _decode_processors(data: bytes) -> dict[str, int]:
+    place = _HEAD.size
+    (count,) = _INT.unpack_from(data, place)
+    place += _INT.size
+    processors: dict[str, int] = {}
+    for _ in range(count):
+        (length,) = _INT.unpack_from(data, place)
+        place += _INT.size
+        name = data[place : place + length].decode()
+        place += length
+        (processors[name],) = _LONG.unpack_from(data, place)
+        place += _LONG.size
+    return processors

@@ -1,0 +1,221 @@
+"""A batch goes through a sub-topology, one operator at a time.
+
+The results are those of Kafka Streams, which takes one record at a time, depth-first: each store
+sees the same operations in the same order, each topic gets the same records in the same order.
+How that is kept up is told in `steps` (who works on single records) and in
+`millstream.operators.batch` (how meeting paths are interleaved).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from millstream.operators.batch import Batch, Order, merge_batches
+from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.runtime.sinks import Sink, SinkMeeting
+from millstream.runtime.steps import children_of, meeting_sinks, needs_order, plan_steps
+from millstream.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+
+logger = logging.getLogger(__name__)
+
+#: Makes what an operator may ask of the engine, from the node and its output.
+ContextFactory = Callable[[ProcessorNode, Output], OperatorContext]
+SinkFactory = Callable[[SinkNode, "SinkMeeting | None"], Sink]
+
+
+class _Source(Operator):
+    def process(self, batch: Batch, output: Output) -> None:
+        output.emit(batch)
+
+
+class _Station:
+    """A node at work: its operator, the batches waiting for it, and its output."""
+
+    __slots__ = ("inbox", "name", "operator", "output")
+
+    def __init__(self, name: str, operator: Operator | Sink) -> None:
+        self.name = name
+        self.operator = operator
+        self.inbox: list[Batch] = []
+        self.output: _StationOutput
+
+
+class _StationOutput:
+    """The edges from a node to its children."""
+
+    __slots__ = ("_any_inside", "_children", "_inside", "_only", "_ordered", "_positions")
+
+    def __init__(
+        self, children: Sequence[_Station], same_step: frozenset[str], ordered: bool
+    ) -> None:
+        self._children = children
+        self._only = children[0] if len(children) == 1 else None
+        self._inside = [child.name in same_step for child in children]
+        self._any_inside = any(self._inside)
+        self._positions = {child.name: position for position, child in enumerate(children)}
+        self._ordered = ordered
+
+    def emit(self, batch: Batch) -> None:
+        if not batch.keys:
+            return
+        if self._any_inside:
+            # Children that share a store with this node: the next record must not come before
+            # everything that this one causes is done.
+            for index in range(len(batch)):
+                one = batch if len(batch) == 1 else batch.take([index])
+                for position in range(len(self._children)):
+                    self._hand(position, one)
+        elif self._only is not None:
+            self._only.inbox.append(batch)
+        else:
+            for position in range(len(self._children)):
+                self._hand(position, batch)
+
+    def emit_to(self, child: str, batch: Batch) -> None:
+        if not batch.keys:
+            return
+        position = self._positions[child]
+        if self._inside[position]:
+            for index in range(len(batch)):
+                self._hand(position, batch if len(batch) == 1 else batch.take([index]))
+        else:
+            self._hand(position, batch)
+
+    def _hand(self, position: int, batch: Batch) -> None:
+        child = self._children[position]
+        if self._ordered and self._only is None and batch.order is not None:
+            batch = batch.with_order([(*place, position) for place in batch.order])
+        if self._inside[position]:
+            child.operator.process(batch, child.output)
+        else:
+            child.inbox.append(batch)
+
+
+class Executor:
+    """The nodes of one sub-topology in one task.
+
+    Args:
+        nodes: the nodes, in the order in which they were added to the topology.
+        make_context: gives each operator its context.
+        make_sink: gives each sink node its sink.
+        order_across_topics: whether outputs must be in depth-first order across topics, too.
+
+    Attributes:
+        ordered: whether records must come with their place in depth-first order.
+
+    Not thread-safe: it belongs to the stream thread of its task.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        make_context: ContextFactory,
+        make_sink: SinkFactory,
+        *,
+        order_across_topics: bool = False,
+    ) -> None:
+        self.ordered = order_across_topics or needs_order(nodes)
+        self._meeting = SinkMeeting(order_across_topics)
+        if order_across_topics:
+            self._meeting_sinks = frozenset(n.name for n in nodes if isinstance(n, SinkNode))
+        else:
+            self._meeting_sinks = meeting_sinks(nodes)
+        self._nodes = nodes
+        self._make_context = make_context
+        self._stations = self._make_stations(nodes, make_sink)
+        steps = plan_steps(nodes)
+        self._connect(children_of(nodes), steps)
+        self._steps = [[self._stations[name] for name in step] for step in steps]
+
+    def init(self) -> None:
+        """Start the operators, in topology order. Their stores must be open and restored."""
+        for node in self._nodes:
+            if isinstance(node, ProcessorNode):
+                station = self._stations[node.name]
+                operator = station.operator
+                assert isinstance(operator, Operator)
+                operator.init(self._make_context(node, station.output))
+
+    def run(self, batches: Sequence[tuple[str, Batch]]) -> None:
+        """Work on one task batch: what each source node has read, from one origin."""
+        for source, batch in batches:
+            self._stations[source].inbox.append(batch)
+        self._run_steps()
+
+    def flush(self, owners: Sequence[str]) -> None:
+        """Let the nodes hand on what they hold back, in the order given, each with its effects."""
+        for name in owners:
+            operator = self._stations[name].operator
+            assert isinstance(operator, Operator)
+            operator.flush()
+            self._run_steps()
+
+    def close(self) -> None:
+        """Close the operators, in topology order.
+
+        Every one is closed; the first error is raised at the end.
+        """
+        failure: Exception | None = None
+        for node in self._nodes:
+            if isinstance(node, ProcessorNode):
+                operator = self._stations[node.name].operator
+                assert isinstance(operator, Operator)
+                try:
+                    operator.close()
+                except Exception as error:
+                    logger.warning("node %s did not close: %s", node.name, error)
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _run_steps(self) -> None:
+        for step in self._steps:
+            if len(step) == 1:
+                station = step[0]
+                if station.inbox:
+                    batches, station.inbox = station.inbox, []
+                    station.operator.process(merge_batches(batches), station.output)
+            else:
+                _run_record_by_record(step)
+        if self._meeting_sinks:
+            self._meeting.send()
+
+    def _make_stations(
+        self, nodes: Sequence[Node], make_sink: SinkFactory
+    ) -> Mapping[str, _Station]:
+        stations: dict[str, _Station] = {}
+        for node in nodes:
+            operator: Operator | Sink
+            if isinstance(node, SourceNode):
+                operator = _Source()
+            elif isinstance(node, ProcessorNode):
+                operator = node.supplier()
+            else:
+                meets = node.name in self._meeting_sinks
+                operator = make_sink(node, self._meeting if meets else None)
+            stations[node.name] = _Station(node.name, operator)
+        return stations
+
+    def _connect(self, children: Mapping[str, list[str]], steps: list[list[str]]) -> None:
+        for step in steps:
+            same_step = frozenset(step) if len(step) > 1 else frozenset()
+            for name in step:
+                followers = [self._stations[child] for child in children[name]]
+                output = _StationOutput(followers, same_step, self.ordered)
+                self._stations[name].output = output
+
+
+def _run_record_by_record(step: list[_Station]) -> None:
+    waiting: list[tuple[Order, int, Batch, int]] = []
+    for position, station in enumerate(step):
+        batches, station.inbox = station.inbox, []
+        for batch in batches:
+            order = batch.order
+            assert order is not None, "a step of several nodes needs records in order"
+            waiting.extend((place, position, batch, i) for i, place in enumerate(order))
+    waiting.sort(key=lambda entry: entry[:2])
+    for _, position, batch, index in waiting:
+        station = step[position]
+        one = batch if len(batch) == 1 else batch.take([index])
+        station.operator.process(one, station.output)

@@ -1,0 +1,129 @@
+"""What a stream thread brings into a rebalance, decides there as leader, and takes out of it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+
+from millstream.assignment.assignor import StreamsAssignor
+from millstream.assignment.internal_topics import missing_source_topics
+from millstream.assignment.subscription_info import SubscriptionInfo
+from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
+from millstream.assignment.topics import NewTopic, TopologyTopics
+from millstream.clock import Clock, Deadline
+from millstream.errors import MissingSourceTopicError, StreamsError
+from millstream.kafka.admin import ClusterAdmin
+from millstream.kafka.member_assignor import MemberAssignment, MemberSubscription
+from millstream.kafka.member_events import Assigned
+
+
+class AssignorCluster:
+    """The cluster as the assignor asks it, with one deadline for all the questions of a rebalance.
+
+    Args:
+        admin: talks to the cluster.
+        timeout_ms: for all calls of one rebalance together. The leader does not heartbeat
+            meanwhile, so it must be well below `session.timeout.ms`.
+        clock: for the deadline.
+    """
+
+    def __init__(self, admin: ClusterAdmin, timeout_ms: int, clock: Clock) -> None:
+        self._admin = admin
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._deadline = Deadline(clock, timeout_ms)
+
+    def begin(self) -> None:
+        """A rebalance begins: the time starts to run."""
+        self._deadline = Deadline(self._clock, self._timeout_ms)
+
+    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
+        """The partition count of each of the topics that exists."""
+        return self._admin.partition_counts(topics, self._remaining_ms())
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> None:
+        """Create internal topics and wait until they are there."""
+        self._admin.create_topics(topics, self._remaining_ms())
+
+    def _remaining_ms(self) -> int:
+        return max(1, self._deadline.remaining_ms(self._timeout_ms))
+
+
+class GroupAssignor:
+    """The assignor of one group member; as such it is called on the member's own thread.
+
+    Args:
+        process_id: of the application instance.
+        end_point: `application.server`, or empty.
+        client_tags: the instance's `client.tag.*`.
+        topics: the topics of the topology.
+        cluster: asked for partition counts, creates internal topics.
+    """
+
+    def __init__(
+        self,
+        process_id: uuid.UUID,
+        end_point: str,
+        client_tags: Mapping[str, str],
+        topics: TopologyTopics,
+        cluster: AssignorCluster,
+    ) -> None:
+        self._process_id = process_id
+        self._end_point = end_point
+        self._client_tags = dict(client_tags)
+        self._topics = topics
+        self._cluster = cluster
+        self._assignor = StreamsAssignor(topics, cluster)
+        self._joins = 0
+
+    def user_data(self) -> bytes:
+        """This member's part of its subscription."""
+        self._joins += 1
+        return SubscriptionInfo(
+            process_id=self._process_id,
+            end_point=self._end_point,
+            unique_field=self._joins,
+            client_tags=self._client_tags,
+        ).encode()
+
+    def assign(self, members: Mapping[str, MemberSubscription]) -> Mapping[str, MemberAssignment]:
+        """The leader's decision."""
+        self._cluster.begin()
+        return {
+            name: MemberAssignment(given.partitions, given.user_data)
+            for name, given in self._assignor.assign(members).items()
+        }
+
+    def decode(self, event: Assigned) -> TaskAssignment:
+        """What the leader gave this member.
+
+        Raises:
+            MissingSourceTopicError: topics that the application reads do not exist; names them.
+            TaskAssignmentError: the leader could not decide.
+            StreamsError: a member asked that the whole application shuts down.
+        """
+        assignment = decode_assignment(event.partitions, event.user_data, end_point=self._end_point)
+        try:
+            assignment.raise_for_error()
+        except MissingSourceTopicError as error:
+            raise self._named(error) from None
+        if assignment.shutdown_requested:
+            raise StreamsError("Another instance asked that the whole application shuts down.")
+        return assignment
+
+    def _named(self, error: MissingSourceTopicError) -> MissingSourceTopicError:
+        """The leader's code does not say which topics are missing: look it up here."""
+        self._cluster.begin()
+        try:
+            counts = self._cluster.partition_counts(self._topics.external_source_topics)
+        except StreamsError:
+            return error
+        missing = missing_source_topics(self._topics, counts)
+        if not missing:
+            return error
+        return MissingSourceTopicError(
+            f"The application reads {', '.join(map(repr, missing))}, which the cluster does not "
+            "have. Create source topics before the application is started; probably a name is "
+            "misspelt, or this is another cluster.",
+            topic=missing[0],
+        )

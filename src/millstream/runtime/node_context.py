@@ -1,0 +1,245 @@
+"""What the engine gives to one operator of one task, and who answers the failures of user code."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from millstream.clock import Clock, SystemClock
+from millstream.errors import (
+    BrokerUnavailableError,
+    ProcessingError,
+    ProductionError,
+    StreamsError,
+    TaskCorruptedError,
+    TaskMigratedError,
+)
+from millstream.operators.batch import Batch
+from millstream.operators.operator import Output
+from millstream.processor.handlers import (
+    CONTINUE,
+    FAIL,
+    DeserializationHandler,
+    ErrorContext,
+    HandlerResponse,
+    LogAndFailProcessingExceptionHandler,
+    ProcessingHandler,
+    SourceRecord,
+)
+from millstream.record import Record, TaskId
+
+logger = logging.getLogger(__name__)
+
+#: What passes through a node on its way to the thread, which knows what to do about it; a
+#: ProcessingError is one that a handler has answered with FAIL further down.
+_NO_FAILURE_OF_USER_CODE = (
+    BrokerUnavailableError,
+    ProcessingError,
+    ProductionError,
+    TaskCorruptedError,
+    TaskMigratedError,
+)
+
+
+#: At most so often a node's dropped records are logged.
+_HEARD_EVERY_MS = 10_000
+
+
+class Dropped:
+    """Counts the records of a task that were left out on purpose (`dropped-records-total`).
+
+    Args:
+        task_id: the task, for the log.
+        clock: so that a node is heard of at most every ten seconds, however many it drops.
+    """
+
+    def __init__(self, task_id: TaskId, clock: Clock | None = None) -> None:
+        self.total = 0
+        self._task_id = task_id
+        self._clock = clock or SystemClock()
+        self._unheard: Counter[str] = Counter()
+        self._next_ms: dict[str, int] = {}
+
+    def add(self, count: int, why: str, node: str) -> None:
+        """Count records."""
+        self.total += count
+        self._unheard[node] += count
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._next_ms.get(node, now_ms):
+            self._next_ms[node] = now_ms + _HEARD_EVERY_MS
+            dropped = self._unheard.pop(node)
+            logger.warning(
+                "task %s, node %s: %d records dropped: %s", self._task_id, node, dropped, why
+            )
+
+
+class NodeContext:
+    """What an operator may ask of the engine.
+
+    Args:
+        node: the node's name.
+        task_id: the task.
+        clock: wall-clock time.
+        output: the node's edges to its children.
+        stores: the stores connected to the node, by name.
+        handler: answers for records that user code fails on.
+        drops: counts records that are left out.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        task_id: TaskId,
+        clock: Clock,
+        output: Output,
+        stores: Mapping[str, Any],
+        handler: ProcessingHandler,
+        drops: Dropped,
+    ) -> None:
+        self.node = node
+        self.task_id = task_id
+        self.clock = clock
+        self.output = output
+        self._stores = stores
+        self._handler = handler
+        self._drops = drops
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether a failure of user code may be answered by leaving the record out."""
+        return not isinstance(self._handler, LogAndFailProcessingExceptionHandler)
+
+    def store(self, name: str) -> Any:
+        """The store of that name, which must be connected to the node."""
+        try:
+            return self._stores[name]
+        except KeyError:
+            raise StreamsError(
+                f"Processor '{self.node}' has no access to store '{name}'. Connect it: name the "
+                "store in stores=... where the processor is added.",
+                node=self.node,
+                task_id=self.task_id,
+            ) from None
+
+    def failed(self, batch: Batch, index: int, error: Exception) -> None:
+        """User code raised on a record: drop that record alone, or raise."""
+        if isinstance(error, _NO_FAILURE_OF_USER_CODE):
+            raise error
+        context, record = _failed_record(batch, index, self.node, self.task_id)
+        if _answer(self._handler, context, record, error) is CONTINUE:
+            self._drops.add(1, f"user code failed: {error!r}", self.node)
+            return
+        raise ProcessingError(
+            f"User code failed on a record: {type(error).__name__}: {error}. Correct the function, "
+            "or set processing_exception_handler=LogAndContinueProcessingExceptionHandler() to "
+            "leave such records out.",
+            task_id=self.task_id,
+            topic=context.topic,
+            partition=context.partition,
+            offset=context.offset,
+            node=self.node,
+        ) from error
+
+    def dropped(self, count: int, why: str) -> None:
+        """Some records were left out on purpose."""
+        self._drops.add(count, why, self.node)
+
+
+class SourceErrors:
+    """Decides about records of a source that cannot be read.
+
+    Args:
+        handler: answers.
+        drops: counts records that are left out.
+        source: the name of the source node.
+    """
+
+    def __init__(self, handler: DeserializationHandler, drops: Dropped, source: str) -> None:
+        self._handler = handler
+        self._drops = drops
+        self._source = source
+
+    def undecodable(self, context: ErrorContext, record: SourceRecord, error: Exception) -> bool:
+        """True to leave the record out, False to fail."""
+        if _answer(self._handler, context, record, error) is not CONTINUE:
+            return False
+        self._drops.add(1, f"not readable: {error}", self._source)
+        return True
+
+    def dropped(self, count: int, why: str) -> None:
+        """Some records were left out on purpose."""
+        self._drops.add(count, why, self._source)
+
+
+class SinkErrors:
+    """Decides about records that a sink cannot write.
+
+    Follows Kafka Streams: the failure is that of the processor which forwarded the record, so the
+    processing exception handler is asked, but nobody where the sink hangs on a source.
+
+    Args:
+        handler: answers; None fails.
+        drops: counts records that are left out.
+        sink: the name of the sink node.
+        task_id: the task.
+    """
+
+    def __init__(
+        self, handler: ProcessingHandler | None, drops: Dropped, sink: str, task_id: TaskId
+    ) -> None:
+        self._handler = handler
+        self._drops = drops
+        self._sink = sink
+        self._task_id = task_id
+
+    def unwritable(self, batch: Batch, index: int, error: Exception) -> bool:
+        """True to leave the record out, False to fail."""
+        if self._handler is None:
+            return False
+        context, record = _failed_record(batch, index, self._sink, self._task_id)
+        if _answer(self._handler, context, record, error) is not CONTINUE:
+            return False
+        self._drops.add(1, f"not writable: {error}", self._sink)
+        return True
+
+
+def _failed_record(
+    batch: Batch, index: int, node: str, task_id: TaskId
+) -> tuple[ErrorContext, Record[Any, Any]]:
+    """What the processing exception handler is told about a record."""
+    metadata = batch.metadata_of(index)
+    timestamp = batch.timestamps[index]
+    headers = batch.headers_of(index)
+    record = Record(batch.keys[index], batch.values[index], max(timestamp, 0), headers)
+    return (
+        ErrorContext(
+            metadata.topic,
+            metadata.partition,
+            metadata.offset,
+            timestamp,
+            headers,
+            node,
+            task_id,
+        ),
+        record,
+    )
+
+
+def _answer(
+    handler: Callable[[ErrorContext, Any, Exception], HandlerResponse],
+    context: ErrorContext,
+    record: Any,
+    error: Exception,
+) -> HandlerResponse:
+    """What the handler says. One that fails itself, or answers nothing, means FAIL."""
+    try:
+        response = handler(context, record, error)
+    except Exception:
+        logger.exception("the exception handler failed itself (%s)", context)
+        return FAIL
+    if not isinstance(response, HandlerResponse):
+        logger.error("the exception handler answered %r: taken as FAIL (%s)", response, context)
+        return FAIL
+    return response

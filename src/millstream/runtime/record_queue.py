@@ -1,0 +1,414 @@
+"""The records of one input partition that wait for their task."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from millstream.errors import BatchSerializationError, SerializationError, StreamsError
+from millstream.processor.handlers import ErrorContext, SourceRecord
+from millstream.record import Headers, Record, TaskId, TopicPartition
+from millstream.serdes import Serde
+
+logger = logging.getLogger(__name__)
+
+#: (record with deserialized key and value, highest time seen in the partition or -1) → time in ms.
+TimestampExtractor = Callable[[Record[Any, Any], int], int]
+
+
+class RawRecords(Protocol):
+    """Records as they come from Kafka: parallel lists in offset order."""
+
+    @property
+    def keys(self) -> list[bytes | None]: ...
+
+    @property
+    def values(self) -> list[bytes | None]: ...
+
+    @property
+    def timestamps(self) -> list[int]: ...
+
+    @property
+    def offsets(self) -> Sequence[int]: ...
+
+    @property
+    def headers(self) -> Sequence[Headers] | None:
+        """None when no record has any."""
+        ...
+
+
+class DecodeErrors(Protocol):
+    """Decides about records that cannot be read."""
+
+    def undecodable(self, context: ErrorContext, record: SourceRecord, error: Exception) -> bool:
+        """True to leave the record out, False to fail."""
+        ...
+
+    def dropped(self, count: int, why: str) -> None: ...
+
+
+class _Chunk:
+    """Records of one poll, decoded: parallel lists, and how many are taken."""
+
+    __slots__ = (
+        "end_offset",
+        "headers",
+        "kept",
+        "keys",
+        "offsets",
+        "raw",
+        "taken",
+        "timestamps",
+        "values",
+    )
+
+    def __init__(self, raw: RawRecords) -> None:
+        self.raw = raw
+        #: For each record its index in `raw`.
+        self.kept: Sequence[int] = range(len(raw.offsets))
+        self.end_offset = raw.offsets[-1] + 1
+        self.keys: list[Any] = raw.keys
+        self.values: list[Any] = raw.values
+        self.timestamps = raw.timestamps
+        self.offsets = raw.offsets
+        self.headers = raw.headers
+        self.taken = 0
+
+    def leave_out(self, indices: Sequence[int]) -> None:
+        if not indices:
+            return
+        gone = set(indices)
+        keep = [i for i in range(len(self.kept)) if i not in gone]
+        self._keep(keep)
+
+    def cut(self, size: int) -> None:
+        self._keep(range(size))
+
+    def _keep(self, indices: Sequence[int]) -> None:
+        self.kept = [self.kept[i] for i in indices]
+        self.keys = [self.keys[i] for i in indices]
+        self.values = [self.values[i] for i in indices]
+        self.timestamps = [self.timestamps[i] for i in indices]
+        self.offsets = [self.offsets[i] for i in indices]
+        if self.headers is not None:
+            self.headers = [self.headers[i] for i in indices]
+
+
+class Taken:
+    """Records taken from one queue, as parallel lists."""
+
+    __slots__ = ("headers", "keys", "offsets", "timestamps", "values")
+
+    def __init__(
+        self,
+        keys: list[Any],
+        values: list[Any],
+        timestamps: list[int],
+        offsets: Sequence[int],
+        headers: Sequence[Headers] | None,
+    ) -> None:
+        self.keys = keys
+        self.values = values
+        self.timestamps = timestamps
+        self.offsets = offsets
+        self.headers = headers
+
+
+class RecordQueue:
+    """First in, first out, for one input partition of one task.
+
+    A chunk of records is deserialized when its first record becomes the head, as late as Kafka
+    Streams does it, but all at once. A record that cannot be read and must not be left out stops
+    the queue there: the records before it are processed first, then its error is raised.
+
+    Args:
+        place: the topic partition.
+        source: the name of the source node, for errors.
+        task_id: the task, for errors.
+        key_serde: reads keys.
+        value_serde: reads values.
+        extractor: gives records their time; None takes Kafka's timestamp, which must not be
+            negative (FailOnInvalidTimestamp).
+        errors: decides about records that cannot be read.
+    """
+
+    def __init__(
+        self,
+        place: TopicPartition,
+        source: str,
+        task_id: TaskId,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        extractor: TimestampExtractor | None,
+        errors: DecodeErrors,
+    ) -> None:
+        self.place = place
+        self.source = source
+        #: The highest time read from this partition; -1 before the first record.
+        self.partition_time = -1
+        #: The time of the next record, if there is one (`available`).
+        self.head_time = -1
+        #: How many records wait, those included that will turn out to be unreadable.
+        self.size = 0
+        #: Where the queue puts itself when it gets records after having none; None if nobody asks.
+        self.line: list[RecordQueue] | None = None
+        self._task_id = task_id
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+        self._extractor = extractor
+        self._errors = errors
+        self._raw: deque[RawRecords] = deque()
+        self._head: _Chunk | None = None
+        self._poison: StreamsError | None = None
+        self._poison_offset = -1
+        self._next_offset: int | None = None
+        self._passed = 0
+
+    def add(self, raw: RawRecords) -> None:
+        """Queue the records of a poll; there is at least one."""
+        if not self.size and self.line is not None:
+            self.line.append(self)
+        self._raw.append(raw)
+        self.size += len(raw.offsets)
+
+    def available(self) -> int:
+        """How many records can be taken at once without decoding more.
+
+        Raises:
+            SerializationError, StreamsError: the head cannot be read and must not be left out.
+        """
+        head = self._readable_head()
+        return 0 if head is None else len(head.offsets) - head.taken
+
+    def pass_one(self) -> bool:
+        """Pass over the next record, which `take_passed` will give. There must be one.
+
+        Returns:
+            Whether another one is ready behind it; if not, `take_passed` before anything else.
+        """
+        head = self._head
+        assert head is not None
+        self._passed += 1
+        index = head.taken + self._passed
+        if index == len(head.offsets):
+            return False
+        self.head_time = head.timestamps[index]
+        return True
+
+    def take_passed(self) -> Taken:
+        """The records passed over since the last call; at least one."""
+        count, self._passed = self._passed, 0
+        return self.take(count)
+
+    def take(self, count: int) -> Taken:
+        """The next `count` records, at most `available()`."""
+        head = self._head
+        assert head is not None
+        start, end = head.taken, head.taken + count
+        self.size -= count
+        head.taken = end
+        if start == 0 and end == len(head.offsets):
+            taken = Taken(head.keys, head.values, head.timestamps, head.offsets, head.headers)
+        else:
+            taken = Taken(
+                head.keys[start:end],
+                head.values[start:end],
+                head.timestamps[start:end],
+                head.offsets[start:end],
+                None if head.headers is None else head.headers[start:end],
+            )
+        if end == len(head.offsets):
+            self._finish(head)
+        else:
+            self.head_time = head.timestamps[end]
+        latest = max(taken.timestamps)
+        if latest > self.partition_time:
+            self.partition_time = latest
+        return taken
+
+    def next_offset(self) -> int | None:
+        """The offset from which to go on after a restart; None if nothing was queued yet.
+
+        That is the next record's that waits, or, with none waiting, one past the last.
+        """
+        if self._head is not None:
+            return self._head.offsets[self._head.taken]
+        if self._poison is not None:
+            return self._poison_offset
+        if self._raw:
+            return self._raw[0].offsets[0]
+        return self._next_offset
+
+    def clear(self) -> None:
+        """Forget what waits: the partition was given up or is read again from elsewhere."""
+        self._raw.clear()
+        self._head = None
+        self._poison = None
+        self._next_offset = None
+        self.size = 0
+
+    def _finish(self, chunk: _Chunk) -> None:
+        self._head = None
+        self._next_offset = chunk.end_offset
+
+    def _readable_head(self) -> _Chunk | None:
+        while self._head is None:
+            if self._poison is not None:
+                raise self._poison
+            if not self._raw:
+                return None
+            raw = self._raw.popleft()
+            chunk = _Chunk(raw)
+            before = len(raw.offsets)
+            self._decode(chunk)
+            self._extract_timestamps(chunk)
+            left = len(chunk.offsets)
+            if self._poison is None:
+                self.size -= before - left
+            if left:
+                self._head = chunk
+                self.head_time = chunk.timestamps[0]
+            elif self._poison is None:
+                self._finish(chunk)
+        return self._head
+
+    def _decode(self, chunk: _Chunk) -> None:
+        serde = self._key_serde
+        chunk.keys = self._decode_column(chunk, "key", serde, chunk.keys)
+        chunk.values = self._decode_column(chunk, "value", self._value_serde, chunk.values)
+
+    def _decode_column(
+        self, chunk: _Chunk, what: str, serde: Serde[Any], raw: list[bytes | None]
+    ) -> list[Any]:
+        """The decoded column; records that cannot be read are taken out of the chunk."""
+        topic = self.place.topic
+        try:
+            return serde.deserialize_many(topic, raw)
+        except BatchSerializationError as error:
+            failure = error
+        decoded: list[Any] = []
+        bad: list[int] = []
+        start = 0
+        while True:
+            index = start + failure.index
+            decoded += failure.done
+            if not self._leave_out(chunk, index, what, failure):
+                chunk.cut(index)
+                break
+            bad.append(index)
+            decoded.append(None)
+            start = index + 1
+            try:
+                decoded += serde.deserialize_many(topic, raw[start:])
+                break
+            except BatchSerializationError as error:
+                failure = error
+        chunk.leave_out(bad)
+        gone = set(bad)
+        return [item for index, item in enumerate(decoded) if index not in gone]
+
+    def _leave_out(self, chunk: _Chunk, index: int, what: str, error: SerializationError) -> bool:
+        offset = chunk.offsets[index]
+        headers = () if chunk.headers is None else chunk.headers[index]
+        record = SourceRecord(
+            self.place.topic,
+            self.place.partition,
+            offset,
+            chunk.timestamps[index],
+            headers,
+            chunk.raw.keys[chunk.kept[index]],
+            chunk.raw.values[chunk.kept[index]],
+        )
+        context = ErrorContext.of(record, self.source, self._task_id)
+        if self._errors.undecodable(context, record, error):
+            return True
+        self._stop_at(
+            offset,
+            SerializationError(
+                f"The {what} of a record could not be deserialized. {error.message} Name the serde "
+                f"that fits the topic's bytes where it is read ({what}=...), or set "
+                "deserialization_exception_handler=LogAndContinueExceptionHandler() to leave such "
+                "records out.",
+                **self._where(offset),
+            ),
+            error.__cause__ or error,
+        )
+        return False
+
+    def _extract_timestamps(self, chunk: _Chunk) -> None:
+        if not chunk.offsets:
+            return
+        if self._extractor is None:
+            if min(chunk.timestamps) < 0:
+                self._stop_at_invalid_timestamp(chunk)
+            return
+        highest = self.partition_time
+        timestamps: list[int] = []
+        skipped: list[int] = []
+        for index, key in enumerate(chunk.keys):
+            headers = () if chunk.headers is None else chunk.headers[index]
+            record = _extractable(key, chunk.values[index], chunk.timestamps[index], headers)
+            try:
+                timestamp = self._extractor(record, highest)
+                is_valid = timestamp >= 0
+            except Exception as error:
+                offset = chunk.offsets[index]
+                failure = StreamsError(
+                    f"The timestamp extractor failed: {type(error).__name__}: {error}. Let it "
+                    "return a time in milliseconds, or a negative number to leave the record out.",
+                    **self._where(offset),
+                )
+                self._stop_at(offset, failure, error)
+                chunk.timestamps = timestamps + chunk.timestamps[index:]
+                chunk.cut(index)
+                break
+            if is_valid:
+                highest = max(highest, timestamp)
+            else:
+                skipped.append(index)
+            timestamps.append(timestamp)
+        else:
+            chunk.timestamps = timestamps
+        if skipped:
+            self._errors.dropped(len(skipped), "their timestamp extractor gave a negative time")
+            chunk.leave_out(skipped)
+
+    def _stop_at_invalid_timestamp(self, chunk: _Chunk) -> None:
+        index = next(i for i, timestamp in enumerate(chunk.timestamps) if timestamp < 0)
+        offset = chunk.offsets[index]
+        self._stop_at(
+            offset,
+            StreamsError(
+                f"A record has the timestamp {chunk.timestamps[index]}, which is not a time; its "
+                "producer is probably older than Kafka 0.10. Give the source a timestamp_extractor "
+                "that finds the time elsewhere, or returns a negative number to leave it out.",
+                **self._where(offset),
+            ),
+        )
+        chunk.cut(index)
+
+    def _stop_at(
+        self, offset: int, error: StreamsError, cause: BaseException | None = None
+    ) -> None:
+        error.__cause__ = cause
+        self._poison = error
+        self._poison_offset = offset
+
+    def _where(self, offset: int) -> dict[str, Any]:
+        return {
+            "task_id": self._task_id,
+            "topic": self.place.topic,
+            "partition": self.place.partition,
+            "offset": offset,
+            "node": self.source,
+        }
+
+
+def _extractable(key: Any, value: Any, timestamp: int, headers: Headers) -> Record[Any, Any]:
+    record = Record(key, value, max(timestamp, 0), headers)
+    if timestamp < 0:
+        # The one place where a record may have no valid time: the extractor is to find one.
+        object.__setattr__(record, "timestamp", timestamp)
+    return record

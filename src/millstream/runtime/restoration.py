@@ -1,0 +1,237 @@
+"""Bringing stores up to date from their changelogs before their task runs.
+
+Restoration goes on between the batches of the tasks that run already: the loop calls `step` each
+round, and only the tasks that still restore wait for it. A changelog is read from where the store
+stands to the end that the topic had when the restoration began.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from millstream.clock import Clock
+from millstream.errors import (
+    BrokerUnavailableError,
+    OffsetOutOfRangeError,
+    TaskCorruptedError,
+    UnknownTopicError,
+)
+from millstream.kafka.consumer import OFFSET_BEGINNING, RecordConsumer
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.record_queue import RawRecords
+from millstream.runtime.retry import Retry
+from millstream.state.restore import StoreRestorer
+
+logger = logging.getLogger(__name__)
+
+_BATCH_RECORDS = 20_000
+#: How long the loop may stand still for asking where changelogs end.
+_REQUEST_TIMEOUT_MS = 3_000
+
+
+class EndOffsets(Protocol):
+    """Asks the cluster where partitions end."""
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """The offset after the last record of each partition."""
+        ...
+
+
+@dataclass(frozen=True)
+class RestoreEvent:
+    """Something a restore listener is told.
+
+    Args:
+        kind: `start`, `batch` or `end`.
+        place: the changelog partition.
+        store: the store's name.
+        offset: where it starts; the last offset of a batch; the end.
+        end_offset: where the restoration ends.
+        records: restored in the batch, or in total at the end.
+    """
+
+    kind: str
+    place: TopicPartition
+    store: str
+    offset: int
+    end_offset: int
+    records: int
+
+
+class _Changelog:
+    """One changelog partition that is being read."""
+
+    def __init__(
+        self, task_id: TaskId, restorer: StoreRestorer, end_offset: int, now_ms: int
+    ) -> None:
+        stored = restorer.start_offset()
+        self.task_id = task_id
+        self.store = restorer.store_name
+        self.restorer = restorer
+        self.start = OFFSET_BEGINNING if stored is None else stored
+        self.end_offset = end_offset
+        self.started_ms = now_ms
+        self.restored = 0
+
+    @property
+    def is_up_to_date(self) -> bool:
+        return max(self.start, 0) >= self.end_offset
+
+    def corruption(self, place: TopicPartition) -> str | None:
+        """Why the store cannot be brought up to date from where it stands, if so."""
+        if self.start <= self.end_offset:
+            return None
+        return (
+            f"store '{self.store}' stands at offset {self.start} of {place}, but that ends at "
+            f"{self.end_offset}: it was probably deleted and created anew"
+        )
+
+
+class Restoration:
+    """The changelogs of a thread's tasks that are being restored.
+
+    Args:
+        consumer: reads changelogs; nobody else uses it.
+        cluster: tells where changelogs end.
+        clock: for retries.
+        timeout_ms: how long the cluster may not answer before the thread gives up.
+        listener: told of each restoration's start, batches and end.
+    """
+
+    def __init__(
+        self,
+        consumer: RecordConsumer,
+        cluster: EndOffsets,
+        clock: Clock,
+        timeout_ms: int,
+        listener: Callable[[RestoreEvent], None],
+    ) -> None:
+        self._consumer = consumer
+        self._cluster = cluster
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._listener = listener
+        self._waiting: dict[TaskId, tuple[Mapping[TopicPartition, StoreRestorer], Retry]] = {}
+        self._reading: dict[TopicPartition, _Changelog] = {}
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether records are to be expected from a changelog."""
+        return bool(self._reading)
+
+    def add(self, task_id: TaskId, changelogs: Mapping[TopicPartition, StoreRestorer]) -> None:
+        """Restore a task's stores, each from its changelog partition."""
+        if changelogs:
+            what = f"beginning to restore task {task_id}"
+            self._waiting[task_id] = (changelogs, Retry(what, self._clock, self._timeout_ms))
+
+    def remove(self, task_id: TaskId) -> None:
+        """Stop restoring a task that is given up."""
+        self._waiting.pop(task_id, None)
+        reading = [place for place, log in self._reading.items() if log.task_id == task_id]
+        for place in reading:
+            del self._reading[place]
+        self._consumer.unassign(reading)
+
+    def unfinished(self, task_id: TaskId) -> bool:
+        """Whether a task still has a changelog to read."""
+        if task_id in self._waiting:
+            return True
+        return any(log.task_id == task_id for log in self._reading.values())
+
+    def step(self, timeout_ms: int) -> None:
+        """Start what waits, and apply the next records; blocks for at most `timeout_ms`.
+
+        Raises:
+            TaskCorruptedError: stores stand at offsets which their changelogs do not have.
+            BrokerUnavailableError: the cluster did not answer for the whole timeout.
+        """
+        for task_id, (changelogs, retry) in list(self._waiting.items()):
+            if retry.is_due:
+                self._begin(task_id, changelogs, retry)
+        if not self._reading:
+            return
+        try:
+            fetched = self._consumer.poll_columns(_BATCH_RECORDS, timeout_ms)
+        except OffsetOutOfRangeError as error:
+            raise self._out_of_range(error) from error
+        for place, records in fetched.items():
+            log = self._reading.get(place)
+            if log is not None:
+                self._apply(place, log, records)
+        for place in list(self._reading):
+            # The position passes over transaction markers and compacted gaps, where no record is.
+            position = self._consumer.position(place)
+            if position is not None and position >= self._reading[place].end_offset:
+                self._consumer.unassign([place])
+                self._finish(place, self._reading.pop(place))
+
+    def _begin(
+        self, task_id: TaskId, changelogs: Mapping[TopicPartition, StoreRestorer], retry: Retry
+    ) -> None:
+        try:
+            ends = self._cluster.end_offsets(changelogs, _REQUEST_TIMEOUT_MS)
+            now_ms = self._clock.monotonic_ms()
+            logs = {
+                place: _Changelog(task_id, restorer, ends[place], now_ms)
+                for place, restorer in changelogs.items()
+            }
+            corruptions = filter(None, (log.corruption(place) for place, log in logs.items()))
+            for corruption in corruptions:
+                raise TaskCorruptedError(
+                    f"Task {task_id} is rebuilt: {corruption}.", task_ids=[task_id]
+                )
+            behind = {place: log for place, log in logs.items() if not log.is_up_to_date}
+            self._consumer.assign(
+                {place: log.start for place, log in behind.items()}, _REQUEST_TIMEOUT_MS
+            )
+        except (BrokerUnavailableError, UnknownTopicError) as error:
+            # A changelog that was created just now is not known to every broker yet.
+            retry.failed(error)
+            return
+        del self._waiting[task_id]
+        for place, log in logs.items():
+            self._listener(RestoreEvent("start", place, log.store, log.start, log.end_offset, 0))
+            if place in behind:
+                self._reading[place] = log
+            else:
+                self._finish(place, log)
+
+    def _apply(self, place: TopicPartition, log: _Changelog, records: RawRecords) -> None:
+        count = log.restorer.restore_batch(
+            records.keys, records.values, records.timestamps, records.offsets
+        )
+        log.restored += count
+        last = records.offsets[-1]
+        self._listener(RestoreEvent("batch", place, log.store, last, log.end_offset, count))
+
+    def _finish(self, place: TopicPartition, log: _Changelog) -> None:
+        took_ms = self._clock.monotonic_ms() - log.started_ms
+        logger.info(
+            "task %s: store %s restored %d records from %s up to offset %d in %d ms",
+            log.task_id,
+            log.store,
+            log.restored,
+            place,
+            log.end_offset,
+            took_ms,
+        )
+        self._listener(
+            RestoreEvent("end", place, log.store, log.end_offset, log.end_offset, log.restored)
+        )
+
+    def _out_of_range(self, error: OffsetOutOfRangeError) -> TaskCorruptedError:
+        task_ids = {
+            self._reading[place].task_id for place in error.offsets if place in self._reading
+        }
+        shown = ", ".join(f"{offset} of {place}" for place, offset in error.offsets.items())
+        return TaskCorruptedError(
+            f"Stores stand at offsets which their changelogs no longer have ({shown}). "
+            "They are rebuilt from what there is.",
+            task_ids=task_ids,
+        )

@@ -1,0 +1,313 @@
+"""The way out of a sub-topology: records are serialized as lists and handed to the collector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import compress, groupby
+from typing import Any, NamedTuple, Protocol
+
+from millstream.errors import ProcessingError, SerializationError
+from millstream.operators.batch import Batch, Order
+from millstream.operators.calls import call_each, serialize_each
+from millstream.operators.operator import Output
+from millstream.record import Headers, RecordMetadata, TaskId
+from millstream.serdes import Serde
+
+#: (topic, key, value, number of partitions) → a partition, or None for the default.
+Partitioner = Callable[[str, Any, Any, int], int | None]
+
+
+class RecordContext(NamedTuple):
+    """What a dynamic sink's topic function may look at beside key and value."""
+
+    metadata: RecordMetadata
+    timestamp: int
+    headers: Headers
+
+    @property
+    def topic(self) -> str | None:
+        """The topic that the input record was read from."""
+        return self.metadata.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition that the input record was read from."""
+        return self.metadata.partition
+
+    @property
+    def offset(self) -> int:
+        """The offset of the input record."""
+        return self.metadata.offset
+
+
+class Collector(Protocol):
+    """Takes serialized records to their topics. The producer's side, or the test driver's."""
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has."""
+        ...
+
+    def send_many(
+        self,
+        topic: str,
+        partitions: int | Sequence[int | None] | None,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        timestamps: list[int],
+        headers: list[Headers] | None,
+    ) -> None:
+        """Send records in order. `partitions` None means: by murmur2 of the key."""
+        ...
+
+
+class Outgoing(NamedTuple):
+    """Records of one topic on their way out, as parallel lists."""
+
+    topic: str
+    partitions: list[int | None] | None
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    headers: list[Headers] | None
+    order: list[Order] | None
+
+
+class SinkErrors(Protocol):
+    """Decides about records that cannot be written."""
+
+    def unwritable(self, batch: Batch, index: int, error: Exception) -> bool:
+        """True to leave the record out, False to fail."""
+        ...
+
+
+class Sink:
+    """A sink node at work in one task.
+
+    A record that cannot be written, because its serde, the topic function or the partitioner
+    fails, is left out alone if `errors` says so.
+
+    Args:
+        name: the node's name, for errors.
+        task_id: the task, for errors.
+        topic: the real name of the topic, or a function of (key, value, record context).
+        key_serde: turns keys into bytes.
+        value_serde: turns values into bytes.
+        partitioner: chooses partitions; None for Kafka's default.
+        collector: where the records go.
+        meeting: where they wait for those of other sinks, if their order among them matters.
+        errors: decides about records that cannot be written.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        task_id: TaskId,
+        topic: str | Callable[[Any, Any, RecordContext], str],
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        partitioner: Partitioner | None,
+        collector: Collector,
+        meeting: SinkMeeting | None,
+        errors: SinkErrors,
+    ) -> None:
+        self._name = name
+        self._task_id = task_id
+        self._topic = topic
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+        self._partitioner = partitioner
+        self._collector = collector
+        self._meeting = meeting
+        self._errors = errors
+
+    def process(self, batch: Batch, output: Output) -> None:
+        if isinstance(self._topic, str):
+            self._send(self._topic, batch)
+            return
+        topics, batch = self._chosen_topics(batch, self._topic)
+        for topic in dict.fromkeys(topics):
+            self._send(topic, batch.select([chosen == topic for chosen in topics]))
+
+    def _send(self, topic: str, batch: Batch) -> None:
+        partitions: list[int | None] | None = None
+        if self._partitioner is not None:
+            partitions, batch = self._partitions(self._partitioner, topic, batch)
+        keys, keep = self._serialized(self._key_serde, topic, batch.keys, batch, "key")
+        if keep is not None:
+            batch = batch.select(keep)
+            partitions = partitions and list(compress(partitions, keep))
+        values, keep = self._serialized(self._value_serde, topic, batch.values, batch, "value")
+        if keep is not None:
+            batch = batch.select(keep)
+            partitions = partitions and list(compress(partitions, keep))
+            keys = list(compress(keys, keep))
+        if not keys:
+            return
+        headers = batch.all_headers()
+        if self._meeting is None:
+            self._collector.send_many(topic, partitions, keys, values, batch.timestamps, headers)
+            return
+        self._meeting.add(
+            self._collector,
+            Outgoing(topic, partitions, keys, values, batch.timestamps, headers, batch.order),
+        )
+
+    def _serialized(
+        self, serde: Serde[Any], topic: str, objects: list[Any], batch: Batch, what: str
+    ) -> tuple[list[bytes | None], list[bool] | None]:
+        return serialize_each(
+            partial(serde.serialize_many, topic),
+            objects,
+            lambda index, error: self._not_serialized(batch, index, topic, what, error),
+        )
+
+    def _not_serialized(
+        self, batch: Batch, index: int, topic: str, what: str, error: SerializationError
+    ) -> None:
+        if self._errors.unwritable(batch, index, error):
+            return
+        raise SerializationError(
+            f"The {what} of a record for topic '{topic}' could not be serialized. "
+            f"{error.message} Name the serde that fits with {what}=... where the records are "
+            "written or repartitioned, or set a default serde.",
+            **self._where(batch, index),
+        ) from (error.__cause__ or error)
+
+    def _chosen_topics(
+        self, batch: Batch, choose: Callable[[Any, Any, RecordContext], str]
+    ) -> tuple[list[str], Batch]:
+        contexts = [
+            RecordContext(batch.metadata_of(index), timestamp, batch.headers_of(index))
+            for index, timestamp in enumerate(batch.timestamps)
+        ]
+        failures = _Failures(self, "topic function")
+        columns = (batch.keys, batch.values, contexts)
+        topics, batch = call_each(choose, columns, batch, failures)
+        if not (set(map(type, topics)) <= {str} and all(topics)):
+            topics, batch = call_each(_topic_name, (topics,), batch, failures)
+        return topics, batch
+
+    def _partitions(
+        self, partitioner: Partitioner, topic: str, batch: Batch
+    ) -> tuple[list[int | None], Batch]:
+        count = self._collector.partition_count(topic)
+
+        def partition(key: Any, value: Any) -> int | None:
+            return _partition(partitioner(topic, key, value, count), topic, count)
+
+        columns = (batch.keys, batch.values)
+        return call_each(partition, columns, batch, _Failures(self, "partitioner"))
+
+    def user_code_failed(self, what: str, batch: Batch, index: int, error: Exception) -> None:
+        """Leave a record out on which a function of the user's raised, or raise."""
+        if self._errors.unwritable(batch, index, error):
+            return
+        raise ProcessingError(
+            f"The {what} of a sink failed on a record: {type(error).__name__}: {error}. "
+            "Correct it so that it has an answer for every record.",
+            **self._where(batch, index),
+        ) from error
+
+    def _where(self, batch: Batch, index: int) -> dict[str, Any]:
+        place = batch.metadata_of(index)
+        return {
+            "task_id": self._task_id,
+            "topic": place.topic,
+            "partition": place.partition,
+            "offset": place.offset,
+            "node": self._name,
+        }
+
+
+class _Failures:
+    """Tells a sink which of the user's functions raised."""
+
+    def __init__(self, sink: Sink, what: str) -> None:
+        self._sink = sink
+        self._what = what
+
+    def failed(self, batch: Batch, index: int, error: Exception) -> None:
+        self._sink.user_code_failed(self._what, batch, index, error)
+
+
+def _topic_name(topic: Any) -> str:
+    if not isinstance(topic, str) or not topic:
+        raise ValueError(f"it must give the name of a topic, but gave {topic!r}")
+    return topic
+
+
+def _partition(partition: int | None, topic: str, count: int) -> int | None:
+    if partition is not None and not 0 <= partition < count:
+        raise ValueError(
+            f"it chose partition {partition} of '{topic}', which has {count}: it must give "
+            f"0 to {count - 1}, or None"
+        )
+    return partition
+
+
+class SinkMeeting:
+    """Where records of several sinks wait for each other, to go out in depth-first order.
+
+    Args:
+        across_topics: whether records of different topics must keep their order, too.
+    """
+
+    def __init__(self, across_topics: bool = False) -> None:
+        self._across_topics = across_topics
+        self._waiting: list[Outgoing] = []
+        self._collector: Collector
+
+    def add(self, collector: Collector, outgoing: Outgoing) -> None:
+        """Let records wait until all sinks have given theirs."""
+        self._collector = collector
+        self._waiting.append(outgoing)
+
+    def send(self) -> None:
+        """Send what waits. Called when all steps of a batch are done."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        if self._across_topics:
+            _send_interleaved(self._collector, waiting)
+            return
+        by_topic: dict[str, list[Outgoing]] = {}
+        for outgoing in waiting:
+            by_topic.setdefault(outgoing.topic, []).append(outgoing)
+        for parts in by_topic.values():
+            _send_interleaved(self._collector, parts)
+
+
+def _send_interleaved(collector: Collector, parts: list[Outgoing]) -> None:
+    if len(parts) == 1:
+        one = parts[0]
+        collector.send_many(
+            one.topic, one.partitions, one.keys, one.values, one.timestamps, one.headers
+        )
+        return
+    rows: list[tuple[Order, int, int]] = []
+    for number, part in enumerate(parts):
+        assert part.order is not None, "sinks that meet need records in order"
+        rows.extend((place, number, index) for index, place in enumerate(part.order))
+    rows.sort()
+    picked = ((parts[number], index) for _, number, index in rows)
+    for topic, run in groupby(picked, key=_topic):
+        _send_picked(collector, topic, run)
+
+
+def _topic(row: tuple[Outgoing, int]) -> str:
+    return row[0].topic
+
+
+def _send_picked(collector: Collector, topic: str, rows: Iterable[tuple[Outgoing, int]]) -> None:
+    picked = list(rows)
+    partitions = [None if p.partitions is None else p.partitions[i] for p, i in picked]
+    headers: list[Headers] = [() if p.headers is None else p.headers[i] for p, i in picked]
+    collector.send_many(
+        topic,
+        None if all(partition is None for partition in partitions) else partitions,
+        [p.keys[i] for p, i in picked],
+        [p.values[i] for p, i in picked],
+        [p.timestamps[i] for p, i in picked],
+        headers if any(headers) else None,
+    )

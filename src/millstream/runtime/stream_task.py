@@ -1,0 +1,221 @@
+"""One task: a sub-topology at work on one partition number of its input topics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+
+from millstream.clock import Clock
+from millstream.errors import StreamsError
+from millstream.kafka.member_events import CommitOffset
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.commit_metadata import CommitMetadata
+from millstream.runtime.executor import Executor
+from millstream.runtime.partition_group import PartitionGroup
+from millstream.runtime.record_queue import RawRecords
+from millstream.runtime.state_machine import StateMachine
+from millstream.runtime.states import TASK_STATES, TaskState
+from millstream.state.task_stores import TaskStores
+
+logger = logging.getLogger(__name__)
+
+#: About how long a batch should take, and how many records the first one has.
+_BATCH_MS = 200
+_FIRST_BATCH_RECORDS = 128
+
+
+class StreamTask:
+    """Reads its partitions, runs its nodes, knows what it has to commit.
+
+    The task does not commit by itself: its thread commits all tasks together, since they share one
+    producer. The order is `prepare_commit`, the producer's flush, `offsets_to_commit`, the commit,
+    `post_commit` (design section 2).
+
+    Invariant: an offset is committed only after everything that its record caused was written.
+
+    Args:
+        task_id: the task.
+        stores: its stores, not yet open.
+        group: its input queues.
+        executor: its nodes.
+        flush_order: the nodes that may hold records back, in the order of their stores.
+        clock: dates changes of state.
+    """
+
+    def __init__(
+        self,
+        task_id: TaskId,
+        *,
+        stores: TaskStores,
+        group: PartitionGroup,
+        executor: Executor,
+        flush_order: Collection[str],
+        clock: Clock,
+    ) -> None:
+        self.task_id = task_id
+        self.stores = stores
+        self.commit_needed = False
+        #: Up to where each input partition is committed, as far as this task did it.
+        self.committed: dict[TopicPartition, int] = {}
+        #: Records processed since the task was created.
+        self.processed_total = 0
+        self._group = group
+        self._executor = executor
+        self._flush_order = list(flush_order)
+        self._clock = clock
+        self._batch_limit = _FIRST_BATCH_RECORDS
+        self._state = StateMachine(
+            f"Task {task_id}", TaskState.CREATED, TASK_STATES, clock, self._log_state
+        )
+
+    @property
+    def state(self) -> TaskState:
+        """Where the task is."""
+        return self._state.state
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The input partitions."""
+        return frozenset(self._group.queues)
+
+    @property
+    def buffered(self) -> int:
+        """How many records wait."""
+        return self._group.size
+
+    def waiting_in(self, place: TopicPartition) -> int:
+        """How many records of one partition wait."""
+        return self._group.queues[place].size
+
+    def open_stores(self) -> None:
+        """Lock the task's directory and open its stores.
+
+        Raises:
+            LockError: another process holds the directory; try again later.
+            TaskCorruptedError: what is on disk cannot be trusted.
+        """
+        self.stores.open()
+        self._state.transition_to(TaskState.RESTORING, "stores are open")
+
+    def start(self, committed: Mapping[TopicPartition, CommitOffset | None]) -> None:
+        """Begin to process: stores are restored, committed offsets are known."""
+        for place, queue in self._group.queues.items():
+            offset = committed.get(place)
+            if offset is not None:
+                metadata = CommitMetadata.decode(offset.metadata)
+                queue.partition_time = metadata.partition_time
+                self._group.stream_time = max(self._group.stream_time, metadata.partition_time)
+        self._executor.init()
+        self._state.transition_to(TaskState.RUNNING, "restored")
+
+    def add_records(self, place: TopicPartition, records: RawRecords) -> None:
+        """Queue the records of a poll."""
+        self._group.queues[place].add(records)
+
+    def is_processable(self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int) -> bool:
+        """Whether the next record may be taken now; see `PartitionGroup.is_ready`."""
+        return self._group.size > 0 and self._group.is_ready(
+            at_end, max_idle_ms, self._clock.monotonic_ms()
+        )
+
+    def process(self, most: int) -> int:
+        """Take a batch of at most `most` records through the nodes; how many it was.
+
+        Raises:
+            StreamsError: a record could not be read, or user code failed, and nobody said to go on.
+        """
+        started_ms = self._clock.monotonic_ms()
+        limit = min(most, self._batch_limit)
+        batches = self._group.next_batch(limit)
+        if batches is None:
+            # What waited was left out: its offsets are to be committed all the same.
+            self.commit_needed = True
+            return 0
+        self.commit_needed = True
+        self._executor.run(batches)
+        count = sum(len(batch) for _, batch in batches)
+        self.processed_total += count
+        self._fit_batches(count, limit, self._clock.monotonic_ms() - started_ms)
+        return count
+
+    def _fit_batches(self, count: int, limit: int, took_ms: int) -> None:
+        """Let the next batch take about `_BATCH_MS`, however slow the user's code is.
+
+        Commits, rebalances and the command to close wait for the end of a batch.
+        """
+        if took_ms > _BATCH_MS:
+            self._batch_limit = max(1, count * _BATCH_MS // took_ms)
+        elif count == limit and 2 * took_ms < _BATCH_MS:
+            self._batch_limit = max(self._batch_limit, 2 * limit)
+
+    def prepare_commit(self) -> None:
+        """Let go of what is held back in caches, with all it causes downstream."""
+        self._executor.flush(self._flush_order)
+
+    def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:
+        """Where to go on after a restart, for each partition that was read."""
+        offsets: dict[TopicPartition, CommitOffset] = {}
+        for place, queue in self._group.queues.items():
+            offset = queue.next_offset()
+            if offset is not None:
+                metadata = CommitMetadata(queue.partition_time).encode()
+                offsets[place] = CommitOffset(offset, metadata, None)
+        return offsets
+
+    def post_commit(
+        self, offsets: Mapping[TopicPartition, CommitOffset], acked: Mapping[TopicPartition, int]
+    ) -> None:
+        """The offsets are committed: let the stores write what they stand for.
+
+        Args:
+            offsets: what was committed, of other tasks as well.
+            acked: the last acknowledged offset of each changelog partition that the thread's
+                producer has written, perhaps when it owned the task some time before.
+        """
+        reached = self.stores.changelog_offsets()
+        self.stores.commit(
+            {
+                place: acked[place]
+                for place, offset in reached.items()
+                if place in acked and (offset is None or acked[place] > offset)
+            }
+        )
+        for place in self._group.queues:
+            if place in offsets:
+                self.committed[place] = offsets[place].offset
+        self.commit_needed = False
+
+    def close(self, *, clean: bool) -> None:
+        """Give the task up. Uncommitted work must have been committed before, or it is lost.
+
+        Args:
+            clean: whether the state on disk stands for what was committed; if not, what was not
+                committed is dropped and comes back from the changelog.
+        """
+        if self.state is TaskState.CLOSED:
+            return
+        running = self.state is TaskState.RUNNING
+        if self.state is not TaskState.SUSPENDED:
+            self._state.transition_to(TaskState.SUSPENDED, "clean" if clean else "not committed")
+        try:
+            if running:
+                self._executor.close()
+        finally:
+            self._group.clear()
+            self.stores.close(clean=clean)
+            self._state.transition_to(TaskState.CLOSED, "given up")
+
+    def fail(self, error: Exception) -> StreamsError:
+        """The error with this task as its place."""
+        if isinstance(error, StreamsError):
+            if error.task_id is None:
+                error.task_id = self.task_id
+            return error
+        failure = StreamsError(
+            f"Task {self.task_id} failed: {type(error).__name__}: {error}.", task_id=self.task_id
+        )
+        failure.__cause__ = error
+        return failure
+
+    def _log_state(self, new: TaskState, old: TaskState, why: str) -> None:
+        logger.info("task %s: %s to %s (%s)", self.task_id, old.name, new.name, why)

@@ -1,0 +1,310 @@
+"""The tasks of one stream thread: created from an assignment, run, committed, given up."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from millstream.clock import Clock
+from millstream.errors import (
+    BrokerUnavailableError,
+    LockError,
+    OffsetOutOfRangeError,
+    StreamsError,
+    TaskCorruptedError,
+    UnknownTopicError,
+)
+from millstream.kafka.consumer import RecordConsumer
+from millstream.kafka.member_events import CommitOffset
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.record_queue import RawRecords
+from millstream.runtime.restoration import Restoration
+from millstream.runtime.retry import Retry
+from millstream.runtime.states import TaskState
+from millstream.runtime.stream_task import StreamTask
+
+logger = logging.getLogger(__name__)
+
+#: How long the loop may stand still for one request.
+_REQUEST_TIMEOUT_MS = 3_000
+#: How often in a row the state of a task is rebuilt before its disk is thought to be broken.
+_MOST_REVIVALS = 3
+
+
+class CommittedOffsets(Protocol):
+    """Where the group stands, and where to begin where it never was."""
+
+    def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, CommitOffset | None]: ...
+
+    def starts(
+        self,
+        partitions: Collection[TopicPartition],
+        committed: Mapping[TopicPartition, CommitOffset | None],
+    ) -> Mapping[TopicPartition, int]:
+        """The offset to read each partition from."""
+        ...
+
+    def expect(self, partitions: Collection[TopicPartition]) -> None:
+        """A task will read these partitions once it is restored."""
+        ...
+
+    def out_of_range(self, place: TopicPartition, offset: int) -> int:
+        """Where to go on when an offset is not in the topic."""
+        ...
+
+
+class Tasks:
+    """What the thread owns.
+
+    A task goes through: created → stores opened (its directory locked) → restored → running. Its
+    input partitions are only fetched once it runs.
+
+    Args:
+        create: makes a task of an id and its input partitions.
+        restoration: restores stores beside processing.
+        consumer: the main consumer.
+        offsets: where to begin.
+        clock: for retries.
+        timeout_ms: how long the cluster may not answer (`task.timeout.ms`).
+        max_buffered: with more records than this waiting in a partition it is paused, until the
+            half of them are processed. Only partitions that wait for another one get so far.
+    """
+
+    def __init__(
+        self,
+        create: Callable[[TaskId, frozenset[TopicPartition]], StreamTask],
+        restoration: Restoration,
+        consumer: RecordConsumer,
+        offsets: CommittedOffsets,
+        clock: Clock,
+        *,
+        timeout_ms: int,
+        max_buffered: int,
+    ) -> None:
+        self._create = create
+        self._restoration = restoration
+        self._consumer = consumer
+        self._offsets = offsets
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._max_buffered = max_buffered
+        self._tasks: dict[TaskId, StreamTask] = {}
+        self._opening: dict[TaskId, Retry] = {}
+        self._starting = Retry("starting restored tasks", clock, timeout_ms)
+        self._by_partition: dict[TopicPartition, StreamTask] = {}
+        self._paused: set[TopicPartition] = set()
+        self._revivals: Counter[TaskId] = Counter()
+        # Kept, because the loop asks many times a round: 0.5 us a task for each sorting.
+        self._sorted: Sequence[StreamTask] = ()
+        self._running: Sequence[StreamTask] = ()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def all(self) -> Sequence[StreamTask]:
+        """All tasks, by id."""
+        return self._sorted
+
+    @property
+    def running(self) -> Sequence[StreamTask]:
+        """The tasks that process, by id."""
+        return self._running
+
+    @property
+    def all_running(self) -> bool:
+        """Whether no task waits for its directory or its state."""
+        return len(self._running) == len(self._tasks)
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether records are to be expected from a changelog."""
+        return self._restoration.is_reading
+
+    def assign(self, wanted: Mapping[TaskId, frozenset[TopicPartition]]) -> None:
+        """Own exactly these tasks: close the others, create what is new.
+
+        What is closed should hold nothing uncommitted (`outdated`): else that work is repeated.
+        """
+        for task in self.outdated(wanted):
+            self.close([task.task_id], clean=not task.commit_needed)
+        for task_id in sorted(wanted):
+            if task_id not in self._tasks:
+                self._add(task_id, wanted[task_id])
+
+    def outdated(self, wanted: Mapping[TaskId, frozenset[TopicPartition]]) -> list[StreamTask]:
+        """The tasks that `assign` would close: not wanted any more, or with other partitions."""
+        return [task for task in self.all if wanted.get(task.task_id) != task.partitions]
+
+    def owners_of(self, partitions: Collection[TopicPartition]) -> list[StreamTask]:
+        """The tasks that read any of these partitions."""
+        return [task for task in self.all if not task.partitions.isdisjoint(partitions)]
+
+    def close(self, task_ids: Iterable[TaskId], *, clean: bool) -> None:
+        """Give tasks up and stop fetching for them.
+
+        Every task is tried; the first error is raised at the end, if they are to close clean.
+        """
+        failure: Exception | None = None
+        for task_id in list(task_ids):
+            task = self._tasks.pop(task_id)
+            self._opening.pop(task_id, None)
+            try:
+                self._restoration.remove(task_id)
+                self._stop_fetching(task)
+                task.close(clean=clean)
+            except Exception as error:
+                logger.warning("task %s did not close: %s", task_id, error)
+                failure = failure or task.fail(error)
+        self._sort()
+        if failure is not None and clean:
+            raise failure
+
+    def close_all(self, *, clean: bool) -> None:
+        """Give all tasks up."""
+        self.close([task.task_id for task in self.all], clean=clean)
+
+    def revive(self, error: TaskCorruptedError) -> None:
+        """Rebuild tasks whose state cannot be trusted: wipe it, and create them anew.
+
+        Raises:
+            StreamsError: a task had to be rebuilt several times in a row.
+        """
+        for task_id in sorted(error.task_ids & self._tasks.keys()):
+            self._revivals[task_id] += 1
+            if self._revivals[task_id] > _MOST_REVIVALS:
+                raise StreamsError(
+                    f"The state of task {task_id} was rebuilt {_MOST_REVIVALS} times and is "
+                    f"corrupted again: {error.message} Check the disk of state_dir.",
+                    task_id=task_id,
+                ) from error
+            task = self._tasks[task_id]
+            self.close([task_id], clean=False)
+            self._add(task_id, task.partitions, wipe=True)
+
+    def advance(self, timeout_ms: int) -> None:
+        """Bring tasks that do not run yet one step further; blocks for at most `timeout_ms`.
+
+        Raises:
+            TaskCorruptedError: a task's state must be rebuilt (`revive`).
+        """
+        for task_id, retry in sorted(self._opening.items()):
+            if retry.is_due:
+                self._open(self._tasks[task_id], retry)
+        self._restoration.step(timeout_ms)
+        if self._starting.is_due:
+            self._start_restored()
+
+    def add_records(self, records: Mapping[TopicPartition, RawRecords]) -> None:
+        """Hand fetched records to the tasks that read them."""
+        for place, columns in records.items():
+            task = self._by_partition.get(place)
+            # A partition may have been given up between the fetch and the poll.
+            if task is not None:
+                task.add_records(place, columns)
+                if task.waiting_in(place) > self._max_buffered and place not in self._paused:
+                    self._paused.add(place)
+                    self._consumer.pause([place])
+
+    def reset_position(self, error: OffsetOutOfRangeError) -> None:
+        """Go on elsewhere where partitions do not have the offset to read from.
+
+        Raises:
+            StreamsError: the reset policy of a source is `none`.
+        """
+        places = [place for place in error.offsets if place in self._by_partition]
+        starts = {
+            place: self._offsets.out_of_range(place, error.offsets[place]) for place in places
+        }
+        self._consumer.unassign(places)
+        self._consumer.assign(starts)
+
+    def process(self, task: StreamTask, most: int) -> int:
+        """Let a task take a batch; how many records it was.
+
+        Raises:
+            StreamsError: the task failed; it carries the task's id.
+        """
+        try:
+            count = task.process(most)
+        except Exception as error:
+            failure = task.fail(error)
+            raise failure from failure.__cause__
+        for place in [place for place in self._paused if place in task.partitions]:
+            if task.waiting_in(place) <= self._max_buffered // 2:
+                self._paused.discard(place)
+                self._consumer.resume([place])
+        return count
+
+    def processable(self, max_idle_ms: int) -> list[StreamTask]:
+        """The tasks that could take a batch now, by id."""
+        at_end = self._consumer.at_end
+        return [task for task in self._running if task.is_processable(at_end, max_idle_ms)]
+
+    def _add(
+        self, task_id: TaskId, partitions: frozenset[TopicPartition], *, wipe: bool = False
+    ) -> None:
+        task = self._create(task_id, partitions)
+        if wipe:
+            task.stores.wipe()
+        self._tasks[task_id] = task
+        # A lock is waited for as long as it takes: it goes with the process that holds it.
+        self._opening[task_id] = Retry(f"opening the state of task {task_id}", self._clock, None)
+        self._sort()
+
+    def _open(self, task: StreamTask, retry: Retry) -> None:
+        try:
+            self._offsets.expect(task.partitions)
+            task.open_stores()
+        except (LockError, BrokerUnavailableError) as error:
+            retry.failed(error)
+            return
+        except TaskCorruptedError:
+            raise
+        except Exception as error:
+            failure = task.fail(error)
+            raise failure from failure.__cause__
+        del self._opening[task.task_id]
+        self._restoration.add(task.task_id, task.stores.restorers())
+
+    def _start_restored(self) -> None:
+        restored = [
+            task
+            for task in self.all
+            if task.state is TaskState.RESTORING and not self._restoration.unfinished(task.task_id)
+        ]
+        if not restored:
+            return
+        partitions = sorted(place for task in restored for place in task.partitions)
+        try:
+            committed = self._offsets.committed(partitions)
+            starts = self._offsets.starts(partitions, committed)
+            self._consumer.assign(starts, _REQUEST_TIMEOUT_MS)
+        except (BrokerUnavailableError, UnknownTopicError) as error:
+            self._starting.failed(error)
+            return
+        self._starting.worked()
+        for task in restored:
+            for place in task.partitions:
+                self._by_partition[place] = task
+        for task in restored:
+            try:
+                task.start(committed)
+            except Exception as error:
+                failure = task.fail(error)
+                raise failure from failure.__cause__
+            del self._revivals[task.task_id]
+        self._sort()
+
+    def _stop_fetching(self, task: StreamTask) -> None:
+        fetched = [p for p in task.partitions if self._by_partition.pop(p, None) is not None]
+        self._paused.difference_update(fetched)
+        self._consumer.unassign(fetched)
+
+    def _sort(self) -> None:
+        self._sorted = [self._tasks[task_id] for task_id in sorted(self._tasks)]
+        self._running = [task for task in self._sorted if task.state is TaskState.RUNNING]

@@ -1,0 +1,34 @@
+"""What a stream thread needs to know of the configuration: intervals and bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadSettings:
+    """Intervals and bounds of one stream thread; all times in milliseconds.
+
+    Args:
+        name: the thread's name, `<client id>-StreamThread-<index>`.
+        poll_ms: how long a poll waits for the first record.
+        commit_interval_ms: at least this long between two commits.
+        max_poll_records: how many records a poll takes at most.
+        max_batch_records: how many records go through a task at once.
+        max_task_idle_ms: how long a task waits for an input partition without records.
+        poll_pause_ms: how long records are processed before the next poll.
+        report_interval_ms: how often metrics go to the driver.
+        summary_interval_ms: how often a summary is logged; 0 or less for never.
+        purge_interval_ms: how often processed records of repartition topics are deleted.
+    """
+
+    name: str
+    poll_ms: int
+    commit_interval_ms: int
+    max_poll_records: int
+    max_batch_records: int
+    max_task_idle_ms: int
+    poll_pause_ms: int = 1_000
+    report_interval_ms: int = 500
+    summary_interval_ms: int = 120_000
+    purge_interval_ms: int = 30_000

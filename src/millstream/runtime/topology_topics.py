@@ -1,0 +1,99 @@
+"""The topics of a topology under their real names, as the assignor and the clients need them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+
+from millstream.assignment.topics import (
+    ChangelogSpec,
+    RepartitionSpec,
+    TopicGroup,
+    TopologyTopics,
+)
+from millstream.config import StreamsConfig
+from millstream.topology.nodes import SourceNode
+from millstream.topology.subtopology import SubTopology
+from millstream.topology.topology import Topology
+
+
+def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics:
+    """What the assignor must know: topics by sub-topology, and which must be co-partitioned."""
+    parts = topology.subtopologies()
+    names = {
+        topic: part.decorate(topic, config.application_id)
+        for part in parts
+        for topic in (*part.source_topics, *part.sink_topics)
+    }
+    return TopologyTopics(
+        groups=tuple(_group(part, config) for part in parts),
+        copartition_groups=tuple(
+            frozenset(names[topic] for topic in group) for group in topology.copartition_groups()
+        ),
+    )
+
+
+def repartition_topics(topology: Topology, config: StreamsConfig) -> frozenset[str]:
+    """The real names of the repartition topics."""
+    return frozenset(
+        part.decorate(topic, config.application_id)
+        for part in topology.subtopologies()
+        for topic in part.repartition_topics
+    )
+
+
+def subscription(
+    topology: Topology, config: StreamsConfig
+) -> tuple[list[str] | None, re.Pattern[str] | None]:
+    """What the group member subscribes to: topics, or one pattern for everything that is read."""
+    parts = topology.subtopologies()
+    topics = sorted(
+        {
+            part.decorate(topic, config.application_id)
+            for part in parts
+            for topic in part.source_topics
+        }
+    )
+    patterns = [pattern for part in parts for pattern in part.source_patterns]
+    if not patterns:
+        return topics, None
+    alternatives = [re.escape(topic) for topic in topics]
+    alternatives += [f"(?:{pattern.pattern})" for pattern in patterns]
+    return None, re.compile("|".join(alternatives))
+
+
+def reset_policies(topology: Topology, config: StreamsConfig) -> Mapping[str, str | timedelta]:
+    """The offset reset policy of each topic that is read by name; under "" that of all others."""
+    default = config.client_settings("main_consumer").get("auto.offset.reset", "earliest")
+    policies: dict[str, str | timedelta] = {"": str(default)}
+    for part in topology.subtopologies():
+        for node in part.nodes:
+            if isinstance(node, SourceNode) and node.offset_reset is not None:
+                for topic in node.topics:
+                    policies[part.decorate(topic, config.application_id)] = node.offset_reset
+    return policies
+
+
+def _group(part: SubTopology, config: StreamsConfig) -> TopicGroup:
+    def real(topic: str) -> str:
+        return part.decorate(topic, config.application_id)
+
+    defaults = {name: str(value) for name, value in config.topic.items()}
+    repartition = {
+        real(name): RepartitionSpec(topic.partitions, {**topic.config(), **defaults})
+        for name, topic in part.repartition_topics.items()
+    }
+    changelogs = {}
+    for store, topic in part.changelogs.items():
+        builder = part.stores[store]
+        settings = {**builder.changelog_config(), **defaults, **builder.topic_config}
+        changelogs[real(topic)] = ChangelogSpec(settings)
+    return TopicGroup(
+        subtopology_id=part.id,
+        source_topics=tuple(map(real, part.source_topics)),
+        sink_topics=tuple(map(real, part.sink_topics)),
+        repartition_source_topics=repartition,
+        changelog_topics=changelogs,
+        source_patterns=part.source_patterns,
+    )

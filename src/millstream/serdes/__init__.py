@@ -1,0 +1,34 @@
+"""Serdes: how keys and values become bytes and bytes become keys and values.
+
+The constants write the bytes of the Java serdes of the same name, so that topics and state are
+shared with Java applications. `JSON`, `json_of` and `msgpack_of` are for objects; `Serde` makes one
+of two functions. A serde works on one value or on a list of them, the second being several times as
+fast.
+
+    from millstream.serdes import JSON, LONG, STRING, Serde, json_of
+"""
+
+from millstream.serdes._json_values import JSON
+from millstream.serdes._list import list_of
+from millstream.serdes._numbers import DOUBLE, FLOAT, INTEGER, LONG, SHORT
+from millstream.serdes._serde import Serde
+from millstream.serdes._text import BOOLEAN, BYTES, STRING, UUID, VOID
+from millstream.serdes._typed import json_of, msgpack_of
+
+__all__ = [
+    "BOOLEAN",
+    "BYTES",
+    "DOUBLE",
+    "FLOAT",
+    "INTEGER",
+    "JSON",
+    "LONG",
+    "SHORT",
+    "STRING",
+    "Serde",
+    "UUID",
+    "VOID",
+    "json_of",
+    "list_of",
+    "msgpack_of",
+]

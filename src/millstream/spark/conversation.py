@@ -1,0 +1,284 @@
+"""What the driver and a stream thread say to each other, kept whole across broken connections.
+
+Messages are numbered and kept until the other end has acknowledged them, so that after a reconnect
+each is delivered once and in order: a blip of the network loses no state change and runs no command
+twice. `Conversation` is that memory; `Link` moves it over one connection while that lasts.
+
+A frame's body is: type (1 byte), number of this message, number of the last one received from the
+other end (8 bytes each, big-endian), then the message.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Final
+
+from millstream.spark.wire import Connection
+
+#: Seconds between signs of life on an idle link.
+HEARTBEAT_S: Final = 3.0
+#: Seconds without a sign of life after which a link counts as broken.
+SILENCE_LIMIT_S: Final = 15.0
+
+_HEAD: Final = struct.Struct(">BQQ")
+_MESSAGE: Final = 1
+_SIGN_OF_LIFE: Final = 2
+_REFUSAL: Final = 3
+#: How many messages are taken for sending under one lock.
+_BATCH: Final = 64
+
+
+class _Entry:
+    """A message that the other end has not acknowledged."""
+
+    __slots__ = ("latest_key", "number", "payload")
+
+    def __init__(self, number: int, payload: bytes, latest_key: Hashable) -> None:
+        self.number = number
+        self.payload = payload
+        self.latest_key = latest_key
+
+
+class Conversation:
+    """The numbered messages between the driver and one attempt of a stream thread.
+
+    Holds at most `max_messages` and `max_bytes` unacknowledged ones. At that limit `post` waits for
+    as long as it was told and then, as `drop_oldest` says, gives up the oldest message (counted in
+    `dropped`) or refuses the new one.
+
+    Args:
+        max_messages: most unacknowledged messages.
+        max_bytes: most bytes of them together.
+        drop_oldest: what to do at the limit.
+    """
+
+    def __init__(
+        self, *, max_messages: int = 10_000, max_bytes: int = 128 * 1024 * 1024, drop_oldest: bool
+    ) -> None:
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._drop_oldest = drop_oldest
+        self._changed = threading.Condition()
+        self._unsent: deque[_Entry] = deque()
+        self._unacknowledged: deque[_Entry] = deque()
+        self._bytes = 0
+        self._last_number = 0
+        self._acknowledgement_due = False
+        self._ended = False
+        #: The number of the last message received from the other end and dealt with.
+        self.received = 0
+        #: Messages given up because the other end did not take them in time.
+        self.dropped = 0
+
+    def post(self, payload: bytes, *, wait_s: float = 0.0, latest_key: Hashable = None) -> bool:
+        """Say something; it is sent as soon as there is a link.
+
+        Args:
+            payload: the message.
+            wait_s: seconds to wait for room at the limit.
+            latest_key: if not None, replaces an unsent message that was posted with an equal key:
+                for what is only worth knowing in its latest version.
+
+        Returns:
+            False if there was no room and the message was refused, or the conversation is over.
+        """
+        with self._changed:
+            if latest_key is not None and self._replace(latest_key, payload):
+                return not self._ended
+            if wait_s > 0 and not self._has_room(payload):
+                self._changed.wait_for(lambda: self._ended or self._has_room(payload), wait_s)
+            if self._ended:
+                return False
+            if not self._has_room(payload):
+                if not self._drop_oldest:
+                    return False
+                self._make_room(payload)
+            self._last_number += 1
+            self._unsent.append(_Entry(self._last_number, payload, latest_key))
+            self._bytes += len(payload)
+            self._changed.notify_all()
+            return True
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until the other end has acknowledged everything; False when the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._pending == 0, timeout_s)
+            return self._pending == 0
+
+    def end(self) -> None:
+        """Nothing more is said: what was not delivered is given up."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def resume(self, received_there: int) -> None:
+        """A new link begins; the other end has received the messages up to this number."""
+        with self._changed:
+            self._unsent.extendleft(reversed(self._unacknowledged))
+            self._unacknowledged.clear()
+            while self._unsent and self._unsent[0].number <= received_there:
+                self._bytes -= len(self._unsent.popleft().payload)
+            self._changed.notify_all()
+
+    def acknowledged(self, number: int) -> None:
+        """The other end has received the messages up to this number."""
+        with self._changed:
+            pending = self._unacknowledged
+            while pending and pending[0].number <= number:
+                self._bytes -= len(pending.popleft().payload)
+            self._changed.notify_all()
+
+    def take(self, timeout_s: float, cancelled: Callable[[], bool]) -> list[tuple[int, bytes]]:
+        """Wait for messages to send and take the next few, with their numbers.
+
+        Returns empty-handed after `timeout_s`, when an acknowledgement is due, or when `cancelled`
+        says so (after `wake`).
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: bool(self._unsent) or self._acknowledgement_due or cancelled(), timeout_s
+            )
+            self._acknowledgement_due = False
+            batch: list[tuple[int, bytes]] = []
+            while self._unsent and len(batch) < _BATCH:
+                entry = self._unsent.popleft()
+                self._unacknowledged.append(entry)
+                batch.append((entry.number, entry.payload))
+            return batch
+
+    def wake(self) -> None:
+        """Let a waiting `take` look at its reasons to return."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def note_received(self, number: int) -> None:
+        """The message of this number from the other end has been dealt with."""
+        with self._changed:
+            self.received = number
+            self._acknowledgement_due = True
+            self._changed.notify_all()
+
+    @property
+    def _pending(self) -> int:
+        return len(self._unsent) + len(self._unacknowledged)
+
+    def _has_room(self, payload: bytes) -> bool:
+        if self._pending == 0:
+            return True
+        return self._pending < self._max_messages and self._bytes + len(payload) <= self._max_bytes
+
+    def _make_room(self, payload: bytes) -> None:
+        while not self._has_room(payload):
+            oldest = (self._unacknowledged or self._unsent).popleft()
+            self._bytes -= len(oldest.payload)
+            self.dropped += 1
+
+    def _replace(self, latest_key: Hashable, payload: bytes) -> bool:
+        for entry in self._unsent:
+            if entry.latest_key == latest_key:
+                self._bytes += len(payload) - len(entry.payload)
+                entry.payload = payload
+                return True
+        return False
+
+
+class Link:
+    """One connection that carries a conversation, for as long as it lasts.
+
+    Args:
+        connection: an authenticated connection, on which nothing else is sent any more.
+        conversation: what is carried.
+        on_message: called with each message, once, in order, on the thread that is in `run`.
+        heartbeat_s: seconds between signs of life.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        conversation: Conversation,
+        on_message: Callable[[bytes], None],
+        *,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        self._connection = connection
+        self._conversation = conversation
+        self._on_message = on_message
+        self._heartbeat_s = heartbeat_s
+        self._closed = False
+        self._ended = threading.Event()
+        #: Why the other end turned this one away; None if it did not.
+        self.refusal: str | None = None
+
+    def run(self, name: str) -> None:
+        """Carry messages both ways until the connection is gone.
+
+        Args:
+            name: the name of the thread that sends.
+        """
+        writer = threading.Thread(target=self._write, name=name, daemon=True)
+        writer.start()
+        try:
+            while not self._closed and self._read_one():
+                pass
+        finally:
+            self.close()
+            writer.join()
+            self._ended.set()
+
+    def close(self) -> None:
+        """Cut the connection. `run` returns soon after."""
+        self._closed = True
+        self._connection.close()
+        self._conversation.wake()
+
+    def refuse(self, reason: str) -> None:
+        """Tell the other end that it is not wanted, and cut the connection."""
+        try:
+            self._connection.send(_HEAD.pack(_REFUSAL, 0, 0) + reason.encode())
+        except ConnectionError:
+            # It is gone already, which is what was wanted.
+            pass
+        finally:
+            self.close()
+
+    def wait_ended(self, timeout_s: float) -> bool:
+        """Wait until `run` has returned."""
+        return self._ended.wait(timeout_s)
+
+    def _read_one(self) -> bool:
+        try:
+            body = self._connection.receive()
+        except ConnectionError:
+            return False
+        kind, number, acknowledged = _HEAD.unpack_from(body)
+        self._conversation.acknowledged(acknowledged)
+        if kind == _MESSAGE:
+            # After a reconnect the other end repeats what it has seen no acknowledgement of.
+            if number > self._conversation.received:
+                self._on_message(body[_HEAD.size :])
+                self._conversation.note_received(number)
+        elif kind == _REFUSAL:
+            self.refusal = body[_HEAD.size :].decode()
+            return False
+        return True
+
+    def _write(self) -> None:
+        conversation = self._conversation
+        due = time.monotonic()
+        while not self._closed:
+            wait_s = max(0.0, due - time.monotonic())
+            batch = conversation.take(wait_s, lambda: self._closed)
+            try:
+                for number, payload in batch:
+                    head = _HEAD.pack(_MESSAGE, number, conversation.received)
+                    self._connection.send(head + payload)
+                if not batch:
+                    self._connection.send(_HEAD.pack(_SIGN_OF_LIFE, 0, conversation.received))
+            except ConnectionError:
+                # The reader sees the same and ends the link; what was taken is sent again.
+                return
+            due = time.monotonic() + self._heartbeat_s

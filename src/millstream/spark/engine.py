@@ -1,0 +1,385 @@
+"""The driver's side: starts stream threads on Spark, supervises them, talks to them, ends them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import pickle
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.clock import Clock, SystemClock
+from millstream.errors import IllegalStateError, ThreadUnavailableError
+from millstream.spark.control import GRACE_MS
+from millstream.spark.control_server import ControlServer
+from millstream.spark.environment import installed_versions
+from millstream.spark.events import EventQueue, ThreadEvent
+from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
+from millstream.spark.jobs import SparkJobs
+from millstream.spark.messages import Hello, Report
+from millstream.spark.session import is_local, resolve_session, slots
+from millstream.spark.shipping import ship
+from millstream.spark.thread_task import ThreadMain, ThreadPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+#: How often threads that are out of reach are looked after.
+_CHECK_S: Final = 0.25
+#: How long Spark takes to kill the process of a cancelled task: it looks every 2 seconds and then
+#: gives it 2 more (spark.python.task.killTimeout); and some for a busy machine.
+_KILL_S: Final = 8.0
+#: How long processes may take to end once nothing keeps them.
+_PROCESSES_END_S: Final = 12.0
+
+
+class SparkEngine:
+    """Runs the stream threads of one application instance as Spark tasks.
+
+    Each thread is one Spark job of one task. The engine starts it again when its process, its
+    executor or its connection is lost, within bounds; a thread that ended by itself, or by a user
+    error, is reported and left to the owner.
+
+    Args:
+        session: where the threads run; None takes the active session, else starts a local one,
+            which `close` stops.
+        application_id: the application, as in Kafka.
+        num_threads: how many threads there will be: the size of a session that is started here.
+        on_event: told what happens to the threads, on a thread of its own. It should return soon:
+            threads that report are slowed down while it does not.
+        register_timeout_ms: how long a thread may take to register before it has failed.
+        grace_ms: how long threads that lost the driver go on working.
+        restart_policy: how often a thread that dies is started again.
+        listen_host: address to listen on; default: loopback for local masters, else all.
+        listen_port: port to listen on; 0 takes a free one.
+        advertised_host: how executors reach this machine; default: what Spark advertises itself.
+        clock: for intervals.
+
+    Example:
+        >>> with SparkEngine(None, "shop", num_threads=2, on_event=print) as engine:
+        ...     engine.start_thread("shop-StreamThread-1", 1, main)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        session: SparkSession | None,
+        application_id: str,
+        *,
+        num_threads: int,
+        on_event: Callable[[ThreadEvent], None],
+        register_timeout_ms: int = 30_000,
+        grace_ms: int = GRACE_MS,
+        restart_policy: RestartPolicy | None = None,
+        listen_host: str | None = None,
+        listen_port: int = 0,
+        advertised_host: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._given_session = session
+        self._application_id = application_id
+        self._num_threads = num_threads
+        self._events = EventQueue(on_event)
+        self._grace_ms = grace_ms
+        # A thread that works through its grace period and then closes must not be disturbed.
+        self._patience = Patience(register_timeout_ms, 3 * grace_ms)
+        self._restart_policy = restart_policy or RestartPolicy()
+        self._listen = (listen_host, listen_port, advertised_host)
+        self._clock = clock or SystemClock()
+        self._authkey = secrets.token_bytes(32)
+        self._versions = installed_versions()
+        self._lock = threading.Lock()
+        self._threads: dict[str, HostedThread] = {}
+        self._processes: set[int] = set()
+        self._submissions = itertools.count(1)
+        self._closed = threading.Event()
+        self._released = threading.Event()
+        self._monitor = threading.Thread(target=self._watch, name="millstream-monitor", daemon=True)
+        self._session: SparkSession | None = None
+        self._owned = False
+        self._server: ControlServer | None = None
+        self._jobs: SparkJobs | None = None
+
+    def start(self) -> None:
+        """Find or start the session, and listen for threads.
+
+        Raises:
+            SparkError: there is no session that can host threads.
+            OSError: the control port cannot be listened on.
+        """
+        session, self._owned = resolve_session(self._given_session, self._num_threads)
+        self._session = session
+        host, port, advertised = self._listen
+        if is_local(session):
+            host, advertised = host or "127.0.0.1", advertised or "127.0.0.1"
+        else:
+            own_name = session.sparkContext.getConf().get("spark.driver.host", "")
+            host, advertised = host or "0.0.0.0", advertised or own_name or socket.getfqdn()
+        server = ControlServer(
+            self._application_id,
+            self._authkey,
+            self,
+            host=host,
+            port=port,
+            advertised_host=advertised,
+        )
+        try:
+            server.start()
+        except OSError:
+            if self._owned:
+                session.stop()
+            raise
+        self._server = server
+        self._jobs = SparkJobs(session, self._application_id)
+        self._events.start()
+        self._monitor.start()
+
+    def __enter__(self) -> SparkEngine:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def session(self) -> SparkSession:
+        """The session that hosts the threads."""
+        if self._session is None:
+            raise IllegalStateError("The Spark engine has not been started. Call start() first.")
+        return self._session
+
+    @property
+    def threads(self) -> list[str]:
+        """The names of the threads that have neither exited nor failed."""
+        with self._lock:
+            return [name for name, thread in self._threads.items() if not thread.ended]
+
+    def start_thread(self, name: str, index: int, main: ThreadMain | bytes) -> None:
+        """Start a stream thread; events tell what becomes of it.
+
+        Args:
+            name: a name that no running thread has.
+            index: the number of the thread.
+            main: the thread's code, called in the worker as `main(channel, attempt)` and returning
+                a `ThreadExit`; or the bytes of it from `shipping.ship`.
+
+        Raises:
+            NotPicklableError: the code holds something that cannot be shipped.
+            IllegalStateError: the engine is not running, or a thread of that name is.
+        """
+        payload = main if isinstance(main, bytes) else ship(main, f"the code of {name}")
+        if self._server is None or self._jobs is None or self._closed.is_set():
+            raise IllegalStateError(
+                f"Stream thread {name} cannot be started: the Spark engine is not running."
+            )
+        with self._lock:
+            known = self._threads.get(name)
+            if known is not None and not known.is_over:
+                raise IllegalStateError(f"A stream thread of the name {name} is running already.")
+            thread = self._host(name, index, payload, self._server, self._jobs)
+            self._threads[name] = thread
+        threading.Thread(target=thread.run, name=f"{name}-job", daemon=True).start()
+
+    def send(self, name: str, kind: str, data: Any = None) -> None:
+        """Send a thread a command.
+
+        Raises:
+            ThreadUnavailableError: the thread is not registered.
+            NotPicklableError: `data` cannot be shipped.
+        """
+        self._control(name).send(name, kind, data)
+
+    def request(self, name: str, kind: str, data: Any = None, *, timeout_ms: int = 10_000) -> Any:
+        """Send a thread a command and return its reply, which is raised if it is an exception.
+
+        Raises:
+            ThreadUnavailableError: the thread is not registered, or did not reply in time.
+            NotPicklableError: `data` cannot be shipped.
+        """
+        return self._control(name).request(name, kind, data, timeout_ms)
+
+    def stop_thread(self, name: str, timeout_ms: int, data: Any = None) -> bool:
+        """Close one thread, and kill it if it does not end in time.
+
+        Args:
+            name: the thread.
+            timeout_ms: milliseconds for it to close.
+            data: what goes along with the `close` command.
+
+        Returns:
+            Whether it ended by itself; True as well for one that is not there.
+        """
+        with self._lock:
+            thread = self._threads.get(name)
+        return thread is None or self._stop([thread], timeout_ms, data)
+
+    def close(self, timeout_ms: int = 60_000, data: Any = None) -> bool:
+        """Close all threads, kill those that do not end in time, and release everything.
+
+        Takes at most the timeout, plus about 10 seconds where threads have to be killed. Does
+        nothing the second time. A session that the engine started is stopped with all its worker
+        processes; PySpark keeps the JVM for the next session and ends it with this process.
+
+        Args:
+            timeout_ms: milliseconds for the threads to close.
+            data: what goes along with the `close` command.
+
+        Returns:
+            Whether all threads ended by themselves.
+        """
+        with self._lock:
+            if self._closed.is_set() or self._server is None:
+                return True
+            self._closed.set()
+            threads = list(self._threads.values())
+        orderly = self._stop(threads, timeout_ms, data)
+        self._released.set()
+        self._monitor.join(_KILL_S)
+        self._server.close()
+        self._events.close(_KILL_S)
+        if self._owned:
+            self._stop_session()
+        return orderly
+
+    # ---- what the control server tells
+
+    def on_registered(self, hello: Hello) -> None:
+        """A thread has registered. Called by the control server."""
+        with self._lock:
+            thread = self._threads.get(hello.thread_name)
+            if hello.host == socket.gethostname():
+                self._processes = {pid for pid in self._processes if _runs(pid)} | {hello.pid}
+        if thread is not None:
+            thread.on_registered(hello)
+
+    def on_report(self, hello: Hello, report: Report) -> None:
+        """A thread reported something. Called by the control server."""
+        self._events.put(ThreadEvent(hello.thread_name, "report", report))
+
+    # ---- inside
+
+    def _host(
+        self, name: str, index: int, payload: bytes, server: ControlServer, jobs: SparkJobs
+    ) -> HostedThread:
+        session = self.session
+        module_path = tuple(path for path in sys.path if path) if is_local(session) else ()
+        level = logging.getLogger("millstream").getEffectiveLevel()
+
+        def plan_of(submission: int) -> bytes:
+            return pickle.dumps(
+                ThreadPlan(
+                    self._application_id,
+                    name,
+                    index,
+                    submission,
+                    server.address,
+                    self._authkey,
+                    self._versions,
+                    level,
+                    payload,
+                    self._grace_ms,
+                    module_path,
+                )
+            )
+
+        return HostedThread(
+            name,
+            plan_of,
+            self._versions,
+            jobs,
+            server,
+            self._events.put,
+            next_submission=lambda: next(self._submissions),
+            needed=lambda: len(self.threads),
+            slots=lambda: slots(session),
+            policy=self._restart_policy,
+            patience=self._patience,
+            clock=self._clock,
+        )
+
+    def _control(self, name: str) -> ControlServer:
+        if self._server is None:
+            raise ThreadUnavailableError(f"Stream thread {name} is not there: nothing was started.")
+        return self._server
+
+    def _stop(self, threads: list[HostedThread], timeout_ms: int, data: Any) -> bool:
+        for thread in threads:
+            thread.ask_to_close(data)
+        deadline = time.monotonic() + timeout_ms / 1000
+        for thread in threads:
+            thread.wait_ended(max(0.0, deadline - time.monotonic()))
+        late = [thread for thread in threads if not thread.ended]
+        if late:
+            self._kill(late)
+        return not any(thread.was_killed for thread in threads)
+
+    def _kill(self, late: list[HostedThread]) -> None:
+        logger.warning(
+            "%d stream threads did not close in time and are killed: %s",
+            len(late),
+            ", ".join(thread.name for thread in late),
+        )
+        for thread in late:
+            thread.cancel()
+        deadline = time.monotonic() + _KILL_S
+        for thread in late:
+            thread.wait_ended(max(0.0, deadline - time.monotonic()))
+        hellos = [thread.last_hello for thread in late]
+        here = {hello.pid for hello in hellos if hello and hello.host == socket.gethostname()}
+        # The job ends at once, the process of its task a few seconds later.
+        _wait_for_end(here, deadline)
+
+    def _watch(self) -> None:
+        while not self._released.wait(_CHECK_S):
+            with self._lock:
+                threads = list(self._threads.values())
+            for thread in threads:
+                try:
+                    thread.check()
+                except Exception:
+                    # Spark may be shutting down; what ended is noticed by the thread's job.
+                    logger.debug("Looking after %s failed", thread.name, exc_info=True)
+
+    def _stop_session(self) -> None:
+        try:
+            self.session.stop()
+        except Exception as error:
+            # Its JVM was killed, most likely, and then there is nothing left to stop.
+            logger.warning("Stopping the Spark session failed: %s", error)
+        left = _wait_for_end(self._processes, time.monotonic() + _PROCESSES_END_S)
+        if left:
+            logger.warning("Worker processes still run after Spark was stopped: %s", sorted(left))
+
+
+def _wait_for_end(pids: set[int], deadline: float) -> set[int]:
+    """Wait until none of these processes runs; those that still do at the deadline."""
+    left = {pid for pid in pids if _runs(pid)}
+    while left and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left = {pid for pid in left if _runs(pid)}
+    return left
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # It exists, but is another user's: the number was given out again.
+        return False
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        # It ended just now, or this system has no /proc.
+        return not Path("/proc/self").exists()
+    # One that has ended but was not collected by its parent exists in name only.
+    return state not in "ZX"

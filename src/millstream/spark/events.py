@@ -1,0 +1,71 @@
+"""What the owner of an engine is told about its stream threads, one event after the other."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple
+
+logger = logging.getLogger(__name__)
+
+#: How many events may wait for the owner; beyond it those who report are slowed down.
+_MAX_WAITING: Final = 10_000
+
+
+class ThreadEvent(NamedTuple):
+    """Something that happened to a stream thread.
+
+    `kind` and what `data` then is:
+
+    - `registered`: the thread runs and can be sent commands; its `Hello`. Comes again after each
+      restart.
+    - `report`: the thread told something; a `Report`.
+    - `restarting`: it ended unexpectedly and is started again; a str saying why.
+    - `exited`: it ended and is not started again; a `ThreadExit`.
+    - `failed`: it cannot be run, or not any more; a `SparkError`.
+    """
+
+    thread: str
+    kind: Literal["registered", "report", "restarting", "exited", "failed"]
+    data: Any
+
+
+class EventQueue:
+    """Hands events to the owner on a thread of its own, so that the owner may take its time.
+
+    Args:
+        on_event: the owner's function. What it raises is logged.
+    """
+
+    def __init__(self, on_event: Callable[[ThreadEvent], None]) -> None:
+        self._on_event = on_event
+        self._waiting: queue.Queue[ThreadEvent | None] = queue.Queue(_MAX_WAITING)
+        self._thread = threading.Thread(target=self._hand_over, name="millstream-events")
+        self._thread.daemon = True
+
+    def start(self) -> None:
+        """Begin to hand events over."""
+        self._thread.start()
+
+    def put(self, event: ThreadEvent) -> None:
+        """Add an event; waits while there are too many."""
+        self._waiting.put(event)
+
+    def close(self, timeout_s: float) -> None:
+        """Hand over what has been put so far, and end."""
+        try:
+            self._waiting.put(None, timeout=timeout_s)
+        except queue.Full:
+            logger.warning("%d events were not taken in time", self._waiting.qsize())
+            return
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+
+    def _hand_over(self) -> None:
+        while (event := self._waiting.get()) is not None:
+            try:
+                self._on_event(event)
+            except Exception:
+                logger.exception("The handler of thread events failed on %s", event.kind)

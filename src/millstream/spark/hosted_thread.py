@@ -1,0 +1,357 @@
+"""One stream thread as the driver sees it: a Spark job that is submitted again when it dies.
+
+    submit ──► waiting for a slot ──► registered ──► ended
+      ▲                │                  │            │
+      │                ▼                  ▼            ├──► exited   closed, or an error as data
+      │             failed          (out of reach)     │
+      └──────── backoff, new epoch ◄──────┴────────────┴──► failed   too many times, or hopeless
+
+A user error is an orderly end and is not retried here: what follows from it is decided by the
+owner's uncaught-exception handler. A lost worker, executor or connection is retried, a bounded
+number of times per window of time.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millstream.clock import Clock
+from millstream.errors import (
+    EnvironmentMismatchError,
+    NotEnoughSlotsError,
+    SparkError,
+    ThreadUnavailableError,
+)
+from millstream.spark.control_server import ControlServer
+from millstream.spark.events import ThreadEvent
+from millstream.spark.jobs import SparkJobs
+from millstream.spark.messages import Hello, ThreadExit
+
+logger = logging.getLogger(__name__)
+
+#: Why a thread is cancelled when it does not close in time.
+_KILLED: Final = "it did not close in time"
+
+
+@dataclass(frozen=True)
+class RestartPolicy:
+    """How often a stream thread that dies is started again.
+
+    Args:
+        max_restarts: most restarts within the window; one more and the thread has failed.
+        window_ms: the window, in milliseconds.
+        backoff_ms: pause before the first restart; doubled for each further one in the window.
+        max_backoff_ms: the longest pause.
+    """
+
+    max_restarts: int = 5
+    window_ms: int = 300_000
+    backoff_ms: int = 250
+    max_backoff_ms: int = 10_000
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the driver waits for a stream thread that is out of reach.
+
+    Args:
+        register_ms: until a submitted thread has registered, in milliseconds.
+        reconnect_ms: until one that has lost its connection is back or has ended; longer than the
+            thread's own grace period.
+    """
+
+    register_ms: int = 30_000
+    reconnect_ms: int = 90_000
+
+
+class HostedThread:
+    """A stream thread: submits its job, watches it, submits it again.
+
+    `run` belongs to a Python thread of its own; `check` is called a few times a second by the
+    engine's monitor; the rest may be called from anywhere.
+
+    Args:
+        name: the thread's name.
+        plan_of: the pickled plan for a submission's number.
+        versions: the driver's, see `environment`.
+        jobs: where it runs.
+        server: where it registers.
+        emit: takes its events.
+        next_submission: numbers the jobs of all threads, so that a later thread of the same name
+            has later epochs.
+        needed: how many stream threads there are now.
+        slots: how many tasks the session can run at a time.
+        policy: how often it is restarted.
+        patience: how long it may be out of reach.
+        clock: for intervals.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        plan_of: Callable[[int], bytes],
+        versions: dict[str, str | None],
+        jobs: SparkJobs,
+        server: ControlServer,
+        emit: Callable[[ThreadEvent], None],
+        *,
+        next_submission: Callable[[], int],
+        needed: Callable[[], int],
+        slots: Callable[[], int],
+        policy: RestartPolicy,
+        patience: Patience,
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self._plan_of = plan_of
+        self._versions = versions
+        self._jobs = jobs
+        self._server = server
+        self._emit = emit
+        self._next_submission = next_submission
+        self._needed = needed
+        self._slots = slots
+        self._policy = policy
+        self._patience = patience
+        self._clock = clock
+        # A session may be shared with another instance of the same application.
+        self._unique = secrets.token_hex(4)
+        self._submission = 0
+        self._restarts: deque[int] = deque()
+        self._lock = threading.Lock()
+        self._job_runs = False
+        self._ever_registered = False
+        self._registered_now = False
+        self._out_of_reach_since_ms: int | None = None
+        self._stop_asked = threading.Event()
+        self._stop_data: Any = None
+        self._cancel_because: str | None = None
+        self._verdict: SparkError | None = None
+        self._ended = threading.Event()
+        #: Whether nothing is run any more, so that another thread may take the name.
+        self.is_over = False
+        #: How it ended; None while it has not, or when it failed.
+        self.exit: ThreadExit | None = None
+        #: Who registered last.
+        self.last_hello: Hello | None = None
+
+    # ---- the thread's own Python thread
+
+    def run(self) -> None:
+        """Keep the stream thread running until it exits or fails."""
+        try:
+            event = self._run_until_over()
+        except Exception as error:
+            # A defect of ours, but the owner must not wait for ever for a thread that is gone.
+            logger.exception("Hosting %s failed", self.name)
+            event = self._failed(SparkError(f"Hosting stream thread {self.name} failed: {error}"))
+        self._server.forget(self.name, "its job is over")
+        if isinstance(event.data, ThreadExit):
+            self.exit = event.data
+        self.is_over = True
+        self._emit(event)
+        self._ended.set()
+
+    def _run_until_over(self) -> ThreadEvent:
+        while True:
+            if self._stop_asked.is_set():
+                return ThreadEvent(self.name, "exited", ThreadExit("closed"))
+            over = self._run_once()
+            if isinstance(over, ThreadEvent):
+                return over
+            if not self._jobs.alive:
+                return self._failed(
+                    SparkError(
+                        f"Stream thread {self.name} cannot go on: the Spark session was stopped "
+                        f"or its JVM ended. {over}"
+                    )
+                )
+            pause_ms = self._pause_before_restart()
+            if pause_ms is None:
+                return self._failed(
+                    SparkError(
+                        f"Stream thread {self.name} ended unexpectedly more than "
+                        f"{self._policy.max_restarts} times within "
+                        f"{self._policy.window_ms / 1000:.0f} s and is given up; the last time: "
+                        f"{over} The executors' logs may say why."
+                    )
+                )
+            self._emit(ThreadEvent(self.name, "restarting", over))
+            logger.warning("%s is started again in %d ms: %s", self.name, pause_ms, over)
+            self._stop_asked.wait(pause_ms / 1000)
+
+    def _run_once(self) -> ThreadEvent | str:
+        """Run one job to its end: the last event of the thread, or why it has to run again."""
+        with self._lock:
+            submission = self._submission = self._next_submission()
+            self._registered_now = False
+            self._cancel_because = None
+            self._out_of_reach_since_ms = self._clock.monotonic_ms()
+            self._job_runs = True
+        self._server.expect(self.name, submission)
+        try:
+            exit_ = self._jobs.run(
+                self._plan_of(submission), self._versions, tag=self._tag, description=self.name
+            )
+        except EnvironmentMismatchError as error:
+            return self._failed(error)
+        except SparkError as error:
+            return self._after_broken_job(error)
+        finally:
+            with self._lock:
+                self._job_runs = False
+            self._server.forget(self.name, f"submission {submission} is over")
+        if isinstance(exit_.error, EnvironmentMismatchError):
+            return self._failed(exit_.error)
+        if exit_.kind == "lost":
+            if self._verdict is not None:
+                return self._failed(self._verdict)
+            if self._stop_asked.is_set():
+                return ThreadEvent(
+                    self.name, "exited", ThreadExit("closed", None, exit_.story, exit_.reason)
+                )
+            return f"the thread stopped: {exit_.reason}."
+        return ThreadEvent(self.name, "exited", exit_)
+
+    def _after_broken_job(self, error: SparkError) -> ThreadEvent | str:
+        if self._verdict is not None:
+            return self._failed(self._verdict)
+        because = self._cancel_because
+        if self._stop_asked.is_set():
+            if because is None or self._registered_now:
+                return ThreadEvent(
+                    self.name, "exited", ThreadExit("killed", reason=because or str(error))
+                )
+            return ThreadEvent(self.name, "exited", ThreadExit("closed"))
+        return f"{because or error.message}."
+
+    def _pause_before_restart(self) -> int | None:
+        now_ms = self._clock.monotonic_ms()
+        restarts = self._restarts
+        while restarts and now_ms - restarts[0] > self._policy.window_ms:
+            restarts.popleft()
+        if len(restarts) >= self._policy.max_restarts:
+            return None
+        pause_ms: int = self._policy.backoff_ms * 2 ** len(restarts)
+        restarts.append(now_ms)
+        return min(self._policy.max_backoff_ms, pause_ms)
+
+    def _failed(self, error: SparkError) -> ThreadEvent:
+        return ThreadEvent(self.name, "failed", error)
+
+    # ---- from anywhere
+
+    def on_registered(self, hello: Hello) -> None:
+        """An attempt has registered with the control server."""
+        with self._lock:
+            again = self._registered_now
+            self._registered_now = True
+            self._ever_registered = True
+            self._out_of_reach_since_ms = None
+            self.last_hello = hello
+        if again:
+            reason = "its process ended and Spark started the task again."
+            self._emit(ThreadEvent(self.name, "restarting", reason))
+        self._emit(ThreadEvent(self.name, "registered", hello))
+        if self._stop_asked.is_set():
+            self._send_close()
+
+    def ask_to_close(self, data: Any) -> None:
+        """Send the thread `close`, and do not start it again. Does nothing the second time."""
+        if self._stop_asked.is_set():
+            return
+        self._stop_data = data
+        self._stop_asked.set()
+        self._server.admit_no_more(self.name, "the thread is to close")
+        self._send_close()
+
+    def cancel(self) -> None:
+        """Cancel the job: the thread is killed if it runs."""
+        self.ask_to_close(None)
+        self._cancel(_KILLED)
+
+    def wait_ended(self, timeout_s: float) -> bool:
+        """Wait until the thread has exited or failed and its last event is out."""
+        return self._ended.wait(timeout_s)
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it did not end by itself, or not yet."""
+        return not self.ended or (self.exit is not None and self.exit.kind == "killed")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the thread has exited or failed."""
+        return self._ended.is_set()
+
+    def check(self) -> None:
+        """Look after a thread that is out of reach, and after one that has to be cancelled."""
+        with self._lock:
+            if not self._job_runs:
+                return
+            if self._server.connected(self.name):
+                self._out_of_reach_since_ms = None
+            elif self._out_of_reach_since_ms is None:
+                self._out_of_reach_since_ms = self._clock.monotonic_ms()
+            since_ms = self._out_of_reach_since_ms
+            registered = self._registered_now
+        if self._cancel_because is not None:
+            # Again, because a job that was only about to be submitted is not found by its tag.
+            self._jobs.cancel(self._tag)
+        elif since_ms is not None:
+            self._check_out_of_reach(self._clock.monotonic_ms() - since_ms, registered)
+
+    def _check_out_of_reach(self, waited_ms: int, registered: bool) -> None:
+        if self._stop_asked.is_set() and not registered and not self._has_slot():
+            self._cancel("it never ran")
+        elif registered and waited_ms >= self._patience.reconnect_ms:
+            self._cancel(f"the thread did not connect again for {waited_ms} ms")
+        elif not registered and waited_ms >= self._patience.register_ms:
+            if self._ever_registered:
+                self._cancel(f"the thread did not register again for {waited_ms} ms")
+            else:
+                self._verdict = self._never_registered(waited_ms)
+                self._cancel("the thread never registered")
+
+    def _never_registered(self, waited_ms: int) -> SparkError:
+        seconds = f"{waited_ms / 1000:.0f} s"
+        if self._has_slot():
+            host, port = self._server.address
+            return SparkError(
+                f"Stream thread {self.name} has a task slot but has not registered within "
+                f"{seconds}: its executor probably cannot reach the driver at {host}:{port}. "
+                "Check spark.driver.host and firewalls; the executor's log says more."
+            )
+        slots, needed = self._slots(), self._needed()
+        return NotEnoughSlotsError(
+            f"Stream thread {self.name} has not got a task slot within {seconds}: the Spark "
+            f"session has {slots} slots, {needed} are needed for the stream threads, and other "
+            "jobs may hold some. Give the session more cores (for example local[N] with a larger "
+            "N, or more executors), or run fewer stream threads.",
+            slots=slots,
+            needed=needed,
+        )
+
+    def _has_slot(self) -> bool:
+        return self._jobs.running_tasks(self._tag) > 0
+
+    def _cancel(self, because: str) -> None:
+        self._cancel_because = because
+        self._jobs.cancel(self._tag)
+
+    def _send_close(self) -> None:
+        try:
+            self._server.send(self.name, "close", self._stop_data)
+        except ThreadUnavailableError:
+            # Not registered: it is turned away when it comes, or cancelled if it has no slot.
+            logger.debug("%s is not registered, so it was not sent the close command", self.name)
+
+    @property
+    def _tag(self) -> str:
+        return f"{self.name}-{self._unique}-{self._submission}"

@@ -1,0 +1,134 @@
+"""Running stream threads as Spark jobs: one job of one task each, that can be cancelled alone."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import EnvironmentMismatchError, SparkError
+from millstream.spark.environment import checked_task, mismatch
+from millstream.spark.messages import ThreadExit, decode_value
+from millstream.spark.session import JOB_TAG
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: How much of Spark's own words about a failed job is repeated.
+_REASON_CHARS: Final = 300
+
+
+class SparkJobs:
+    """The jobs of one application in a session.
+
+    Args:
+        session: where they run.
+        application_id: becomes the jobs' group and one of their tags.
+    """
+
+    def __init__(self, session: SparkSession, application_id: str) -> None:
+        self._context = session.sparkContext
+        self._application_id = application_id
+
+    def run(
+        self, plan: bytes, versions: dict[str, str | None], *, tag: str, description: str
+    ) -> ThreadExit:
+        """Run one stream thread and wait until it ends, which may take months.
+
+        To be called on a Python thread of its own: the tags belong to the calling thread.
+
+        Args:
+            plan: a pickled `ThreadPlan`.
+            versions: the driver's, see `environment`.
+            tag: by which this job alone can be cancelled.
+            description: what Spark's own pages call it.
+
+        Raises:
+            EnvironmentMismatchError: the worker has other versions.
+            SparkError: the job ended otherwise than by the thread's end.
+        """
+        context = self._context
+        # Cancelled without interrupting the JVM's task: an interrupted one gives its Python
+        # worker up, whereas one that is only marked has it killed after a few seconds.
+        context.setJobGroup(self._application_id, description, interruptOnCancel=False)
+        for each in (JOB_TAG, self._application_id, tag):
+            context.addJobTag(_legal_tag(each))
+        try:
+            rdd = context.parallelize([0], 1).mapPartitions(checked_task(versions, plan))
+            (result,) = rdd.collect()
+        except Exception as error:
+            raise _translated(error) from error
+        finally:
+            if self.alive:
+                context.removeJobTag(_legal_tag(tag))
+        if isinstance(result, list):
+            raise mismatch(result)
+        ended = decode_value(result)
+        if not isinstance(ended, ThreadExit):
+            raise SparkError(f"The stream thread's result cannot be read: {ended}.")
+        return ended
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the job of this tag if it runs; its worker is killed within about 5 seconds."""
+        if self.alive:
+            self._context.cancelJobsWithTag(_legal_tag(tag))
+
+    def running_tasks(self, tag: str) -> int:
+        """How many tasks of the job of this tag have got a slot: 1, or 0 while it waits for one."""
+        scheduler: Any = getattr(self._context, "_jsc", None)
+        if scheduler is None:
+            return 0
+        tracker = self._context.statusTracker()
+        running = 0
+        for job in scheduler.sc().statusTracker().getJobIdsForTag(_legal_tag(tag)):
+            info = tracker.getJobInfo(job)
+            stages = info.stageIds if info is not None else []
+            for stage in filter(None, map(tracker.getStageInfo, stages)):
+                running += stage.numActiveTasks
+        return running
+
+    @property
+    def alive(self) -> bool:
+        """Whether the session can run jobs: it is not stopped, and its JVM has not ended."""
+        if getattr(self._context, "_jsc", None) is None:
+            return False
+        process = getattr(self._context._gateway, "proc", None)
+        if process is not None and process.poll() is not None:
+            return False
+        try:
+            return not self._context._jsc.sc().isStopped()
+        except Exception:
+            # Any failure to ask a method without effects means that nobody is there to answer.
+            return False
+
+
+def _translated(error: Exception) -> SparkError:
+    """What a failed job means."""
+    text = str(error)
+    versions = re.search(r"different version: ([\d.]+) than that in driver: ([\d.]+)", text)
+    if versions is not None:
+        return mismatch([("python", versions[2], versions[1])])
+    missing = re.search(r"No module named '([\w.]+)'", text)
+    if missing is not None:
+        return EnvironmentMismatchError(
+            f"Spark's workers cannot import {missing[1]}: it is not installed on the executors. "
+            "Install the driver's packages there, or ship its environment (spark.archives).",
+            differences=[(missing[1], "installed", None)],
+        )
+    return SparkError(f"The Spark job of the stream thread ended unexpectedly: {_reason(text)}")
+
+
+def _reason(text: str) -> str:
+    """What Spark's message says happened, without the traces of the JVM and of Python."""
+    # The first line behind a trace that is not part of it: the exception.
+    raised = re.search(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", text)
+    if raised is not None:
+        return f"a Python worker raised {raised[1]}"[:_REASON_CHARS]
+    lost_task = re.search(r"most recent failure: Lost task[^\n]*?\): ([^\n]+)", text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [lost_task[1]] if lost_task is not None else lines
+    return (telling or ["unknown"])[0][:_REASON_CHARS]
+
+
+def _legal_tag(tag: str) -> str:
+    """Spark separates tags by commas and allows none within."""
+    return tag.replace(",", "_") or "_"

@@ -1,0 +1,213 @@
+"""What travels on the control connection: hello, reports, commands, replies, a thread's end.
+
+Bodies are pickled with cloudpickle, because exceptions and other objects of the user's travel in
+them. Something that does not survive the journey arrives as a description of itself instead: a
+report or an error must never be lost because of what it holds.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from millstream.errors import StreamsError
+from millstream.spark.wire import MAX_FRAME_BYTES
+
+_TRACEBACK_CHARS: Final = 64 * 1024
+_TEXT_CHARS: Final = 4 * 1024
+#: How many causes of an error are carried along.
+_CAUSES: Final = 8
+#: The most that the data of one message may take; the rest of a frame is for its other fields.
+MAX_DATA_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
+
+
+class Epoch(NamedTuple):
+    """Which attempt of a stream thread this is. A later attempt compares as greater.
+
+    `submission` counts the jobs that the driver submitted for the thread; `spark_attempt` is the
+    number that Spark gave the task, which is greater for each retry.
+    """
+
+    submission: int
+    spark_attempt: int
+
+
+class Hello(NamedTuple):
+    """What a stream thread says of itself when it registers with the driver."""
+
+    application_id: str
+    thread_name: str
+    thread_index: int
+    epoch: Epoch
+    pid: int
+    host: str
+
+
+class Report(NamedTuple):
+    """What a stream thread told the driver."""
+
+    kind: str
+    data: Any
+
+
+class Command(NamedTuple):
+    """What the driver asks of a stream thread; `reply_to` is None where no reply is expected."""
+
+    kind: str
+    data: Any
+    reply_to: int | None
+
+
+@dataclass(frozen=True)
+class ThreadExit:
+    """How a stream thread ended.
+
+    Args:
+        kind: `closed` in an orderly way; `error`, the user's or ours; `lost`, stopped in an orderly
+            way because it lost the driver or was told to end by its machine; `killed` by the driver
+            because it did not end in time.
+        error: what ended it, for `error`.
+        story: what the thread did last, oldest first.
+        reason: why it was lost or killed.
+    """
+
+    kind: Literal["closed", "error", "lost", "killed"]
+    error: BaseException | None = None
+    story: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Undeliverable:
+    """Stands where something did not survive the journey between worker and driver."""
+
+    type_name: str
+    text: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ShippedError:
+    """An exception on its way to another process, with its causes and traceback.
+
+    Pickling an exception forgets its traceback and, for other classes than our own, its causes; and
+    many classes cannot be unpickled at all. So each is tried alone beforehand.
+    """
+
+    pickled: bytes | None = field(repr=False)
+    type_name: str
+    message: str
+    traceback: str = field(repr=False)
+    cause: ShippedError | None = None
+
+    @classmethod
+    def of(cls, error: BaseException, depth: int = _CAUSES) -> ShippedError:
+        """Make an exception ready for the journey."""
+        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        lines = traceback.format_exception(error) if depth == _CAUSES else []
+        return cls(
+            _pickled_alone(error),
+            type(error).__name__,
+            _text(str, error),
+            "".join(lines)[-_TRACEBACK_CHARS:],
+            cls.of(cause, depth - 1) if cause is not None and depth > 0 else None,
+        )
+
+    def restore(self) -> BaseException:
+        """The exception, or a `StreamsError` with its text where it cannot be rebuilt here."""
+        error = self._rebuilt() or StreamsError(
+            f"{self.type_name}: {self.message} (only the text of this exception could be sent "
+            "from the worker: its class cannot be pickled)"
+        )
+        if self.cause is not None:
+            error.__cause__ = self.cause.restore()
+        if self.traceback:
+            error.add_note("In the stream thread:\n" + self.traceback.rstrip())
+        return error
+
+    def _rebuilt(self) -> BaseException | None:
+        if self.pickled is None:
+            return None
+        try:
+            error = pickle.loads(self.pickled)
+        except Exception:
+            # The class exists only on the other side; the text serves.
+            return None
+        return error if isinstance(error, BaseException) else None
+
+
+def encode_value(value: Any) -> bytes:
+    """Pickle one value; exceptions as `ShippedError`, what cannot be sent as `Undeliverable`."""
+    try:
+        data: bytes = cloudpickle.dumps(outbound(value))
+        if len(data) <= MAX_DATA_BYTES:
+            return data
+        why = f"its {len(data)} bytes are above the limit of {MAX_DATA_BYTES} bytes"
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+    return pickle.dumps(Undeliverable(type(value).__name__, _text(repr, value), why))
+
+
+def decode_value(data: bytes) -> Any:
+    """The inverse of `encode_value`. Never raises: see `Undeliverable`."""
+    try:
+        return _inbound(pickle.loads(data))
+    except Exception as error:
+        return Undeliverable("unknown", f"{len(data)} bytes", f"{type(error).__name__}: {error}")
+
+
+def encode_message(what: str, kind: str, number: int | None, data: bytes) -> bytes:
+    """Frame a report, command or reply around its encoded data."""
+    return pickle.dumps((what, kind, number, data))
+
+
+def decode_message(payload: bytes) -> tuple[str, str, int | None, bytes]:
+    """The inverse of `encode_message`."""
+    what, kind, number, data = pickle.loads(payload)
+    return what, kind, number, data
+
+
+def outbound(value: Any) -> Any:
+    """The value as it is pickled: exceptions made ready for the journey."""
+    if isinstance(value, BaseException):
+        return ShippedError.of(value)
+    if isinstance(value, ThreadExit) and value.error is not None:
+        shipped: Any = ShippedError.of(value.error)
+        return ThreadExit(value.kind, shipped, value.story, value.reason)
+    return value
+
+
+def _inbound(value: Any) -> Any:
+    if isinstance(value, ShippedError):
+        return value.restore()
+    if isinstance(value, ThreadExit) and isinstance(value.error, ShippedError):
+        return ThreadExit(value.kind, value.error.restore(), value.story, value.reason)
+    return value
+
+
+def _pickled_alone(error: BaseException) -> bytes | None:
+    """The exception without its causes, if that can be pickled and read back."""
+    try:
+        alone = error
+        if isinstance(error, StreamsError):
+            # Its own pickling takes the cause along, which travels separately here.
+            alone = copy.copy(error)
+            alone.__cause__ = None
+        data: bytes = cloudpickle.dumps(alone)
+        return data if type(pickle.loads(data)) is type(error) else None
+    except Exception:
+        # Any failure of the user's class here means: send the text.
+        return None
+
+
+def _text(show: Callable[[Any], str], value: Any) -> str:
+    try:
+        return show(value)[:_TEXT_CHARS]
+    except Exception as error:
+        return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"

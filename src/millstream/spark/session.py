@@ -1,0 +1,258 @@
+"""The Spark session that hosts the stream threads: the caller's, the active one, or our own.
+
+Our own is a quiet local one: enough task slots for the threads, bound to loopback, no web UI.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import NotEnoughSlotsError, SparkError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+#: Every job of ours carries this tag, whatever the application.
+JOB_TAG: Final = "millstream"
+#: Task slots beside those of the threads: for `add_stream_thread` and for queries with Spark.
+SPARE_SLOTS: Final = 4
+#: How often our own session starts a thread's task again by itself when its process dies.
+MAX_FAILURES: Final = 4
+
+#: Set by spark-submit for the Python programs that it runs.
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+
+_PYSPARK_INTERRUPT_HANDLER: Final = "SparkContext._do_init.<locals>.signal_handler"
+
+
+def resolve_session(spark: SparkSession | None, num_threads: int) -> tuple[SparkSession, bool]:
+    """Find or start the session.
+
+    Args:
+        spark: the caller's session, or None: then the active one, else a local one is started.
+        num_threads: how many stream threads it has to host.
+
+    Returns:
+        The session, and whether it was started here, so that the engine has to stop it.
+
+    Raises:
+        SparkError: there is no Java, Spark does not start, or the session cannot host threads.
+    """
+    session = spark or _active_session()
+    owned = session is None
+    if session is None:
+        session = _start_local(num_threads)
+    try:
+        check_session(session)
+    except SparkError:
+        if owned:
+            session.stop()
+        raise
+    if not owned:
+        _spare_our_jobs_on_interrupt(session)
+        if is_local(session):
+            _use_this_python(session)
+    return session, owned
+
+
+def check_session(session: SparkSession) -> None:
+    """Refuse a session in which stream threads cannot live.
+
+    Raises:
+        SparkError: it is stopped, a Spark Connect session, or its settings would run a thread
+            twice or kill it while it waits for records.
+    """
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        raise SparkError(
+            "The session is one of Spark Connect, which can run no long tasks of ours. Give a "
+            "classic SparkSession (spark.master instead of spark.remote)."
+        )
+    if getattr(session.sparkContext, "_jsc", None) is None:
+        raise SparkError("The Spark session has been stopped. Create a new one and give that.")
+    conf = session.sparkContext.getConf()
+    if conf.get("spark.speculation", "false").lower() == "true":
+        raise SparkError(
+            "The Spark session has spark.speculation=true: Spark would start a second copy of "
+            "each stream thread. Set it to false."
+        )
+    kills_idle = conf.get("spark.python.worker.killOnIdleTimeout", "false").lower() == "true"
+    if kills_idle and conf.get("spark.python.worker.idleTimeoutSeconds", "0") not in ("0", "0s"):
+        raise SparkError(
+            "The Spark session has spark.python.worker.killOnIdleTimeout=true with an idle "
+            "timeout: Spark would kill stream threads, which do not talk to it. Set it to false."
+        )
+
+
+def is_local(session: SparkSession) -> bool:
+    """Whether the tasks run on this machine, so that loopback reaches the driver."""
+    return str(session.sparkContext.master).startswith("local")
+
+
+def slots(session: SparkSession) -> int:
+    """How many tasks the session can run at a time, as far as it knows now."""
+    context = session.sparkContext
+    # Elsewhere Spark tells only the default parallelism, which is the number of cores it has got.
+    cores = _local_cores(context) or int(context.defaultParallelism)
+    per_task = int(context.getConf().get("spark.task.cpus", "1") or 1)
+    return max(1, cores // per_task)
+
+
+def require_slots(session: SparkSession, num_threads: int) -> None:
+    """Refuse a local session which can never run that many stream threads.
+
+    Of others it is not known: executors may come and go.
+
+    Raises:
+        NotEnoughSlotsError: it has fewer task slots.
+    """
+    if _local_cores(session.sparkContext) and slots(session) < num_threads:
+        raise NotEnoughSlotsError(
+            f"The Spark session {session.sparkContext.master} has {slots(session)} task slots, but "
+            f"each of the {num_threads} stream threads needs one. Make the session larger, for "
+            f"example local[{num_threads + SPARE_SLOTS}], or run fewer stream threads "
+            "(num_stream_threads).",
+            slots=slots(session),
+            needed=num_threads,
+        )
+
+
+def _local_cores(context: SparkContext) -> int | None:
+    """How many cores a local master was given; None for any other."""
+    local = re.match(r"local(?:\[(\d+|\*)[,\]]|$)", str(context.master))
+    if local is None:
+        return None
+    if local[1] == "*":
+        jvm: Any = context._jvm
+        return int(jvm.java.lang.Runtime.getRuntime().availableProcessors())
+    return int(local[1] or 1)
+
+
+def _active_session() -> SparkSession | None:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:
+        # Active means to Spark: on this Python thread. A context that runs is as good.
+        active = SparkSession.builder.getOrCreate()
+    if active is None and _SUBMITTED in os.environ:
+        # A program that spark-submit runs has been given a master: that is where it shall run.
+        active = SparkSession.builder.getOrCreate()
+    return active
+
+
+def _start_local(num_threads: int) -> SparkSession:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    jvm_runs = SparkContext._gateway is not None
+    if not jvm_runs:
+        _require_java()
+    builder = SparkSession.builder
+    for name, value in _local_settings(num_threads).items():
+        builder = builder.config(name, value)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except Exception as error:
+        raise SparkError(
+            f"Spark did not start on this machine: {_first_line(error)}. It needs Java 17 or "
+            "later (see JAVA_HOME) and its own messages above may say more."
+        ) from error
+    if before is not None and threading.current_thread() is threading.main_thread():
+        # PySpark's own handler cancels every job on Ctrl-C, before the threads could close.
+        signal.signal(signal.SIGINT, before)
+    if jvm_runs:
+        session.sparkContext.setLogLevel("WARN")
+    session.sparkContext.pythonExec = sys.executable
+    return session
+
+
+def _local_settings(num_threads: int) -> dict[str, str]:
+    log4j = Path(__file__).with_name("log4j2.properties")
+    return {
+        "spark.master": f"local[{num_threads + SPARE_SLOTS},{MAX_FAILURES}]",
+        "spark.app.name": "millstream",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # The JVM only places the threads: records never pass through it.
+        "spark.driver.memory": "768m",
+        "spark.driver.extraJavaOptions": (
+            f"-XX:+UseSerialGC -Xms64m -Dlog4j2.configurationFile={log4j.as_uri()}"
+        ),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.worker.reuse": "false",
+        "spark.speculation": "false",
+        "spark.sql.catalogImplementation": "in-memory",
+    }
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else None
+    if (java is not None and java.is_file()) or (java is None and shutil.which("java")):
+        return
+    looked = f"JAVA_HOME is {home}, where there is no bin/java" if home else "no java on the PATH"
+    raise SparkError(
+        f"Spark needs Java 17 or later, and none was found: {looked}. Install one (for example "
+        "a JRE of your distribution) and set JAVA_HOME."
+    )
+
+
+def _use_this_python(session: SparkSession) -> None:
+    """Let workers on this machine run the driver's Python, if nobody has chosen another.
+
+    Without that PySpark takes whatever `python3` is on the PATH: not the one of a virtual
+    environment that is used without being activated.
+    """
+    if "PYSPARK_PYTHON" not in os.environ:
+        session.sparkContext.pythonExec = sys.executable
+
+
+def _spare_our_jobs_on_interrupt(session: SparkSession) -> None:
+    """Replace PySpark's handler of Ctrl-C by one that cancels all jobs but the stream threads'.
+
+    PySpark's cancels them all: interrupting a query in a notebook would kill the threads, and
+    Ctrl-C in a script would kill them before they could close.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    handler: Any = signal.getsignal(signal.SIGINT)
+    if getattr(handler, "__qualname__", "") != _PYSPARK_INTERRUPT_HANDLER:
+        return
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        try:
+            _cancel_other_jobs(session.sparkContext)
+        finally:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+
+
+def _cancel_other_jobs(context: SparkContext) -> None:
+    jvm_context: Any = getattr(context, "_jsc", None)
+    if jvm_context is None:
+        return
+    tracker = jvm_context.sc().statusTracker()
+    ours = set(tracker.getJobIdsForTag(JOB_TAG))
+    for job in tracker.getActiveJobIds():
+        if job not in ours:
+            jvm_context.sc().cancelJob(job)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

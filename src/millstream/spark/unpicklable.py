@@ -1,0 +1,200 @@
+"""Finding what in a large object graph cannot be pickled, and how it is reached.
+
+"cannot pickle '_thread.lock' object" is of little use when it is said of a topology. The search
+tries the parts of a thing that failed one by one, goes into one that fails, and stops at the thing
+all of whose parts can be pickled: that is the culprit.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+#: How deep the search goes, and how many parts of one thing it tries.
+_DEPTH: Final = 60
+_PARTS: Final = 10_000
+
+
+class Culprit(NamedTuple):
+    """What cannot be pickled: its place, its type, pickle's own words, and the node it is in."""
+
+    path: str
+    type_name: str
+    reason: str
+    node: str | None
+
+
+class _Step(NamedTuple):
+    """One step into a thing: `name` as one says it, and whether it is a plain attribute."""
+
+    name: str
+    part: Any
+
+
+def find_culprit(thing: Any, what: str, attempt: Callable[[Any], bytes]) -> Culprit:
+    """Search a thing that cannot be pickled.
+
+    Args:
+        thing: what failed.
+        what: what to call it in the path.
+        attempt: pickles a part, or raises.
+    """
+    path = [what]
+    node: str | None = None
+    # Kept alive, because identity is only told apart among things that exist.
+    on_the_way = [thing]
+    reason = _failure(thing, attempt) or ""
+    for _ in range(_DEPTH):
+        named = _node_name(thing)
+        if named is not None:
+            # What leads to a node is our own bookkeeping, of no interest to the user.
+            path, node = [f"{_kind(thing)} '{named}'"], named
+        step = _failing_part(thing, attempt, {id(known) for known in on_the_way})
+        if step is None:
+            break
+        thing = step.part
+        on_the_way.append(thing)
+        path.append(step.name)
+        reason = _failure(thing, attempt) or reason
+    return Culprit(_spoken(path, node), _type_name(thing), reason, node)
+
+
+def _failing_part(thing: Any, attempt: Callable[[Any], bytes], seen: set[int]) -> _Step | None:
+    for number, step in enumerate(_parts(thing)):
+        if number >= _PARTS:
+            return None
+        if id(step.part) not in seen and _failure(step.part, attempt) is not None:
+            return step
+    return None
+
+
+def _failure(thing: Any, attempt: Callable[[Any], bytes]) -> str | None:
+    try:
+        attempt(thing)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _parts(thing: Any) -> Iterator[_Step]:
+    """What a pickle of the thing consists of, as far as it can be said in words."""
+    if isinstance(thing, types.FunctionType):
+        yield from _parts_of_function(thing)
+    elif isinstance(thing, types.MethodType):
+        yield _Step(f"object of method '{thing.__name__}'", thing.__self__)
+        yield _Step(f"method '{thing.__name__}'", thing.__func__)
+    elif isinstance(thing, functools.partial):
+        yield _Step("function of partial", thing.func)
+        yield from (_Step(f"argument {n}", part) for n, part in enumerate(thing.args))
+        yield from (_Step(f"argument '{name}'", part) for name, part in thing.keywords.items())
+    elif isinstance(thing, types.ModuleType):
+        yield from (_Step(f"variable '{name}'", part) for name, part in list(vars(thing).items()))
+    elif isinstance(thing, type):
+        yield from (_Step(f"class attribute '{name}'", part) for name, part in _members(thing))
+    elif isinstance(thing, staticmethod | classmethod):
+        yield _Step("function", thing.__func__)
+    elif isinstance(thing, property):
+        accessors = (("getter", thing.fget), ("setter", thing.fset), ("deleter", thing.fdel))
+        yield from (_Step(name, part) for name, part in accessors if part is not None)
+    elif isinstance(thing, dict):
+        for key, part in list(thing.items()):
+            yield _Step(f"key {_short(key)}", key)
+            yield _Step(f"item {_short(key)}", part)
+    elif isinstance(thing, list | tuple | set | frozenset):
+        yield from (_Step(f"item {n}", part) for n, part in enumerate(thing))
+    else:
+        yield from _parts_of_object(thing)
+
+
+def _parts_of_function(function: types.FunctionType) -> Iterator[_Step]:
+    names = function.__code__.co_freevars
+    for name, cell in zip(names, function.__closure__ or (), strict=False):
+        try:
+            yield _Step(f"closure variable '{name}'", cell.cell_contents)
+        except ValueError:
+            # The variable is not assigned yet: nothing is shipped for it.
+            continue
+    for name in sorted(_global_names(function.__code__)):
+        if name in function.__globals__:
+            yield _Step(f"global variable '{name}'", function.__globals__[name])
+    yield from (_Step(f"default {n}", p) for n, p in enumerate(function.__defaults__ or ()))
+    for name, part in (function.__kwdefaults__ or {}).items():
+        yield _Step(f"default of '{name}'", part)
+    for name, part in vars(function).items():
+        yield _Step(f"attribute '{name}'", part)
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _global_names(constant)
+    return names
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    for base in kind.__mro__[:-1]:
+        for name, part in list(vars(base).items()):
+            if name not in ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__"):
+                yield name, part
+
+
+def _parts_of_object(thing: Any) -> Iterator[_Step]:
+    yield from (_Step(str(name), part) for name, part in _state(thing))
+    yield _Step("class", type(thing))
+    try:
+        reduced = thing.__reduce_ex__(4)
+    except Exception:
+        # It refuses to be pickled at all: then it is the culprit itself.
+        return
+    if isinstance(reduced, tuple):
+        for part in reduced[1:]:
+            if isinstance(part, tuple | dict):
+                yield from _parts(part)
+
+
+def _state(thing: Any) -> Iterator[tuple[str, Any]]:
+    own = getattr(thing, "__dict__", None)
+    if isinstance(own, dict):
+        yield from list(own.items())
+    for base in type(thing).__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(thing, name):
+                yield name, getattr(thing, name)
+
+
+def _node_name(thing: Any) -> str | None:
+    """The name of the thing if it is one of ours that the user knows by name."""
+    if isinstance(thing, type) or not type(thing).__module__.startswith("millstream."):
+        return None
+    name = getattr(thing, "name", None)
+    return name if isinstance(name, str) else None
+
+
+def _kind(thing: Any) -> str:
+    """What the user calls it: a store, or a node of the topology."""
+    return "store" if "Store" in type(thing).__name__ else "node"
+
+
+def _spoken(path: list[str], node: str | None) -> str:
+    """`node 'X' mapper → closure variable 'lock'`: what belongs to a node stands beside it."""
+    if node is not None and len(path) > 1:
+        path = [f"{path[0]} {path[1]}", *path[2:]]
+    return " → ".join(path)
+
+
+def _type_name(thing: Any) -> str:
+    kind = type(thing)
+    return kind.__qualname__ if kind.__module__ == "builtins" else _full_name(kind)
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _short(key: Any) -> str:
+    text = repr(key)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,229 @@
+"""The wire between the driver and a stream thread: authenticated frames over one TCP connection.
+
+Both ends prove that they know the application's key before anything else is read: what the frames
+carry are pickles, and whoever can send a pickle can run code. Each frame carries a code that binds
+it to this connection, its direction and its place in the stream, so that nothing can be inserted
+later either. Frames are not encrypted: on a network that is not trusted, use Spark's and Kafka's
+own protections and keep the driver's port inside it.
+
+A frame is: length of the body (4 bytes, big-endian), authentication code (16 bytes), body.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import socket
+import struct
+import threading
+import time
+from typing import Final
+
+#: The most that one frame may hold; a longer one ends the connection.
+MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
+
+_MAGIC: Final = b"millstream-control-1\n"
+_NONCE_BYTES: Final = 32
+_PROOF_BYTES: Final = 32
+_CODE_BYTES: Final = 16
+_LENGTH: Final = struct.Struct(">I")
+_COUNTER: Final = struct.Struct(">Q")
+#: What is handed to the kernel at once, so that the time limit is one of progress, not of a frame.
+_CHUNK_BYTES: Final = 256 * 1024
+
+
+class Connection:
+    """An authenticated connection: whole frames in, whole frames out.
+
+    One thread may receive while others send. Every failure, silence included, is a
+    `ConnectionError` and leaves the connection closed.
+
+    Args:
+        sock: a connected socket; the connection owns it from here on.
+        key: the key of this connection, which both ends derived in the handshake.
+        sends: the label of what this end sends.
+        receives: the label of what the other end sends.
+        silence_limit_s: seconds without a byte after which the other end counts as gone.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        key: bytes,
+        *,
+        sends: bytes,
+        receives: bytes,
+        silence_limit_s: float,
+    ) -> None:
+        self._sock = sock
+        self._key = key
+        self._sends = sends
+        self._receives = receives
+        self._sending = threading.Lock()
+        self._sent_frames = 0
+        self._received_frames = 0
+        sock.settimeout(silence_limit_s)
+
+    def send(self, body: bytes) -> None:
+        """Send one frame.
+
+        Raises:
+            ConnectionError: the other end is gone or takes nothing any more.
+            ValueError: the body is longer than `MAX_FRAME_BYTES`.
+        """
+        if len(body) > MAX_FRAME_BYTES:
+            raise ValueError(
+                f"A control message of {len(body)} bytes is above the limit of "
+                f"{MAX_FRAME_BYTES} bytes."
+            )
+        with self._sending:
+            code = self._code(self._sends, self._sent_frames, body)
+            self._sent_frames += 1
+            frame = memoryview(_LENGTH.pack(len(body)) + code + body)
+            try:
+                while frame:
+                    frame = frame[self._sock.send(frame[:_CHUNK_BYTES]) :]
+            except OSError as error:
+                self.close()
+                raise ConnectionError(f"The control connection broke: {error}") from error
+
+    def receive(self) -> bytes:
+        """Wait for the next frame and return its body.
+
+        Raises:
+            ConnectionError: the other end closed, was silent for too long, or is not the one
+                that was authenticated.
+        """
+        try:
+            (length,) = _LENGTH.unpack(_read(self._sock, _LENGTH.size))
+            if length > MAX_FRAME_BYTES:
+                raise ConnectionError(f"A frame of {length} bytes is above the limit.")
+            code = _read(self._sock, _CODE_BYTES)
+            body = _read(self._sock, length)
+        except OSError as error:
+            self.close()
+            raise ConnectionError(f"The control connection broke: {error}") from error
+        expected = self._code(self._receives, self._received_frames, body)
+        self._received_frames += 1
+        if not hmac.compare_digest(code, expected):
+            self.close()
+            raise ConnectionError("A frame of the control connection is not authentic.")
+        return body
+
+    def close(self) -> None:
+        """Cut the connection; a thread that is receiving wakes up. Does nothing the second time."""
+        # Shut down first: closing alone does not wake another thread that reads. It fails on a
+        # socket whose peer has gone, which is as good as done.
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+    def _code(self, label: bytes, number: int, body: bytes) -> bytes:
+        text = label + _COUNTER.pack(number) + body
+        return hmac.digest(self._key, text, "sha256")[:_CODE_BYTES]
+
+
+def dial(
+    address: tuple[str, int], authkey: bytes, *, timeout_s: float, silence_limit_s: float
+) -> Connection:
+    """Open the worker's end.
+
+    Args:
+        address: host and port at which the driver listens.
+        authkey: the application's key.
+        timeout_s: seconds for connecting and proving the key together.
+        silence_limit_s: see `Connection`.
+
+    Raises:
+        ConnectionError: nobody listens there, or not one who knows the key.
+    """
+    deadline = time.monotonic() + timeout_s
+    try:
+        sock = socket.create_connection(address, timeout_s)
+    except OSError as error:
+        raise ConnectionError(f"Cannot reach {address[0]}:{address[1]}: {error}") from error
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        theirs = _greeting(sock, deadline)
+        mine = secrets.token_bytes(_NONCE_BYTES)
+        sock.sendall(_MAGIC + mine + _proof(authkey, b"worker", theirs, mine))
+        if not hmac.compare_digest(
+            _read(sock, _PROOF_BYTES, deadline), _proof(authkey, b"driver", theirs, mine)
+        ):
+            raise ConnectionError("The driver does not know this application's key.")
+    except OSError as error:
+        sock.close()
+        raise ConnectionError(f"The driver did not complete the handshake: {error}") from error
+    return Connection(
+        sock,
+        _proof(authkey, b"session", theirs, mine),
+        sends=b"worker",
+        receives=b"driver",
+        silence_limit_s=silence_limit_s,
+    )
+
+
+def welcome(
+    sock: socket.socket, authkey: bytes, *, timeout_s: float, silence_limit_s: float
+) -> Connection:
+    """Open the driver's end over a socket that was just accepted.
+
+    Args:
+        sock: the accepted socket; closed when this raises.
+        authkey: the application's key.
+        timeout_s: seconds for the caller to prove that it knows the key.
+        silence_limit_s: see `Connection`.
+
+    Raises:
+        ConnectionError: the caller does not know the key, or is too slow to show it.
+    """
+    deadline = time.monotonic() + timeout_s
+    try:
+        sock.settimeout(timeout_s)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        mine = secrets.token_bytes(_NONCE_BYTES)
+        sock.sendall(_MAGIC + mine)
+        theirs = _greeting(sock, deadline)
+        proof = _read(sock, _PROOF_BYTES, deadline)
+        if not hmac.compare_digest(proof, _proof(authkey, b"worker", mine, theirs)):
+            raise ConnectionError("The caller does not know this application's key.")
+        sock.sendall(_proof(authkey, b"driver", mine, theirs))
+    except OSError as error:
+        sock.close()
+        raise ConnectionError(f"The caller did not complete the handshake: {error}") from error
+    return Connection(
+        sock,
+        _proof(authkey, b"session", mine, theirs),
+        sends=b"driver",
+        receives=b"worker",
+        silence_limit_s=silence_limit_s,
+    )
+
+
+def _greeting(sock: socket.socket, deadline: float) -> bytes:
+    """The other end's nonce."""
+    if _read(sock, len(_MAGIC), deadline) != _MAGIC:
+        raise ConnectionError("The other end does not speak this protocol.")
+    return _read(sock, _NONCE_BYTES, deadline)
+
+
+def _proof(authkey: bytes, role: bytes, driver_nonce: bytes, worker_nonce: bytes) -> bytes:
+    return hmac.digest(authkey, role + driver_nonce + worker_nonce, "sha256")
+
+
+def _read(sock: socket.socket, size: int, deadline: float | None = None) -> bytes:
+    """Exactly `size` bytes; with a deadline, all of them until then."""
+    parts: list[bytes] = []
+    while size > 0:
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("no answer in time")
+            sock.settimeout(left)
+        part = sock.recv(min(size, _CHUNK_BYTES))
+        if not part:
+            raise ConnectionError("the other end closed it")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

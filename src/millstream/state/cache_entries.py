@@ -1,0 +1,166 @@
+"""What a record cache holds, what it gives when flushed, and the bytes it may use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from millstream.record import UNKNOWN, Headers, TopicPartition
+
+#: What an entry counts besides its key and value: record context and links, about as in Kafka
+#: Streams, so that a budget holds as many entries. The memory really used by Python is larger,
+#: about 400 bytes an entry.
+ENTRY_OVERHEAD_BYTES: Final = 64
+
+#: Stands in `CachedEntry.stored` for «not read»; compared by identity. Made at run time, since
+#: equal constants may be one object.
+UNREAD: Final = bytes(bytearray(b"unread"))
+
+
+class CachedEntry:
+    """The latest value of one key.
+
+    Operators change entries in place, in their hot loops; see `RecordCache` for the rules.
+
+    Attributes:
+        key_bytes: the serialized key.
+        value: the value as an object; None is no value.
+        timestamp: of the value, or of the record that deleted it.
+        dirty_seq: the place among the changes not flushed yet; 0 for an unchanged entry.
+        used_seq: when it was last read.
+        place, offset, headers: where the record was read that made the last change.
+        stored: what the layer below has for the key, or `UNREAD`.
+        raw: while the value is not decoded, the bytes to decode it from.
+        size: the bytes counted for it.
+        queued_seq: see `EvictionOrder`.
+    """
+
+    __slots__ = (
+        "dirty_seq",
+        "headers",
+        "key_bytes",
+        "offset",
+        "place",
+        "queued_seq",
+        "raw",
+        "size",
+        "stored",
+        "timestamp",
+        "used_seq",
+        "value",
+    )
+
+    def __init__(self, key_bytes: bytes, stored: bytes | None, size: int, used_seq: int) -> None:
+        self.key_bytes = key_bytes
+        self.value: Any = None
+        self.timestamp = UNKNOWN
+        self.dirty_seq = 0
+        self.used_seq = used_seq
+        self.queued_seq = 0
+        self.place: TopicPartition | None = None
+        self.offset = UNKNOWN
+        self.headers: Headers = ()
+        self.stored = stored
+        self.raw = stored
+        self.size = size
+
+
+@dataclass(slots=True)
+class FlushedChanges:
+    """What a flush wrote and is to be forwarded downstream, as columns, in order.
+
+    Args:
+        key_bytes: the serialized keys.
+        keys: the keys.
+        new_values: None is a deletion.
+        old_values: what was in the store before; None if nobody wants to know.
+        timestamps: of the new values; for deletions that of the deleting record.
+        places: where the record was read that made each change; None in a punctuator.
+        offsets: its offset.
+        headers: its headers; None if no record had any.
+    """
+
+    key_bytes: list[bytes]
+    keys: list[Any]
+    new_values: list[Any]
+    old_values: list[Any] | None
+    timestamps: list[int]
+    places: list[TopicPartition | None]
+    offsets: list[int]
+    headers: list[Headers] | None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatistics:
+    """A cache at one moment.
+
+    Args:
+        entries: keys held.
+        dirty: keys with changes that are not flushed.
+        size_bytes: bytes counted, partly estimated.
+        loads: reads of the layers below, since the cache was made.
+    """
+
+    entries: int
+    dirty: int
+    size_bytes: int
+    loads: int
+
+
+class Sized(Protocol):
+    """Something that uses up a budget."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in use now."""
+        ...
+
+
+class CacheBudget:
+    """The bytes that all record caches of one stream thread may use together.
+
+    Each cache gives back from its own entries when the total is exceeded after it was written to,
+    as in Kafka Streams (`ThreadCache`). One that is not written to keeps what it has.
+
+    Args:
+        max_bytes: the bound; `statestore.cache.max.bytes` divided by the number of threads.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._caches: list[Sized] = []
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes in use now."""
+        return sum(cache.size_bytes for cache in self._caches)
+
+    def excess_bytes(self) -> int:
+        """Bytes above the bound; negative while there is room."""
+        return self.used_bytes - self.max_bytes
+
+    def resize(self, max_bytes: int) -> None:
+        """Change the bound, when threads are added or removed."""
+        self.max_bytes = max_bytes
+
+    def add(self, cache: Sized) -> None:
+        """Count a cache."""
+        self._caches.append(cache)
+
+    def remove(self, cache: Sized) -> None:
+        """Count a cache no more."""
+        self._caches = [each for each in self._caches if each is not cache]
+
+
+def headers_bytes(headers: Headers) -> int:
+    """Bytes of names and values."""
+    return sum(len(name) + len(value or b"") for name, value in headers)
+
+
+def headers_column(headers: Sequence[Headers]) -> list[Headers] | None:
+    """The headers of some records; None if there are none at all."""
+    return list(headers) if any(headers) else None

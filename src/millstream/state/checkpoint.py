@@ -1,0 +1,123 @@
+"""The text file in which offsets are kept for stores that cannot keep them themselves.
+
+The format is Kafka Streams' (`OffsetCheckpoint`, version 0):
+
+    0
+    <number of entries>
+    <topic> <partition> <offset>
+    ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from millstream.errors import StreamsError
+from millstream.record import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_VERSION: Final = "0"
+
+#: Stands for «no offset yet», where a store is valid but was never logged.
+OFFSET_UNKNOWN: Final = -4
+
+
+class CheckpointFile:
+    """Offsets of changelog partitions in a file that is replaced as a whole or not at all.
+
+    An offset is that of the last changelog record reflected in the store.
+
+    Args:
+        path: the file; `.checkpoint` in a task's directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace the file, durably. Without any offset the file is deleted.
+
+        Raises:
+            ValueError: an offset is negative and not `OFFSET_UNKNOWN`.
+            OSError: the file could not be written; the old one is still there.
+        """
+        for partition, offset in offsets.items():
+            if offset < 0 and offset != OFFSET_UNKNOWN:
+                raise ValueError(f"{offset} is no offset that {partition} can have reached.")
+        if not offsets:
+            self.delete()
+            return
+        lines = [_VERSION, str(len(offsets))]
+        lines += [f"{tp.topic} {tp.partition} {offsets[tp]}" for tp in sorted(offsets)]
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.write("\n".join(lines) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path)
+        _sync_directory(self.path.parent)
+
+    def read(self) -> dict[TopicPartition, int]:
+        """The offsets in the file; none if there is no file.
+
+        An entry with a negative offset is left out with a warning, as in Kafka Streams.
+
+        Raises:
+            StreamsError: the file is not what `write` writes.
+        """
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return {}
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._malformed(f"{type(error).__name__}: {error}") from error
+        if len(lines) < 2:
+            raise self._malformed("it ends after fewer than two lines")
+        if lines[0].strip() != _VERSION:
+            raise self._malformed(f"its version is {lines[0]!r}, known is {_VERSION}")
+        if not lines[1].strip().isdigit():
+            raise self._malformed(f"the number of entries is {lines[1]!r}")
+        expected = int(lines[1])
+        entries = [line for line in lines[2:] if line.strip()]
+        if len(entries) != expected:
+            raise self._malformed(f"it has {len(entries)} entries instead of {expected}")
+        return dict(filter(None, map(self._entry, entries)))
+
+    def delete(self) -> None:
+        """Remove the file, if it is there."""
+        self.path.unlink(missing_ok=True)
+
+    def _entry(self, line: str) -> tuple[TopicPartition, int] | None:
+        words = line.split()
+        try:
+            topic, partition, offset = words[0], int(words[1]), int(words[2])
+        except (IndexError, ValueError):
+            raise self._malformed(f"the line {line!r} is not a topic, partition, offset") from None
+        if len(words) != 3:
+            raise self._malformed(f"the line {line!r} has more than three words")
+        if offset < 0 and offset != OFFSET_UNKNOWN:
+            logger.warning("%s: offset %d of %s-%d left out", self.path, offset, topic, partition)
+            return None
+        return TopicPartition(topic, partition), offset
+
+    def _malformed(self, why: str) -> StreamsError:
+        return StreamsError(
+            f"The checkpoint file {self.path} cannot be read: {why}. "
+            "Delete it to have the state rebuilt from its changelogs."
+        )
+
+
+def _sync_directory(directory: Path) -> None:
+    # Makes the rename itself survive a power failure. Some file systems refuse; then it does not.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

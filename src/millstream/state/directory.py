@@ -1,0 +1,314 @@
+"""Where an application keeps its state on one host, and who may use which part of it.
+
+    <state.dir>/<application.id>/
+        .lock                            held by the driver of the application
+        kafka-streams-process-metadata   the process id, the same over restarts
+        <sub-topology>_<partition>/      one directory per task
+            .lock                        held by the stream thread that owns the task
+            .format                      tells our directories from Kafka Streams'
+            .checkpoint                  offsets of stores which keep none
+            rocksdb/<store>/
+
+The layout is Kafka Streams' own. Its data is not read: a task directory that is not ours is emptied
+when the task is opened, and rebuilt from the changelogs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from millstream.clock import Clock
+from millstream.errors import LockError, StreamsError
+from millstream.record import TaskId
+from millstream.state.file_lock import FileLock
+
+logger = logging.getLogger(__name__)
+
+_PROCESS_FILE: Final = "kafka-streams-process-metadata"
+_LOCK_FILE: Final = ".lock"
+_FORMAT_FILE: Final = ".format"
+_FORMAT: Final = "millstream 1\n"
+_CHECKPOINT_FILE: Final = ".checkpoint"
+_TASK_DIRECTORY: Final = re.compile(r"\d+_\d+")
+_PERMISSIONS: Final = 0o750
+
+#: How often a directory may be removed by others while it is being locked.
+_LOCK_ATTEMPTS: Final = 20
+
+
+class StateDirectory:
+    """The state of one application on one host.
+
+    The driver locks it as a whole (`lock_application`); the stream threads, which are processes of
+    their own, lock the tasks they work on. A lock ends with its process, however that ends.
+
+    Args:
+        state_dir: the `state.dir` setting; created if missing.
+        application_id: the `application.id` setting.
+        new_process_id: makes the process id when there is none yet.
+    """
+
+    def __init__(
+        self,
+        state_dir: str | os.PathLike[str],
+        application_id: str,
+        *,
+        new_process_id: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        self.path = Path(state_dir) / application_id
+        self._new_process_id = new_process_id
+        self._application_lock = FileLock(self.path / _LOCK_FILE)
+        self._task_locks: dict[TaskId, FileLock] = {}
+
+    # --- the application -----------------------------------------------------------------------
+
+    def lock_application(self) -> None:
+        """Make this process the only driver which uses the directory.
+
+        Raises:
+            LockError: another driver uses it.
+        """
+        _make_directory(self.path)
+        try:
+            self._application_lock.acquire()
+        except LockError as error:
+            raise LockError(
+                f"Another instance of the application uses the state directory {self.path}: "
+                f"{error.message} Two instances on one host need two settings of state.dir."
+            ) from None
+
+    def unlock_application(self) -> None:
+        """Let another driver use the directory. Does nothing if it is not locked."""
+        self._application_lock.release()
+
+    def process_id(self) -> uuid.UUID:
+        """The id of the application on this host, made when first asked for and kept ever after.
+
+        Several processes may ask at the same time: all get the same.
+
+        Raises:
+            StreamsError: the file holds something else. Whoever has locked the application
+                replaces it instead.
+        """
+        path = self.path / _PROCESS_FILE
+        _make_directory(self.path)
+        try:
+            return _read_process_id(path)
+        except FileNotFoundError:
+            pass  # The first one to ask makes it.
+        except ValueError as error:
+            if not self._application_lock.is_held:
+                raise StreamsError(
+                    f"{path} holds no process id: {error}. Delete it, and a new one is made."
+                ) from error
+            logger.warning("%s holds no process id (%s); it gets a new one", path, error)
+            path.unlink()
+        process_id = self._new_process_id()
+        temporary = self.path / f"{_PROCESS_FILE}.{process_id}"
+        temporary.write_text(json.dumps({"processId": str(process_id)}))
+        try:
+            # Unlike a rename, a link fails if another process was faster.
+            os.link(temporary, path)
+        except FileExistsError:
+            return _read_process_id(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return process_id
+
+    def clean_up(self) -> None:
+        """Delete all local state of the application; it comes back from the changelogs.
+
+        Raises:
+            LockError: a task is in use, or another driver uses the directory.
+        """
+        if not self.path.is_dir():
+            return
+        was_locked = self._application_lock.is_held
+        self.lock_application()
+        try:
+            for task_id in self.task_ids():
+                self.remove_task_directory(task_id)
+            shutil.rmtree(self.path)
+        finally:
+            if not was_locked:
+                self.unlock_application()
+
+    # --- tasks ---------------------------------------------------------------------------------
+
+    def task_directory(self, task_id: TaskId) -> Path:
+        """Where a task keeps its state. It need not exist."""
+        return self.path / str(task_id)
+
+    def checkpoint_path(self, task_id: TaskId) -> Path:
+        """The task's checkpoint file."""
+        return self.task_directory(task_id) / _CHECKPOINT_FILE
+
+    def lock_task(self, task_id: TaskId) -> None:
+        """Make this process the only one to use the task's state. Creates its directory.
+
+        Does nothing if this object holds the lock already.
+
+        Raises:
+            LockError: another process holds it.
+        """
+        lock = self._task_locks.get(task_id)
+        if lock is not None:
+            return
+        directory = self.task_directory(task_id)
+        lock = FileLock(directory / _LOCK_FILE)
+        for _ in range(_LOCK_ATTEMPTS):
+            _make_directory(self.path)
+            try:
+                directory.mkdir(mode=_PERMISSIONS, exist_ok=True)
+                lock.acquire()
+            except (FileNotFoundError, FileExistsError):
+                # The directory was removed in between, by whoever cleans up: make it again.
+                continue
+            except LockError as error:
+                error.task_id = task_id
+                raise
+            self._task_locks[task_id] = lock
+            return
+        _make_directory(directory)  # Tells what is in the way, if it is no other process.
+        raise LockError(
+            f"{directory} was deleted {_LOCK_ATTEMPTS} times while it was being locked.",
+            task_id=task_id,
+        )
+
+    def unlock_task(self, task_id: TaskId) -> None:
+        """Let others use the task's state. Does nothing if it is not locked here."""
+        lock = self._task_locks.pop(task_id, None)
+        if lock is not None:
+            with contextlib.suppress(FileNotFoundError):
+                # From now on the directory counts as unused: see remove_obsolete_tasks.
+                os.utime(self.task_directory(task_id))
+            lock.release()
+
+    def prepare_task(self, task_id: TaskId) -> Path:
+        """The directory of a locked task, emptied unless what is in it is in our format."""
+        directory = self.task_directory(task_id)
+        marker = directory / _FORMAT_FILE
+        try:
+            format_found = marker.read_text(errors="replace")
+        except FileNotFoundError:
+            format_found = ""
+        if format_found != _FORMAT:
+            if _has_state(directory):
+                logger.info(
+                    "task %s: %s has state in another format (%s); it is deleted and rebuilt from "
+                    "the changelogs",
+                    task_id,
+                    directory,
+                    format_found.strip() or "of Kafka Streams, or unknown",
+                )
+                self.wipe_task(task_id)
+            marker.write_text(_FORMAT)
+        return directory
+
+    def wipe_task(self, task_id: TaskId) -> None:
+        """Delete the state of a locked task, keeping the lock."""
+        for entry in self.task_directory(task_id).iterdir():
+            if entry.name == _LOCK_FILE:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+    def remove_task_directory(self, task_id: TaskId) -> None:
+        """Delete a task's directory.
+
+        Raises:
+            LockError: another process, or this object, has it locked.
+        """
+        if task_id in self._task_locks:
+            raise LockError(
+                f"The state of task {task_id} is in use by this process; close the task first.",
+                task_id=task_id,
+            )
+        self.lock_task(task_id)
+        try:
+            # Its own lock last, so that the others find it taken until everything is gone.
+            self.wipe_task(task_id)
+            directory = self.task_directory(task_id)
+            (directory / _LOCK_FILE).unlink()
+            with contextlib.suppress(OSError):
+                # Not empty: the next owner has come already, and has made a lock of his own.
+                directory.rmdir()
+        finally:
+            self.unlock_task(task_id)
+
+    def task_ids(self, *, with_state_only: bool = False) -> list[TaskId]:
+        """The tasks that have a directory here, in order.
+
+        Args:
+            with_state_only: leave out directories without a store in them.
+        """
+        if not self.path.is_dir():
+            return []
+        return sorted(
+            TaskId.parse(entry.name)
+            for entry in self.path.iterdir()
+            if _TASK_DIRECTORY.fullmatch(entry.name)
+            and entry.is_dir()
+            and (not with_state_only or _has_state(entry))
+        )
+
+    def remove_obsolete_tasks(self, *, unused_for_ms: int, clock: Clock) -> list[TaskId]:
+        """Delete the directories of tasks that have moved away, and say which.
+
+        Args:
+            unused_for_ms: how long a directory must have been unused (`state.cleanup.delay.ms`).
+            clock: what time it is.
+        """
+        removed = []
+        for task_id in self.task_ids():
+            if task_id in self._task_locks:
+                continue
+            try:
+                modified_ms = self.task_directory(task_id).stat().st_mtime_ns // 1_000_000
+                if clock.now_ms() - modified_ms < unused_for_ms:
+                    continue
+                self.remove_task_directory(task_id)
+            except (LockError, FileNotFoundError):
+                # Somebody uses it, or was faster in removing it.
+                continue
+            logger.info("task %s: its obsolete state was deleted", task_id)
+            removed.append(task_id)
+        return removed
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=_PERMISSIONS, exist_ok=True)
+    except OSError as error:
+        raise StreamsError(
+            f"The state directory {path} cannot be created: {error}. "
+            "Set state.dir to a directory that this user may write to."
+        ) from error
+
+
+def _has_state(directory: Path) -> bool:
+    ours = (_LOCK_FILE, _FORMAT_FILE)
+    return any(
+        entry.name not in ours and not entry.name.startswith(_CHECKPOINT_FILE)
+        for entry in directory.iterdir()
+    )
+
+
+def _read_process_id(path: Path) -> uuid.UUID:
+    text = path.read_text(errors="replace")
+    try:
+        return uuid.UUID(json.loads(text)["processId"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"it begins with {text[:40]!r}") from None

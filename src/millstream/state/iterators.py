@@ -1,0 +1,126 @@
+"""Iterating over a store: merging what is written above with what lies below, and closing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from millstream.errors import InvalidStateStoreError
+from millstream.state.bytes_store import ByteItems
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def merged(
+    above: Sequence[tuple[bytes, bytes | None]], below: ByteItems, *, reverse: bool = False
+) -> ByteItems:
+    """Pairs of two layers in order of keys; the upper one wins, and its None hides a key.
+
+    Args:
+        above: pairs of the upper layer, each key once, in the direction of the scan.
+        below: the pairs of the lower layer in the same range and direction. Closed at the end.
+        reverse: whether keys descend.
+    """
+    return _merged(above, below, reverse) if above else below
+
+
+def _merged(
+    above: Sequence[tuple[bytes, bytes | None]], below: ByteItems, reverse: bool
+) -> ByteItems:
+    try:
+        lower = next(below, None)
+        for key, value in above:
+            while lower is not None and (lower[0] > key if reverse else lower[0] < key):
+                yield lower
+                lower = next(below, None)
+            if lower is not None and lower[0] == key:
+                lower = next(below, None)
+            if value is not None:
+                yield key, value
+        if lower is not None:
+            yield lower
+            yield from below
+    finally:
+        below.close()
+
+
+class KeyValueIterator(Generic[K, V]):
+    """Keys and values of a store, in the order of the serialized keys.
+
+    A context manager, and closes itself when exhausted. One that is abandoned before its end should
+    be closed: it holds a snapshot of the store. The store's owner is its only user.
+
+    Args:
+        store_name: for errors.
+        items: the pairs.
+        is_open: whether the store is still open.
+
+    Example:
+        with store.range("a", "f") as items:
+            for key, value in items:
+                ...
+    """
+
+    def __init__(
+        self,
+        store_name: str,
+        items: Generator[tuple[K, V], None, None],
+        is_open: Callable[[], bool],
+    ) -> None:
+        self._store_name = store_name
+        self._items = items
+        self._is_open = is_open
+        self._peeked: list[tuple[K, V]] = []
+        self._closed = False
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        return self
+
+    def __next__(self) -> tuple[K, V]:
+        """The next pair.
+
+        Raises:
+            InvalidStateStoreError: the store was closed meanwhile.
+        """
+        if self._peeked:
+            return self._peeked.pop()
+        if not self._closed and not self._is_open():
+            self.close()
+            raise InvalidStateStoreError(
+                f"Store {self._store_name} was closed while it was being iterated. "
+                "Probably its task has moved; get the store anew and iterate again."
+            )
+        try:
+            return next(self._items)
+        except StopIteration:
+            self.close()
+            raise
+
+    def peek_next_key(self) -> K:
+        """The key that comes next, without going there.
+
+        Raises:
+            StopIteration: there is none.
+        """
+        if not self._peeked:
+            self._peeked.append(next(self))
+        return self._peeked[0][0]
+
+    def close(self) -> None:
+        """Release the snapshot. Does nothing the second time."""
+        self._closed = True
+        self._peeked.clear()
+        self._items.close()
+
+    def __enter__(self) -> KeyValueIterator[K, V]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,256 @@
+"""Key-value stores as processors and queries see them: objects in, objects out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Generic, TypeVar, cast
+
+from millstream.errors import InvalidStateStoreError, StreamsError
+from millstream.record import ValueAndTimestamp
+from millstream.serdes import Serde
+from millstream.state.bytes_store import (
+    ByteItems,
+    BytesStore,
+    end_including,
+    end_of_prefix,
+)
+from millstream.state.cache import RecordCache
+from millstream.state.changelog import RecordContext
+from millstream.state.iterators import KeyValueIterator
+from millstream.state.value_formats import ValueFormat
+
+logger = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class KeyValueStore(Generic[K, V]):
+    """A value per key (Kafka Streams' `KeyValueStore`, metered and serialized).
+
+    In a timestamped store a value is a `ValueAndTimestamp`. Iteration follows the order of the
+    serialized keys: for numbers, negative ones come after the others.
+
+    What is read may be kept and changed: it is not shared with the store. What is put is serialized
+    at once, so changing it later does not change the store.
+
+    Args:
+        name: the store's name.
+        layers: the topmost bytes layer.
+        value_format: whether values carry timestamps.
+        topic: handed to serdes, the changelog's name.
+        key_serde: for keys.
+        value_serde: for values.
+        persistent: whether the state survives the process.
+        context: the record being processed; its timestamp goes to the changelog.
+        cache: the record cache among the layers, if there is one.
+
+    Example:
+        store = context.get_state_store("visits")
+        store.put("alice", (store.get("alice") or 0) + 1)
+        with store.range("a", "c") as items:
+            for name, visits in items:
+                ...
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: BytesStore,
+        value_format: ValueFormat,
+        *,
+        topic: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        persistent: bool,
+        context: RecordContext,
+        cache: RecordCache | None = None,
+    ) -> None:
+        self.name = name
+        #: Whether the state survives the process.
+        self.persistent = persistent
+        self._layers = layers
+        self._format = value_format
+        self._topic = topic
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+        self._context = context
+        self._cache = cache
+        # Hot: which of the two is decided once.
+        self._value: Callable[[bytes], V] = (
+            self._timed_value if value_format.timestamped else self._plain_value
+        )
+        self._is_open = True
+        self._warned_of_order = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store can be used."""
+        return self._is_open
+
+    def get(self, key: K) -> V | None:
+        """The value of a key, None if there is none.
+
+        Raises:
+            InvalidStateStoreError: the store is closed. All methods raise this.
+            StreamsError: the key is None. So do all methods that take a key.
+        """
+        stored = self._open().get(self._key(key))
+        return None if stored is None else self._value(stored)
+
+    def put(self, key: K, value: V | None) -> None:
+        """Store a value; None deletes the key."""
+        key_bytes = self._key(key)
+        stored, timestamp = self._stored(value)
+        self._open().put(key_bytes, stored, timestamp)
+        self._evict()
+
+    def put_if_absent(self, key: K, value: V | None) -> V | None:
+        """Store a value unless the key has one; the value that was there before, or None."""
+        old = self.get(key)
+        if old is None:
+            self.put(key, value)
+        return old
+
+    def put_all(self, items: Iterable[tuple[K, V | None]]) -> None:
+        """Store many values, in order."""
+        keys: list[bytes] = []
+        values: list[bytes | None] = []
+        timestamps: list[int] = []
+        for key, value in items:
+            keys.append(self._key(key))
+            stored, timestamp = self._stored(value)
+            values.append(stored)
+            timestamps.append(timestamp)
+        self._open().put_many(keys, values, timestamps)
+        self._evict()
+
+    def delete(self, key: K) -> V | None:
+        """Delete a key; the value it had, or None."""
+        old = self.get(key)
+        self.put(key, None)
+        return old
+
+    def range(self, lo: K | None = None, hi: K | None = None) -> KeyValueIterator[K, V]:
+        """The pairs from key `lo` to key `hi`, both included, in ascending order.
+
+        Args:
+            lo: the first key; None begins with the first one there is.
+            hi: the last key; None ends with the last one there is.
+        """
+        return self._between(lo, hi, reverse=False)
+
+    def reverse_range(self, lo: K | None = None, hi: K | None = None) -> KeyValueIterator[K, V]:
+        """The pairs of `range` in descending order."""
+        return self._between(lo, hi, reverse=True)
+
+    def all(self) -> KeyValueIterator[K, V]:
+        """All pairs in ascending order."""
+        return self._between(None, None, reverse=False)
+
+    def reverse_all(self) -> KeyValueIterator[K, V]:
+        """All pairs in descending order."""
+        return self._between(None, None, reverse=True)
+
+    def prefix_scan(self, prefix: Any, prefix_serde: Serde[Any]) -> KeyValueIterator[K, V]:
+        """The pairs whose serialized key begins with a serialized prefix, in ascending order.
+
+        Args:
+            prefix: the prefix.
+            prefix_serde: turns it into bytes.
+        """
+        start = prefix_serde.serialize(self._topic, prefix)
+        if start is None:
+            raise self._no_key("a prefix")
+        return self._iterate(self._open().scan(start, end_of_prefix(start)))
+
+    def approximate_num_entries(self) -> int:
+        """About how many keys there are. Exact for in-memory stores without cache."""
+        return self._open().approximate_num_entries()
+
+    def close(self) -> None:
+        """Refuse all calls from now on. Called by the task when it closes its stores."""
+        self._is_open = False
+
+    def _open(self) -> BytesStore:
+        if not self._is_open:
+            raise InvalidStateStoreError(
+                f"Store {self.name} is currently closed. Probably its task has moved or ended; "
+                "get the store anew."
+            )
+        return self._layers
+
+    def _key(self, key: K) -> bytes:
+        key_bytes = self._key_serde.serialize(self._topic, key)
+        if key_bytes is None:
+            raise self._no_key("a key")
+        return key_bytes
+
+    def _no_key(self, what: str) -> StreamsError:
+        return StreamsError(
+            f"Store {self.name} needs {what}, but got None. Leave out records without key before."
+        )
+
+    def _stored(self, value: V | None) -> tuple[bytes | None, int]:
+        inner: Any = value
+        timestamp = self._context.timestamp
+        if self._format.timestamped and value is not None:
+            if not isinstance(value, ValueAndTimestamp):
+                raise StreamsError(
+                    f"Store {self.name} keeps timestamps, but was given {type(value).__name__} "
+                    "without one. Put ValueAndTimestamp(value, timestamp)."
+                )
+            inner = value.value
+            if inner is not None:
+                timestamp = value.timestamp
+        data = self._value_serde.serialize(self._topic, inner)
+        return self._format.join(data, timestamp), timestamp
+
+    def _plain_value(self, stored: bytes) -> V:
+        return cast(V, self._value_serde.deserialize(self._topic, stored))
+
+    def _timed_value(self, stored: bytes) -> V:
+        data, timestamp = self._format.split(stored)
+        value = self._value_serde.deserialize(self._topic, data)
+        return cast(V, ValueAndTimestamp(value, timestamp))
+
+    def _between(self, lo: K | None, hi: K | None, *, reverse: bool) -> KeyValueIterator[K, V]:
+        layers = self._open()
+        start = None if lo is None else self._key(lo)
+        last = None if hi is None else self._key(hi)
+        if start is not None and last is not None and start > last:
+            self._warn_of_order()
+            return self._iterate(_nothing())
+        return self._iterate(layers.scan(start, end_including(last), reverse=reverse))
+
+    def _iterate(self, items: ByteItems) -> KeyValueIterator[K, V]:
+        return KeyValueIterator(self.name, self._decoded(items), lambda: self._is_open)
+
+    def _decoded(self, items: ByteItems) -> Generator[tuple[K, V], None, None]:
+        topic, decode, value = self._topic, self._key_serde.deserialize, self._value
+        try:
+            for key_bytes, stored in items:
+                yield cast(K, decode(topic, key_bytes)), value(stored)
+        finally:
+            items.close()
+
+    def _warn_of_order(self) -> None:
+        if self._warned_of_order:
+            return
+        self._warned_of_order = True
+        logger.warning(
+            "Store %s: a range was asked for whose first key comes after its last one in the order "
+            "of serialized keys, so it is empty. Numbers are in order only while none of them is "
+            "negative. This is said once.",
+            self.name,
+        )
+
+    def _evict(self) -> None:
+        # Where changes are forwarded, the operator that forwards them evicts.
+        if self._cache is not None and not self._cache.forwards_changes:
+            self._cache.evict()
+
+
+def _nothing() -> ByteItems:
+    yield from ()

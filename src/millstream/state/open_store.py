@@ -1,0 +1,169 @@
+"""Opening a store: putting the layers that its builder asks for above each other."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millstream.record import TaskId, TopicPartition
+from millstream.state.builders import KeyValueStoreBuilder
+from millstream.state.bytes_store import BytesStore, CommittableStore
+from millstream.state.cache import RecordCache
+from millstream.state.cache_entries import CacheBudget
+from millstream.state.changelog import ChangelogWriter, LoggedStore, RecordContext
+from millstream.state.keyvalue import KeyValueStore
+from millstream.state.memory import MemoryStore
+from millstream.state.overlay import OverlayStore
+from millstream.state.rocksdb import RocksDBResources, RocksDBStorage, destroy
+from millstream.state.table import TimestampedTable
+from millstream.state.value_formats import ValueFormat, format_of
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEnvironment:
+    """What a store finds in the task that opens it.
+
+    Args:
+        task_id: the task.
+        directory: of the task; persistent stores live in it.
+        topic: handed to serdes: the name of the changelog, whether there is one or not.
+        changelog: the partition from which the store is restored; None if from none.
+        writer: where changes are logged, if the builder wants logging.
+        context: the record being processed.
+        budget: of the record caches of the thread.
+        exactly_once: whether state must never be ahead of what is committed.
+        uncommitted_max_bytes: bytes of writes of the store that may wait for a commit.
+        rocksdb: shared by the stores of the process.
+    """
+
+    task_id: TaskId
+    directory: Path
+    topic: str
+    changelog: TopicPartition | None
+    writer: ChangelogWriter
+    context: RecordContext
+    budget: CacheBudget
+    exactly_once: bool
+    uncommitted_max_bytes: int
+    rocksdb: RocksDBResources
+
+
+@dataclass(slots=True)
+class OpenStore:
+    """One store of a task, with those of its layers that somebody asks for by name.
+
+    Args:
+        store: what processors get.
+        table: what the DSL's operators get; None for other than timestamped key-value stores.
+        cache: the record cache, None without caching.
+        base: the lowest writable layer: commits, restoration, closing.
+        value_format: how values lie in `base`.
+        persistent: whether the data survives its process.
+        keeps_offset: whether `base` keeps the changelog offset with its data. For a persistent
+            store which does not, the task keeps it in its checkpoint file.
+    """
+
+    store: Any
+    table: TimestampedTable | None
+    cache: RecordCache | None
+    base: CommittableStore
+    value_format: ValueFormat
+    persistent: bool
+    keeps_offset: bool = True
+
+    def close(self) -> None:
+        """Release everything; what is not committed is dropped."""
+        self.store.close()
+        if self.cache is not None:
+            self.cache.close()
+        self.base.close()
+
+
+def open_key_value_store(builder: KeyValueStoreBuilder, environment: StoreEnvironment) -> OpenStore:
+    """Open a key-value store whose builder is resolved.
+
+    Raises:
+        TaskCorruptedError: what is on disk cannot be read.
+    """
+    name, topic, context = builder.name, environment.topic, environment.context
+    key_serde, value_serde = builder.key_serde, builder.value_serde
+    assert key_serde is not None, f"the key serde of store {name} is not resolved"
+    assert value_serde is not None, f"the value serde of store {name} is not resolved"
+    value_format = format_of(builder.timestamped)
+    base = _open_base(builder, environment)
+    layers: BytesStore = base
+    if builder.logging:
+        layers = LoggedStore(name, layers, value_format, environment.writer)
+    cache = None
+    if builder.caching and environment.budget.max_bytes > 0:
+        cache = layers = RecordCache(
+            name,
+            layers,
+            value_format,
+            topic=topic,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            budget=environment.budget,
+            context=context,
+        )
+    store: KeyValueStore[Any, Any] = KeyValueStore(
+        name,
+        layers,
+        value_format,
+        topic=topic,
+        key_serde=key_serde,
+        value_serde=value_serde,
+        persistent=base.persistent,
+        context=context,
+        cache=cache,
+    )
+    table = None
+    if builder.timestamped:
+        table = TimestampedTable(
+            name,
+            layers,
+            cache=cache,
+            topic=topic,
+            key_serde=key_serde,
+            value_serde=value_serde,
+        )
+    return OpenStore(store, table, cache, base, value_format, base.persistent)
+
+
+def _open_base(builder: KeyValueStoreBuilder, environment: StoreEnvironment) -> CommittableStore:
+    if not builder.persistent:
+        return MemoryStore()
+    return OverlayStore(
+        _open_rocksdb(builder.name, environment),
+        limit_bytes=environment.uncommitted_max_bytes,
+        spill_when_full=not environment.exactly_once,
+    )
+
+
+def _open_rocksdb(name: str, environment: StoreEnvironment) -> RocksDBStorage:
+    directory = environment.directory / "rocksdb" / name
+    storage = RocksDBStorage(name, directory, environment.task_id, environment.rocksdb)
+    why = _why_not_trusted(storage, environment)
+    if why is None:
+        return storage
+    logger.info(
+        "task %s: store %s is rebuilt from its changelog: %s", environment.task_id, name, why
+    )
+    storage.close()
+    destroy(directory)
+    return RocksDBStorage(name, directory, environment.task_id, environment.rocksdb)
+
+
+def _why_not_trusted(storage: RocksDBStorage, environment: StoreEnvironment) -> str | None:
+    if environment.changelog is None:
+        return None
+    if environment.exactly_once and storage.spilled:
+        return "it holds writes of a time under at-least-once that may never have been committed"
+    if storage.committed_offset(environment.changelog) is None and not storage.is_empty():
+        # Restoring above it would keep keys whose deletion has left the compacted changelog.
+        return f"it holds data, but not how far it got in {environment.changelog}"
+    return None

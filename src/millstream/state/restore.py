@@ -1,0 +1,69 @@
+"""Bringing a store back from its changelog: the applying side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millstream.record import TopicPartition
+from millstream.state.bytes_store import CommittableStore
+from millstream.state.value_formats import ValueFormat
+
+
+class StoreRestorer:
+    """Applies changelog records to one store, in large write batches with the offset reached.
+
+    Restoring the same records twice does no harm. A record that was logged later wins, so only the
+    last one of each key in a batch is written.
+
+    Args:
+        store_name: for listeners and errors.
+        partition: the changelog partition.
+        store: the lowest writable layer.
+        value_format: the value of a record becomes `timestamp + value` in timestamped stores.
+        reached: the offset of the last record that the store reflects; None if it is unknown.
+    """
+
+    def __init__(
+        self,
+        store_name: str,
+        partition: TopicPartition,
+        store: CommittableStore,
+        value_format: ValueFormat,
+        reached: int | None,
+    ) -> None:
+        self.store_name = store_name
+        self.partition = partition
+        #: The offset of the last record that the store reflects; None before the first one.
+        self.reached = reached
+        self._store = store
+        self._format = value_format
+
+    def start_offset(self) -> int | None:
+        """Where to begin reading: behind the last record in the store; None for the beginning."""
+        return None if self.reached is None else self.reached + 1
+
+    def restore_batch(
+        self,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        offsets: Sequence[int],
+    ) -> int:
+        """Apply the records of a batch and keep the last offset with them.
+
+        Args:
+            keys: as logged; records without a key are skipped, as in Kafka Streams.
+            values: as logged; None deletes.
+            timestamps: of the records, in milliseconds.
+            offsets: of the records, ascending.
+
+        Returns:
+            How many records were applied or skipped.
+        """
+        if not offsets:
+            return 0
+        items = dict(zip(keys, self._format.join_many(values, timestamps), strict=True))
+        items.pop(None, None)
+        self._store.restore(items, (self.partition, offsets[-1]))  # type: ignore[arg-type]
+        self.reached = offsets[-1]
+        return len(offsets)

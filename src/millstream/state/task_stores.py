@@ -1,0 +1,349 @@
+"""All stores of one task: opened, restored, committed and closed together.
+
+Kafka Streams' `ProcessorStateManager`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Final
+
+from millstream.errors import (
+    IllegalStateError,
+    StreamsError,
+    TaskCorruptedError,
+    UnknownStateStoreError,
+)
+from millstream.record import TaskId, TopicPartition
+from millstream.state.builders import StoreBuilder
+from millstream.state.cache import RecordCache
+from millstream.state.cache_entries import CacheBudget, FlushedChanges
+from millstream.state.changelog import ChangelogWriter, RecordContext
+from millstream.state.checkpoint import CheckpointFile
+from millstream.state.directory import StateDirectory
+from millstream.state.open_store import OpenStore, StoreEnvironment
+from millstream.state.restore import StoreRestorer
+from millstream.state.rocksdb import RocksDBResources
+from millstream.state.table import TimestampedTable
+
+logger = logging.getLogger(__name__)
+
+#: Offsets by which stores may run ahead of the checkpoint file before it is written again.
+_CHECKPOINT_AFTER_OFFSETS: Final = 10_000
+
+
+class TaskStores:
+    """The stores of one task, by name, in the order in which the topology registered them.
+
+    A commit goes: flush the caches (`flush_caches`), flush the producer, commit the input offsets,
+    then `commit` with the acknowledged changelog offsets. Nothing may be written in between: what
+    is in the stores at `commit` must be what the offsets stand for.
+
+    Owned by one thread at a time; it may be opened again after it was closed.
+
+    Args:
+        task_id: the task.
+        builders: of the stores, resolved.
+        directory: the application's state on this host. Used only if a store is persistent.
+        application_id: names the changelogs that serdes are told about.
+        changelogs: the changelog partition of each store that is restored from one: its own, or
+            that of the source topic which serves as one.
+        writer: where changes are logged.
+        context: the record being processed.
+        budget: of the record caches of the thread.
+        exactly_once: whether state must never be ahead of what is committed.
+        uncommitted_max_bytes: bytes of writes that may wait for a commit, over all stores
+            (`statestore.uncommitted.max.bytes` of KIP-892).
+        rocksdb: shared by the stores of the process.
+    """
+
+    def __init__(
+        self,
+        task_id: TaskId,
+        builders: Sequence[StoreBuilder],
+        directory: StateDirectory,
+        *,
+        application_id: str,
+        changelogs: Mapping[str, TopicPartition],
+        writer: ChangelogWriter,
+        context: RecordContext,
+        budget: CacheBudget,
+        exactly_once: bool = False,
+        uncommitted_max_bytes: int = 64 << 20,
+        rocksdb: RocksDBResources | None = None,
+    ) -> None:
+        self.task_id = task_id
+        self._builders = list(builders)
+        self._directory = directory
+        self._application_id = application_id
+        self._changelogs = dict(changelogs)
+        self._writer = writer
+        self._context = context
+        self._budget = budget
+        self._exactly_once = exactly_once
+        persistent = sum(builder.persistent for builder in builders)
+        self._is_persistent = persistent > 0
+        self._store_max_bytes = uncommitted_max_bytes // max(1, persistent)
+        self._rocksdb = rocksdb
+        self._stores: dict[str, OpenStore] = {}
+        self._checkpoint = CheckpointFile(directory.checkpoint_path(task_id))
+        self._checkpointed: dict[TopicPartition, int] = {}
+        self._restorers: dict[TopicPartition, StoreRestorer] = {}
+
+    # --- life ----------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Lock the task's directory and open the stores.
+
+        Raises:
+            LockError: another process works on the task.
+            TaskCorruptedError: a store or the checkpoint cannot be read. Everything is closed
+                again; `wipe`, then open anew.
+        """
+        with ExitStack() as undo:
+            if self._is_persistent:
+                self._directory.lock_task(self.task_id)
+                undo.callback(self._directory.unlock_task, self.task_id)
+                self._directory.prepare_task(self.task_id)
+                self._read_checkpoint()
+            undo.callback(self._close_stores)
+            for builder in self._builders:
+                opened = builder.open(self._environment(builder.name))
+                self._stores[builder.name] = opened
+                self._add_restorer(builder.name, opened)
+            undo.pop_all()
+
+    def close(self, *, clean: bool) -> None:
+        """Close the stores and unlock the directory. Does nothing the second time.
+
+        Args:
+            clean: whether everything was committed. If not, what is not committed is dropped.
+        """
+        with ExitStack() as finish:
+            finish.callback(self._directory.unlock_task, self.task_id)
+            finish.callback(self._close_stores)
+            if clean and self._stores:
+                self._warn_of_uncommitted()
+                self._write_checkpoint()
+
+    def wipe(self) -> None:
+        """Close the stores and delete everything the task has on disk, to rebuild it."""
+        with ExitStack() as finish:
+            finish.callback(self._directory.unlock_task, self.task_id)
+            self._close_stores()
+            if self._is_persistent:
+                self._directory.lock_task(self.task_id)
+                self._directory.wipe_task(self.task_id)
+
+    def recycle(self) -> None:
+        """Keep the stores open for the task's other role (active or standby), without caches."""
+        for cache in self.caches().values():
+            cache.clear()
+
+    # --- stores --------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the stores, in the order of the topology."""
+        return [builder.name for builder in self._builders]
+
+    def store(self, name: str) -> Any:
+        """The store as processors see it, for example a `KeyValueStore`.
+
+        Raises:
+            UnknownStateStoreError: the task has no such store.
+            IllegalStateError: the stores are not open.
+        """
+        return self._opened(name).store
+
+    def table(self, name: str) -> TimestampedTable:
+        """The store as the DSL's operators see it.
+
+        Raises:
+            UnknownStateStoreError: the task has no such store.
+            IllegalStateError: the stores are not open, or this one keeps no timestamps.
+        """
+        table = self._opened(name).table
+        if table is None:
+            raise IllegalStateError(
+                f"Store {name} is not a timestamped key-value store, so it cannot back a table. "
+                "Build it with timestamped_key_value_builder.",
+                task_id=self.task_id,
+            )
+        return table
+
+    def caches(self) -> dict[str, RecordCache]:
+        """The record caches by the names of their stores, in the order of the topology."""
+        return {
+            name: opened.cache for name, opened in self._stores.items() if opened.cache is not None
+        }
+
+    # --- restoration ---------------------------------------------------------------------------
+
+    def restorers(self) -> dict[TopicPartition, StoreRestorer]:
+        """What applies the records of each changelog partition, and knows how far it is."""
+        return dict(self._restorers)
+
+    def changelog_offsets(self) -> dict[TopicPartition, int | None]:
+        """The last offset of each changelog that is reflected in its store; None if unknown."""
+        return {partition: restorer.reached for partition, restorer in self._restorers.items()}
+
+    # --- commit --------------------------------------------------------------------------------
+
+    def flush_caches(self, forward: Callable[[str, FlushedChanges], None]) -> None:
+        """Write the changes held back in caches, store by store, and forward them.
+
+        Follows Kafka Streams: each cache is flushed once. What forwarding writes into the cache of
+        an earlier store waits for the next flush.
+
+        Args:
+            forward: takes the name of the store and its changes, for stores which have somebody
+                downstream (`RecordCache.forwards_changes`).
+        """
+        for name, cache in self.caches().items():
+            changes = cache.flush()
+            if changes is not None:
+                forward(name, changes)
+            # Nothing is dirty now: what processors put beyond the budget goes silently.
+            cache.evict()
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """About how many bytes of writes wait for a commit."""
+        return sum(opened.base.uncommitted_bytes for opened in self._stores.values())
+
+    @property
+    def needs_commit(self) -> bool:
+        """Whether so many writes wait that a commit should come before the next batch."""
+        return any(opened.base.is_full for opened in self._stores.values())
+
+    def spill(self) -> None:
+        """Make room in memory without a commit. Only where state may be ahead of it.
+
+        Raises:
+            IllegalStateError: exactly-once is wanted.
+        """
+        if self._exactly_once:
+            raise IllegalStateError(
+                f"The stores of task {self.task_id} cannot write ahead of a commit under "
+                "exactly-once: commit instead.",
+                task_id=self.task_id,
+            )
+        for opened in self._stores.values():
+            opened.base.spill()
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], *, force_checkpoint: bool = False
+    ) -> None:
+        """Keep what was written, with the changelog offsets it stands for.
+
+        Args:
+            offsets: the last acknowledged offset of each changelog partition that was written to
+                (for a source topic that serves as changelog: the last one consumed).
+            force_checkpoint: write the checkpoint file even if the offsets moved little, as when
+                restoration ends or the task is about to be given up.
+        """
+        for name, opened in self._stores.items():
+            partition = self._changelogs.get(name)
+            offset = None if partition is None else offsets.get(partition)
+            if partition is None or offset is None:
+                opened.base.commit(None)
+                continue
+            restorer = self._restorers[partition]
+            assert restorer.reached is None or offset >= restorer.reached, (
+                f"store {name} has reached offset {restorer.reached} of {partition}, not {offset}"
+            )
+            opened.base.commit((partition, offset) if opened.keeps_offset else None)
+            restorer.reached = offset
+        reached = self._offsets_beside()
+        moved = sum(offset - self._checkpointed.get(tp, 0) for tp, offset in reached.items())
+        if force_checkpoint or moved > _CHECKPOINT_AFTER_OFFSETS:
+            self._write_checkpoint()
+
+    # --- parts ---------------------------------------------------------------------------------
+
+    def _environment(self, name: str) -> StoreEnvironment:
+        changelog = self._changelogs.get(name)
+        if self._rocksdb is None:
+            self._rocksdb = RocksDBResources()
+        return StoreEnvironment(
+            task_id=self.task_id,
+            directory=self._directory.task_directory(self.task_id),
+            topic=changelog.topic if changelog else f"{self._application_id}-{name}-changelog",
+            changelog=changelog,
+            writer=self._writer,
+            context=self._context,
+            budget=self._budget,
+            exactly_once=self._exactly_once,
+            uncommitted_max_bytes=self._store_max_bytes,
+            rocksdb=self._rocksdb,
+        )
+
+    def _opened(self, name: str) -> OpenStore:
+        opened = self._stores.get(name)
+        if opened is not None:
+            return opened
+        if name in self.names:
+            raise IllegalStateError(
+                f"The stores of task {self.task_id} are not open, so {name} cannot be used.",
+                task_id=self.task_id,
+            )
+        raise UnknownStateStoreError(
+            f"Task {self.task_id} has no store {name}; it has {', '.join(self.names) or 'none'}.",
+            task_id=self.task_id,
+        )
+
+    def _add_restorer(self, name: str, opened: OpenStore) -> None:
+        partition = self._changelogs.get(name)
+        if partition is None:
+            return
+        if opened.keeps_offset:
+            reached = opened.base.committed_offset(partition)
+        else:
+            reached = self._checkpointed.get(partition)
+        self._restorers[partition] = StoreRestorer(
+            name, partition, opened.base, opened.value_format, reached
+        )
+
+    def _offsets_beside(self) -> dict[TopicPartition, int]:
+        """How far the persistent stores are which keep no offset themselves."""
+        return {
+            partition: restorer.reached
+            for partition, restorer in self._restorers.items()
+            if restorer.reached is not None
+            and (opened := self._stores[restorer.store_name]).persistent
+            and not opened.keeps_offset
+        }
+
+    def _read_checkpoint(self) -> None:
+        try:
+            found = self._checkpoint.read()
+        except StreamsError as error:
+            raise TaskCorruptedError(error.message, task_ids=[self.task_id]) from error
+        self._checkpointed = {tp: offset for tp, offset in found.items() if offset >= 0}
+
+    def _write_checkpoint(self) -> None:
+        offsets = self._offsets_beside()
+        if offsets != self._checkpointed:
+            self._checkpoint.write(offsets)
+            self._checkpointed = offsets
+
+    def _warn_of_uncommitted(self) -> None:
+        dirty = sum(len(cache.dirty) for cache in self.caches().values())
+        if self.uncommitted_bytes or dirty:
+            logger.warning(
+                "task %s: closed with %d changed keys in caches and %d bytes of writes that were "
+                "never committed; they are dropped",
+                self.task_id,
+                dirty,
+                self.uncommitted_bytes,
+            )
+
+    def _close_stores(self) -> None:
+        with ExitStack() as closing:
+            for opened in self._stores.values():
+                closing.callback(opened.close)
+            self._stores = {}
+            self._restorers = {}

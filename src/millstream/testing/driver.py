@@ -1,0 +1,317 @@
+"""Runs a topology in the test's own process: no broker, no Spark, time moves when told to."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, TypeVar
+
+from millstream.clock import ManualClock
+from millstream.config import StreamsConfig
+from millstream.errors import IllegalStateError, StreamsError, UnknownStateStoreError
+from millstream.record import Headers, TaskId, TopicPartition
+from millstream.runtime.build_task import TaskParts, TaskServices
+from millstream.serdes import Serde
+from millstream.state.cache_entries import CacheBudget
+from millstream.state.directory import StateDirectory
+from millstream.testing.driver_topics import (
+    Captured,
+    CapturingCollector,
+    RawColumns,
+    TestInputTopic,
+    TestOutputTopic,
+)
+from millstream.testing.driver_views import (
+    MetricName,
+    as_one_subtopology,
+    task_metrics,
+    topology_metadata,
+)
+from millstream.topology.topology import Topology
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_TASK = TaskId(0, 0)
+
+
+class TopologyTestDriver:
+    """A topology as one task, fed record by record (Kafka Streams' `TopologyTestDriver`).
+
+    Every topic has one partition. After each record that the task takes, the driver commits: caches
+    are flushed, and what was written to a topic that the topology reads itself, such as a
+    repartition topic, is queued there. A call returns when nothing is left to do.
+
+    A call on which the topology fails raises the error; after that the driver can only be closed.
+
+    Args:
+        topology: what to run.
+        config: settings; by default those of an application "topology-test-driver". State is kept
+            in a temporary directory, whatever `state_dir` says.
+        initial_wall_clock_ms: where the wall clock stands, in milliseconds since the epoch; by
+            default now. It moves by `advance_wall_clock_time` alone.
+
+    Raises:
+        StreamsError: the topology or the settings are not sound.
+
+    Example:
+        >>> from millstream import StreamsBuilder
+        >>> from millstream.serdes import STRING
+        >>> builder = StreamsBuilder()
+        >>> words = builder.stream("in", key=STRING, value=STRING)
+        >>> words.map_values(str.upper).to("out", key=STRING, value=STRING)
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("in", key=STRING, value=STRING).pipe_input("k", "hi")
+        ...     driver.create_output_topic("out", key=STRING, value=STRING).read_value()
+        'HI'
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: StreamsConfig | None = None,
+        *,
+        initial_wall_clock_ms: int | None = None,
+    ) -> None:
+        self._topology = topology
+        self._config = config or StreamsConfig(
+            application_id="topology-test-driver", bootstrap_servers="not-used:9092"
+        )
+        if self._config.ensure_explicit_internal_resource_naming:
+            topology.check_explicit_names()
+        now_ms = time.time_ns() // 1_000_000
+        self._clock = ManualClock(
+            now_ms if initial_wall_clock_ms is None else initial_wall_clock_ms
+        )
+        self._collector = CapturingCollector()
+        self._outputs: dict[str, deque[Captured]] = defaultdict(deque)
+        self._offsets: dict[str, int] = defaultdict(int)
+        self._closed = False
+        self._failure: StreamsError | None = None
+        whole = as_one_subtopology(topology)
+        self._sources = {
+            whole.decorate(topic, self._config.application_id) for topic in whole.source_topics
+        }
+        self._patterns = whole.source_patterns
+        self._matched: set[str] = set()
+        self._folder = tempfile.mkdtemp(prefix="millstream-test-driver-")
+        services = TaskServices(
+            config=self._config,
+            clock=self._clock,
+            collector=self._collector,
+            changelog_writer=self._collector.changelog_writer,
+            directory=StateDirectory(self._folder, self._config.application_id),
+            budget=CacheBudget(self._config.statestore_cache_max_bytes),
+            order_across_topics=True,
+        )
+        try:
+            partitions = frozenset(TopicPartition(topic, 0) for topic in self._sources)
+            self._parts = TaskParts(whole, _TASK, partitions, services)
+            # What a test writes to a store by itself belongs to no record and has the time 0:
+            # follows Kafka Streams.
+            self._parts.record.timestamp = 0
+            self._task = self._parts.task
+            self._task.open_stores()
+            self._task.start({})
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def __enter__(self) -> TopologyTestDriver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- topics ----------------------------------------------------------------------------------
+
+    def create_input_topic(
+        self,
+        topic: str,
+        *,
+        key: Serde[K],
+        value: Serde[V],
+        start_ms: int | None = None,
+        auto_advance: timedelta | None = None,
+    ) -> TestInputTopic[K, V]:
+        """A way to feed a topic that the topology reads.
+
+        Several for one topic have clocks of their own.
+
+        Args:
+            topic: its name.
+            key: turns keys into bytes.
+            value: turns values into bytes.
+            start_ms: the timestamp of the first record piped without one; by default the wall
+                clock's time.
+            auto_advance: how much later each further one is; by default not at all.
+        """
+        start = self._clock.now_ms() if start_ms is None else start_ms
+        return TestInputTopic(self._pipe, topic, key, value, start, auto_advance or timedelta(0))
+
+    def create_output_topic(
+        self, topic: str, *, key: Serde[K], value: Serde[V]
+    ) -> TestOutputTopic[K, V]:
+        """A way to read a topic that the topology writes, each record once.
+
+        Internal topics can be read under their full names, with the application id. Several for
+        one topic share its records.
+
+        Args:
+            topic: its name.
+            key: reads keys.
+            value: reads values.
+        """
+        return TestOutputTopic(topic, key, value, self._outputs)
+
+    def produced_topic_names(self) -> set[str]:
+        """The topics that were written so far, internal ones included."""
+        return set(self._outputs)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def advance_wall_clock_time(self, step: timedelta) -> None:
+        """Move the wall clock forward, and do what waited for that.
+
+        Args:
+            step: how far; not negative.
+
+        Raises:
+            ValueError: `step` is negative.
+            StreamsError: the topology failed.
+        """
+        self._check_usable()
+        self._clock.advance(step // timedelta(milliseconds=1))
+        self._work(commit=True)
+
+    # --- state and views -------------------------------------------------------------------------
+
+    def get_state_store(self, name: str) -> Any:
+        """The store of that name, to read or to prepare; None if there is none."""
+        try:
+            return self._task.stores.store(name)
+        except UnknownStateStoreError:
+            return None
+
+    def get_all_state_stores(self) -> Mapping[str, Any]:
+        """Every store by its name."""
+        return {name: self._task.stores.store(name) for name in self._task.stores.names}
+
+    def metrics(self) -> Mapping[MetricName, float]:
+        """What was counted so far, by Kafka Streams' names.
+
+        `dropped-records-total` counts the records that were left out on purpose: without a key
+        where one is needed, not readable, or failing where the handler says to go on.
+        """
+        return task_metrics(_TASK, self._parts.drops.total)
+
+    def topology_metadata(self) -> dict[str, Any]:
+        """The topics of the topology under their real names, as an application would use them.
+
+        Returns:
+            `topics`: each internal topic with its `kind` (repartition or changelog), its `config`,
+            and its `partitions` where the topology fixes them. `subtopologies`: `id`, `sources`,
+            `sinks` and `changelogs` of each one that reads something. `copartition`: the groups of
+            topics that must have equally many partitions.
+        """
+        return topology_metadata(self._topology, self._config, self._matched)
+
+    def close(self) -> None:
+        """Commit what is left, close the task and remove its state.
+
+        What a last flush of caches writes can still be read. Does nothing the second time.
+
+        Raises:
+            StreamsError: something that was not committed yet fails. Where the topology failed
+                before, nothing is committed any more.
+        """
+        if self._closed:
+            return
+        try:
+            if self._failure is None:
+                self._work(commit=True)
+        finally:
+            self._closed = True
+            try:
+                self._task.close(clean=self._failure is None)
+            finally:
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _pipe(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
+        self._check_usable()
+        if not self._reads(topic):
+            read = [*sorted(self._sources), *(f"{p.pattern} (pattern)" for p in self._patterns)]
+            raise ValueError(
+                f"Unknown topic: the topology does not read '{topic}'. It reads: "
+                f"{', '.join(read) or 'nothing'}."
+            )
+        self._enqueue(Captured(topic, key, value, timestamp, headers))
+        self._work()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise IllegalStateError("The test driver is closed. Make a new one.")
+        if self._failure is not None:
+            raise IllegalStateError(
+                f"The topology failed before ({type(self._failure).__name__}: {self._failure}), "
+                "so its task is given up. Close this test driver and make a new one."
+            ) from self._failure
+
+    def _work(self, *, commit: bool = False) -> None:
+        """Work until nothing is left to do, after a commit if that is wanted."""
+        task = self._task
+        try:
+            if commit:
+                self._commit()
+            while self._parts.is_ready():
+                task.process(1)
+                self._commit()
+        except Exception as error:
+            self._failure = task.fail(error)
+            if self._failure is error:
+                raise
+            raise self._failure from error
+
+    def _commit(self) -> None:
+        task = self._task
+        task.prepare_commit()
+        task.post_commit(task.offsets_to_commit(), self._collector.acked_offsets())
+        for record in self._collector.take():
+            self._outputs[record.topic].append(record)
+            if self._reads(record.topic):
+                self._enqueue(record)
+
+    def _reads(self, topic: str) -> bool:
+        if topic in self._sources or topic in self._matched:
+            return True
+        if any(pattern.fullmatch(topic) for pattern in self._patterns):
+            self._parts.read_also(TopicPartition(topic, 0))
+            self._matched.add(topic)
+            return True
+        return False
+
+    def _enqueue(self, record: Captured) -> None:
+        offset = self._offsets[record.topic]
+        self._offsets[record.topic] = offset + 1
+        self._task.add_records(TopicPartition(record.topic, 0), RawColumns.of(record, offset))

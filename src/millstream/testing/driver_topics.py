@@ -1,0 +1,312 @@
+"""What goes into and comes out of the topics of a test driver."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from millstream.errors import IllegalStateError
+from millstream.record import Headers, Record, TaskId, TopicPartition
+from millstream.serdes import Serde
+from millstream.state.changelog import ChangelogWriter
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_Pipe = Callable[[str, bytes | None, bytes | None, int, Headers], None]
+
+
+class Captured(NamedTuple):
+    """A record as it was written to a topic."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers
+
+
+class RawColumns(NamedTuple):
+    """One record as the task takes records: parallel lists."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    offsets: list[int]
+    headers: list[Headers] | None
+
+    @classmethod
+    def of(cls, record: Captured, offset: int) -> RawColumns:
+        headers = [record.headers] if record.headers else None
+        return cls([record.key], [record.value], [record.timestamp], [offset], headers)
+
+
+class CapturingCollector:
+    """Keeps what a task writes, in the order of writing."""
+
+    def __init__(self) -> None:
+        self._records: list[Captured] = []
+        self._written: dict[TopicPartition, int] = {}
+
+    def partition_count(self, topic: str) -> int:
+        return 1
+
+    def send_many(
+        self,
+        topic: str,
+        partitions: int | Sequence[int | None] | None,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None,
+    ) -> None:
+        place = TopicPartition(topic, 0)
+        self._written[place] = self._written.get(place, -1) + len(keys)
+        for index, key in enumerate(keys):
+            of_record = () if headers is None else headers[index]
+            self._records.append(
+                Captured(topic, key, values[index], timestamps[index], tuple(of_record))
+            )
+
+    def changelog_writer(self, task_id: TaskId, topics: Mapping[str, str]) -> ChangelogWriter:
+        """Where a task's stores log their changes."""
+        return _CapturedChangelogs(self, topics)
+
+    def acked_offsets(self) -> dict[TopicPartition, int]:
+        """The last offset of each topic written."""
+        return self._written
+
+    def take(self) -> list[Captured]:
+        """What was written since the last call."""
+        records, self._records = self._records, []
+        return records
+
+
+class _CapturedChangelogs:
+    def __init__(self, collector: CapturingCollector, topics: Mapping[str, str]) -> None:
+        self._collector = collector
+        self._topics = topics
+
+    def log_many(
+        self,
+        store_name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        topic = self._topics.get(store_name)
+        if topic is not None:
+            self._collector.send_many(topic, 0, keys, values, timestamps, headers)
+
+
+class TestInputTopic(Generic[K, V]):
+    """Feeds one topic of a test driver. Made by `TopologyTestDriver.create_input_topic`.
+
+    It has a clock of its own for records without a timestamp. A call works until nothing is left to
+    do; it raises what the topology fails with, and ValueError for a topic that the topology does
+    not read or a negative timestamp.
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        pipe: _Pipe,
+        topic: str,
+        key: Serde[K],
+        value: Serde[V],
+        start_ms: int,
+        auto_advance: timedelta,
+    ) -> None:
+        self._pipe = pipe
+        self._topic = topic
+        self._key_serde = key
+        self._value_serde = value
+        self._next_ms = start_ms
+        self._advance_ms = _milliseconds(auto_advance)
+
+    def advance_time(self, step: timedelta) -> None:
+        """Move the clock of this input topic forward.
+
+        Args:
+            step: how far.
+
+        Raises:
+            ValueError: `step` is negative.
+        """
+        self._next_ms += _milliseconds(step)
+
+    def pipe_input(
+        self,
+        key: K | None,
+        value: V | None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Feed one record.
+
+        Args:
+            key: the key.
+            value: the value.
+            timestamp: milliseconds since the epoch; by default the topic's own clock, which then
+                advances.
+            headers: pairs of a name and bytes.
+
+        Raises:
+            StreamsError: the topology failed on the record.
+            ValueError: the topology does not read the topic; the timestamp is negative.
+        """
+        if timestamp is None:
+            timestamp = self._next_ms
+            self._next_ms += self._advance_ms
+        # Checks and copies what was given.
+        record = Record(key, value, timestamp, headers)
+        self._pipe(
+            self._topic,
+            self._key_serde.serialize(self._topic, key),
+            self._value_serde.serialize(self._topic, value),
+            timestamp,
+            record.headers,
+        )
+
+    def pipe_value(self, value: V | None, timestamp: int | None = None) -> None:
+        """Feed a record without a key."""
+        self.pipe_input(None, value, timestamp)
+
+    def pipe_values(
+        self,
+        values: Iterable[V | None],
+        start_ms: int | None = None,
+        advance: timedelta | None = None,
+    ) -> None:
+        """Feed records without keys, one after the other. Times as for `pipe_key_values`."""
+        self.pipe_key_values(((None, value) for value in values), start_ms, advance)
+
+    def pipe_key_values(
+        self,
+        pairs: Iterable[tuple[K | None, V | None]],
+        start_ms: int | None = None,
+        advance: timedelta | None = None,
+    ) -> None:
+        """Feed records one after the other.
+
+        Args:
+            pairs: keys and values.
+            start_ms: the time of the first one; by default the topic's clock gives the times and
+                advances.
+            advance: how much later each further one is, if `start_ms` is given; by default not.
+        """
+        step_ms = _milliseconds(advance or timedelta(0))
+        for index, (key, value) in enumerate(pairs):
+            self.pipe_input(key, value, None if start_ms is None else start_ms + index * step_ms)
+
+    def pipe_records(self, records: Iterable[Record[Any, Any]]) -> None:
+        """Feed records with their own timestamps and headers, one after the other."""
+        for record in records:
+            self.pipe_input(record.key, record.value, record.timestamp, record.headers)
+
+
+class TestOutputTopic(Generic[K, V]):
+    """Reads one topic of a test driver. Made by `TopologyTestDriver.create_output_topic`.
+
+    Each record is read once, in the order of writing.
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        topic: str,
+        key: Serde[K],
+        value: Serde[V],
+        outputs: Mapping[str, deque[Captured]],
+    ) -> None:
+        self._topic = topic
+        self._key_serde = key
+        self._value_serde = value
+        self._outputs = outputs
+
+    @property
+    def size(self) -> int:
+        """How many records have not been read yet."""
+        return len(self._outputs.get(self._topic, ()))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every record has been read."""
+        return not self.size
+
+    def read_record(self) -> Record[K, V]:
+        """The next record.
+
+        Raises:
+            LookupError: there is none.
+            SerializationError: its bytes do not fit the serdes.
+        """
+        waiting = self._outputs.get(self._topic)
+        if not waiting:
+            raise LookupError(self._why_empty())
+        record = waiting.popleft()
+        key: Any = self._key_serde.deserialize(self._topic, record.key)
+        value: Any = self._value_serde.deserialize(self._topic, record.value)
+        return Record(key, value, record.timestamp, record.headers)
+
+    def read_value(self) -> V:
+        """The next record's value.
+
+        Raises:
+            LookupError: there is none.
+        """
+        return self.read_record().value
+
+    def read_key_value(self) -> tuple[K, V]:
+        """The next record's key and value.
+
+        Raises:
+            LookupError: there is none.
+        """
+        record = self.read_record()
+        return record.key, record.value
+
+    def read_records(self) -> list[Record[K, V]]:
+        """All records that have not been read yet."""
+        return [self.read_record() for _ in range(self.size)]
+
+    def read_values(self) -> list[V]:
+        """The values of all records that have not been read yet."""
+        return [record.value for record in self.read_records()]
+
+    def read_key_values(self) -> list[tuple[K, V]]:
+        """Key and value of all records that have not been read yet."""
+        return [(record.key, record.value) for record in self.read_records()]
+
+    def read_key_values_to_map(self) -> dict[K, V]:
+        """The last value of each key among the records that have not been read yet.
+
+        Raises:
+            IllegalStateError: a record has no key.
+        """
+        pairs = self.read_key_values()
+        if any(key is None for key, _ in pairs):
+            raise IllegalStateError(
+                f"A record of topic '{self._topic}' has no key, so it has no place in a map. Read "
+                "such topics with read_key_values().",
+                topic=self._topic,
+            )
+        return dict(pairs)
+
+    def _why_empty(self) -> str:
+        if self._topic in self._outputs:
+            return f"Every record of topic '{self._topic}' has been read."
+        written = ", ".join(sorted(self._outputs)) or "none"
+        return f"Nothing was written to topic '{self._topic}' so far. Written were: {written}."
+
+
+def _milliseconds(step: timedelta) -> int:
+    milliseconds = step // timedelta(milliseconds=1)
+    if milliseconds < 0:
+        raise ValueError(f"Time only moves forward, but was asked to move by {milliseconds} ms.")
+    return milliseconds

@@ -1,0 +1,108 @@
+"""What a test driver tells about its topology and about the run so far."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from millstream.assignment.topics import TopicGroup, TopologyTopics
+from millstream.config import StreamsConfig
+from millstream.record import TaskId
+from millstream.runtime.topology_topics import topology_topics
+from millstream.topology.nodes import ProcessorNode
+from millstream.topology.subtopology import SubTopology
+from millstream.topology.topology import Topology
+
+
+class MetricName(NamedTuple):
+    """What a metric is called in Kafka Streams.
+
+    Args:
+        name: for example `dropped-records-total`.
+        group: for example `stream-task-metrics`.
+        tags: pairs of a name and a value, such as the id of the task.
+    """
+
+    name: str
+    group: str
+    tags: tuple[tuple[str, str], ...] = ()
+
+
+def task_metrics(task_id: TaskId, dropped_total: int) -> dict[MetricName, float]:
+    """The metrics of a task: what it left out on purpose."""
+    name = MetricName("dropped-records-total", "stream-task-metrics", (("task-id", str(task_id)),))
+    return {name: float(dropped_total)}
+
+
+def as_one_subtopology(topology: Topology) -> SubTopology:
+    """All sub-topologies as one task with one set of queues, as Kafka Streams' driver has them."""
+    parts: Sequence[SubTopology] = topology.subtopologies()
+    stores = {name: store for part in parts for name, store in part.stores.items()}
+    # Caches are flushed in the order of the stores, which is that of the nodes they belong to.
+    in_order = dict.fromkeys(
+        store
+        for node in topology.nodes.values()
+        if isinstance(node, ProcessorNode)
+        for store in node.stores
+    )
+    return SubTopology(
+        id=0,
+        nodes=tuple(topology.nodes.values()),
+        source_topics=tuple(topic for part in parts for topic in part.source_topics),
+        source_patterns=tuple(pattern for part in parts for pattern in part.source_patterns),
+        sink_topics=tuple(topic for part in parts for topic in part.sink_topics),
+        repartition_topics={k: v for part in parts for k, v in part.repartition_topics.items()},
+        stores={name: stores[name] for name in in_order},
+        changelogs={k: v for part in parts for k, v in part.changelogs.items()},
+        internal_topics=frozenset(t for part in parts for t in part.internal_topics),
+    )
+
+
+def topology_metadata(
+    topology: Topology, config: StreamsConfig, matched: Collection[str] = ()
+) -> dict[str, Any]:
+    """The topics of a topology under their real names.
+
+    Args:
+        topology: the topology.
+        config: gives the application id and the settings of internal topics.
+        matched: topics that match the patterns of sources.
+
+    Returns:
+        `topics`: each internal topic with its `kind` (repartition or changelog), its `config`, and
+        its `partitions` where the user gave them. `subtopologies`: those that read something, with
+        `id`, `sources`, `sinks` and `changelogs`. `copartition`: the groups of topics that must
+        have equally many partitions.
+    """
+    found = topology_topics(topology, config).with_matches(matched)
+    return {
+        "topics": _internal_topics(found),
+        "subtopologies": [_listed(group) for group in found.groups if group.source_topics],
+        "copartition": sorted(sorted(group) for group in found.copartition_groups),
+    }
+
+
+def _internal_topics(found: TopologyTopics) -> dict[str, dict[str, Any]]:
+    topics: dict[str, dict[str, Any]] = {}
+    for group in found.groups:
+        for name, repartition in group.repartition_source_topics.items():
+            topics[name] = _topic("repartition", repartition.config)
+            if repartition.partitions is not None:
+                topics[name]["partitions"] = repartition.partitions
+        for name, changelog in group.changelog_topics.items():
+            if not changelog.is_source_topic:
+                topics[name] = _topic("changelog", changelog.config)
+    return topics
+
+
+def _topic(kind: str, config: Mapping[str, str]) -> dict[str, Any]:
+    return {"kind": kind, "config": dict(config)}
+
+
+def _listed(group: TopicGroup) -> dict[str, Any]:
+    return {
+        "id": group.subtopology_id,
+        "sources": sorted(group.source_topics),
+        "sinks": sorted(group.sink_topics),
+        "changelogs": sorted(group.changelog_topics),
+    }

@@ -1,0 +1,261 @@
+"""The kinds of nodes in the logical graph, and the physical nodes that each becomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from millstream.errors import TopologyError
+from millstream.operators import Branch, NullKeyFilter
+from millstream.operators.operator import OperatorSupplier
+from millstream.serdes import Serde
+from millstream.state.builders import KeyValueStoreBuilder as StoreBuilder
+from millstream.topology.internal_topics import RepartitionTopic
+from millstream.topology.nodes import (
+    OffsetReset,
+    Partitioner,
+    TimestampExtractor,
+    TopicExtractor,
+)
+from millstream.topology.topology import Topology
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class GraphNode:
+    """An operation of the user's program.
+
+    Args:
+        name: that of the physical node to which children attach.
+        declared_at: file and line of the user's program.
+        changes_key: whether records may leave with another key, and so belong elsewhere.
+        changes_value: whether records may leave with another value.
+        merges: whether it only brings streams together.
+        parents: in the order of attaching.
+        children: in the order of attaching.
+        priority: nodes are written in this order, each after its parents.
+    """
+
+    name: str
+    declared_at: str
+    changes_key: bool = False
+    changes_value: bool = False
+    merges: bool = False
+    parents: list[GraphNode] = field(default_factory=list, repr=False)
+    children: list[GraphNode] = field(default_factory=list, repr=False)
+    priority: int = -1
+
+    def write(self, topology: Topology) -> None:
+        """Add what this node stands for to the physical topology."""
+        raise NotImplementedError
+
+    def add_child(self, child: GraphNode) -> None:
+        """Attach a node below this one, unless it is there already."""
+        if child not in self.children:
+            self.children.append(child)
+        if self not in child.parents:
+            child.parents.append(self)
+
+    def remove_child(self, child: GraphNode) -> None:
+        """Detach a node from this one."""
+        self.children.remove(child)
+        child.parents.remove(self)
+
+    @property
+    def parent_names(self) -> list[str]:
+        """The physical nodes from which this one takes records."""
+        return [parent.name for parent in self.parents]
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class RootGraphNode(GraphNode):
+    """The parent of sources and stores. Stands for nothing."""
+
+    def write(self, topology: Topology) -> None:
+        """Nothing to write."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class SourceGraphNode(GraphNode):
+    """`stream(...)`: topics, or a pattern of their names, are read."""
+
+    topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    key_serde: Serde[Any] | None
+    value_serde: Serde[Any] | None
+    timestamp_extractor: TimestampExtractor | None
+    offset_reset: OffsetReset | None
+
+    def write(self, topology: Topology) -> None:
+        """A source node."""
+        topology.add_source(
+            self.name,
+            self.topics if self.pattern is None else self.pattern,
+            key=self.key_serde,
+            value=self.value_serde,
+            timestamp_extractor=self.timestamp_extractor,
+            offset_reset=self.offset_reset,
+            declared_at=self.declared_at,
+        )
+
+    def reads_the_same(self, other: SourceGraphNode) -> bool:
+        """Whether both read the same topics or have the same pattern.
+
+        Raises:
+            TopologyError: some topics are the same, but not all.
+        """
+        if self.pattern is not None or other.pattern is not None:
+            return self.pattern == other.pattern
+        common = set(self.topics) & set(other.topics)
+        if common and set(self.topics) != set(other.topics):
+            raise TopologyError(
+                f"The topic {min(common)!r} is read by two sources which do not read the same "
+                f"topics otherwise: {sorted(self.topics)} (declared at {self.declared_at}) and "
+                f"{sorted(other.topics)}. Read each set of topics once and merge() the streams.",
+                topic=min(common),
+                node=other.name,
+                declared_at=other.declared_at,
+            )
+        return bool(common)
+
+    def absorb(self, other: SourceGraphNode) -> None:
+        """Take over the children of a source of the same topics; its own options stay.
+
+        Raises:
+            TopologyError: the two want to start reading at different places.
+        """
+        if self.offset_reset != other.offset_reset:
+            raise TopologyError(
+                f"Two sources of the same topics have different offset resets: "
+                f"{self.offset_reset!r} (declared at {self.declared_at}) and "
+                f"{other.offset_reset!r}. A topic is read once, so give both the same.",
+                topic=self.topics[0] if self.topics else None,
+                node=other.name,
+                declared_at=other.declared_at,
+            )
+        for child in list(other.children):
+            other.remove_child(child)
+            self.add_child(child)
+        for parent in list(other.parents):
+            parent.remove_child(other)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class OperatorGraphNode(GraphNode):
+    """An operation that becomes one processor node, with a store of its own or shared ones."""
+
+    supplier: OperatorSupplier
+    store_builder: StoreBuilder | None = None
+    store_name_generated: bool = False
+    store_names: tuple[str, ...] = ()
+
+    def write(self, topology: Topology) -> None:
+        """A processor node, its store, and its connections to stores."""
+        topology.add_processor(
+            self.name, self.supplier, self.parent_names, declared_at=self.declared_at
+        )
+        if self.store_builder is not None:
+            topology.add_state_store(
+                self.store_builder, self.name, generated_name=self.store_name_generated
+            )
+        topology.connect_processor_and_state_stores(self.name, *self.store_names)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class BranchGraphNode(GraphNode):
+    """`split()`: which branches there are is known when the program has named them all."""
+
+    predicates: list[Callable[[Any, Any], Any]] = field(default_factory=list)
+    branches: list[str] = field(default_factory=list)
+    default: str | None = None
+
+    def write(self, topology: Topology) -> None:
+        """A processor node that sends each record to one of its children."""
+        children: tuple[str | None, ...] = tuple(self.branches)
+        if self.default is not None:
+            children = (*children, self.default)
+        supplier = partial(Branch, tuple(self.predicates), children)
+        topology.add_processor(self.name, supplier, self.parent_names, declared_at=self.declared_at)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class SinkGraphNode(GraphNode):
+    """`to(...)`: records are written to a topic."""
+
+    topic: str | TopicExtractor
+    key_serde: Serde[Any] | None
+    value_serde: Serde[Any] | None
+    partitioner: Partitioner | None
+
+    def write(self, topology: Topology) -> None:
+        """A sink node."""
+        topology.add_sink(
+            self.name,
+            self.topic,
+            self.parent_names,
+            key=self.key_serde,
+            value=self.value_serde,
+            partitioner=self.partitioner,
+            declared_at=self.declared_at,
+        )
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class RepartitionGraphNode(GraphNode):
+    """Records pass through an internal topic to the tasks that own their keys.
+
+    Its name is that of the source which reads the topic.
+
+    Args:
+        topic: the internal topic.
+        filter_name: the node that drops records without a key.
+        sink_name: the node that writes the topic.
+        key_serde: of the topic's keys; None for the config's default.
+        value_serde: of the topic's values; None for the config's default.
+        partitioner: chosen by the user; None for Kafka's default.
+        optimizable: whether the operation asked for it by itself, so that it may be shared.
+    """
+
+    topic: RepartitionTopic
+    filter_name: str
+    sink_name: str
+    key_serde: Serde[Any] | None
+    value_serde: Serde[Any] | None
+    partitioner: Partitioner | None = None
+    optimizable: bool = True
+
+    def write(self, topology: Topology) -> None:
+        """A filter of null keys, a sink and a source."""
+        site = self.declared_at
+        topic = self.topic.name
+        topology.add_internal_topic(self.topic)
+        topology.add_processor(self.filter_name, NullKeyFilter, self.parent_names, declared_at=site)
+        topology.add_sink(
+            self.sink_name,
+            topic,
+            self.filter_name,
+            key=self.key_serde,
+            value=self.value_serde,
+            partitioner=self.partitioner,
+            declared_at=site,
+        )
+        topology.add_source(
+            self.name,
+            topic,
+            key=self.key_serde,
+            value=self.value_serde,
+            declared_at=site,
+        )
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class StoreGraphNode(GraphNode):
+    """`add_state_store(...)`: a store that processors refer to by name."""
+
+    store_builder: StoreBuilder
+
+    def write(self, topology: Topology) -> None:
+        """The store, not connected to any processor yet."""
+        topology.add_state_store(self.store_builder)

@@ -1,0 +1,62 @@
+"""A topology's description as a Mermaid flowchart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def flowchart(description: Mapping[str, Any]) -> str:
+    """The flowchart of a description as given by `TopologyDescription.to_dict`."""
+    return "\n".join(_Flowchart(description).lines()) + "\n"
+
+
+class _Flowchart:
+    """Gives each node, topic and store a short id: Mermaid takes few characters in ids."""
+
+    def __init__(self, description: Mapping[str, Any]) -> None:
+        self._description = description
+        self._ids: dict[tuple[str, str], str] = {}
+        self._outside: dict[str, str] = {}
+
+    def lines(self) -> Iterator[str]:
+        yield "flowchart TD"
+        edges: list[str] = []
+        for part in self._description["subtopologies"]:
+            yield f'  subgraph sub{part["id"]}["Sub-topology {part["id"]}"]'
+            stores: dict[str, None] = {}
+            for node in part["nodes"]:
+                yield f'    {self._id("node", node["name"])}["{_label(node["name"])}"]'
+                stores.update(dict.fromkeys(node.get("stores", ())))
+                edges.extend(self._edges(node))
+            for store in stores:
+                yield f'    {self._id("store", store)}[("{_label(store)}")]'
+            yield "  end"
+        for identity, label in self._outside.items():
+            yield f'  {identity}(["{_label(label)}"])'
+        yield from edges
+
+    def _edges(self, node: Mapping[str, Any]) -> Iterator[str]:
+        name = self._id("node", node["name"])
+        read = node.get("topics", ()) or filter(None, [node.get("pattern")])
+        for topic in read if node["kind"] == "source" else ():
+            yield f"  {self._topic(topic)} --> {name}"
+        for successor in node.get("successors", ()):
+            yield f"  {name} --> {self._id('node', successor)}"
+        for store in node.get("stores", ()):
+            yield f"  {name} -.- {self._id('store', store)}"
+        if node["kind"] == "sink":
+            yield f"  {name} --> {self._topic(node.get('topic') or node['extractor'])}"
+
+    def _topic(self, topic: str) -> str:
+        identity = self._id("topic", topic)
+        self._outside[identity] = topic
+        return identity
+
+    def _id(self, kind: str, name: str) -> str:
+        return self._ids.setdefault((kind, name), f"{kind}{len(self._ids)}")
+
+
+def _label(text: str) -> str:
+    # Names cannot hold a quote, but patterns and the names of lambdas hold what Mermaid reads.
+    return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;")

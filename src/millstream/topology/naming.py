@@ -1,0 +1,77 @@
+"""How nodes, stores and internal topics get their names.
+
+One counter numbers processors and stores together, in the order of the program. A name given by
+the user takes a number as well, so that naming one operator does not renumber the others
+(KIP-307). The numbers are Kafka Streams': changelog and repartition topics are named after them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from millstream.errors import TopologyError
+from millstream.topology.call_site import call_site
+
+#: What Kafka allows a topic's name to be long, and so whatever becomes part of one.
+MAX_NAME_LENGTH: Final = 249
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def checked_name(name: str) -> str:
+    """The name itself, if nodes, stores and topics may be called so.
+
+    Raises:
+        TopologyError: it is empty, `.`, `..`, longer than 249 characters, or holds a character
+            other than ASCII letters, digits, `.`, `_` and `-`.
+    """
+    if not name:
+        problem = "Names of nodes, stores and topics must not be empty."
+    elif name in (".", ".."):
+        problem = f"{name!r} is not a name that Kafka allows."
+    elif len(name) > MAX_NAME_LENGTH:
+        problem = (
+            f"The name {name[:30]!r}… has {len(name)} characters; "
+            f"Kafka allows at most {MAX_NAME_LENGTH}."
+        )
+    elif not _LEGAL.fullmatch(name):
+        problem = (
+            f"The name {name!r} holds a character that topics cannot have. "
+            "Use only ASCII letters, digits, '.', '_' and '-'."
+        )
+    else:
+        return name
+    raise TopologyError(problem, declared_at=call_site())
+
+
+class Names:
+    """The counter from which generated names come. The same program, the same names."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def processor(self, prefix: str, given: str | None = None) -> str:
+        """The name of the next node.
+
+        Args:
+            prefix: what kind of node it is, for example `KSTREAM-FILTER-`.
+            given: the user's name for it, which is taken instead; the number is used up all the
+                same.
+
+        Raises:
+            TopologyError: the given name is not legal.
+        """
+        generated = f"{prefix}{self._take():010d}"
+        return generated if given is None else checked_name(given)
+
+    def store(self, prefix: str) -> str:
+        """The name of the next store, for example `KSTREAM-AGGREGATE-STATE-STORE-0000000002`."""
+        return f"{prefix}STATE-STORE-{self._take():010d}"
+
+    def _take(self) -> int:
+        number = self._next
+        self._next += 1
+        return number

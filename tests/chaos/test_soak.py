@@ -1,0 +1,24 @@
+"""What only shows after minutes: `make soak`, for MILLSTREAM_SOAK_SECONDS."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from support.slow_batches import run_slow_batches
+
+from millstream.testing import EmbeddedKafka
+
+_SECONDS = float(os.environ.get("MILLSTREAM_SOAK_SECONDS", "600"))
+
+
+@pytest.mark.slow
+def test_no_rebalance_without_a_cause_for_long(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Two threads, batches of more than a second, constant load: the group stays as it is."""
+    changes, processed = run_slow_batches(kafka, spark, tmp_path, seconds=_SECONDS)
+    assert changes == []
+    assert processed > _SECONDS / 2

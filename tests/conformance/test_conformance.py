@@ -1,0 +1,76 @@
+"""Millstream does what Kafka Streams 4.3.1 was seen to do, in every aspect (see SCENARIOS.md).
+
+Compared are the outputs and which event caused them, the stores, the bytes in changelogs and
+repartition topics, internal topics and their configs, sub-topologies, co-partition groups, the
+description, dropped records, and errors.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.vendored.interpret import ASPECTS, compare, run
+
+VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
+
+Scenario = dict[str, Any]
+
+
+def scenarios() -> list[Scenario]:
+    return [
+        json.loads(line)
+        for path in VECTORS
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def name(scenario: Scenario) -> str:
+    return f"{scenario['group']}: {scenario['name']}"
+
+
+@pytest.mark.parametrize("scenario", scenarios(), ids=name)
+def test_agrees_with_kafka_streams(scenario: Scenario) -> None:
+    """Nothing is left out: an operator that is missing fails."""
+    assert compare(scenario, run(scenario), ASPECTS) == {}
+
+
+@pytest.mark.parametrize(
+    ("aspect", "place"),
+    [
+        ("outputs", ("out", 0, 1)),
+        ("at", ("out", 0)),
+        ("changelog", ("app-S-changelog", 0, 0)),
+        ("stores", ("S", "entries", 0, 1)),
+        ("dropped", ()),
+        ("topics", ("app-S-changelog", "config", "cleanup.policy")),
+        ("subtopologies", (0, "id")),
+        ("copartition", ()),
+        ("describe", ()),
+    ],
+)
+def test_the_comparison_sees_each_aspect(aspect: str, place: tuple[Any, ...]) -> None:
+    """Method: an expectation that agrees is changed in one place; that aspect alone fails."""
+    scenario = next(
+        s for s in scenarios() if s["name"] == "an aggregate that is deleted late starts over"
+    )
+    changed = copy.deepcopy(scenario)
+    part, key = changed["expect"], aspect
+    for step in place:
+        part, key = part[key], step
+    part[key] = part[key].replace("S", "T") if aspect == "describe" else "something else"
+    assert list(compare(changed, run(changed), ASPECTS)) == [aspect]
+
+
+def test_the_comparison_sees_errors() -> None:
+    """An error that does not come, and one that comes unexpectedly, are differences."""
+    fails = next(
+        s for s in scenarios() if s["name"] == "a value that a sink cannot serialize, fail"
+    )
+    works = {**fails, "config": {**fails["config"], "processing_handler": "continue"}}
+    assert list(compare(fails, run(works), ["error"])) == ["error"]
+    without = {key: value for key, value in fails["expect"].items() if key != "error"}
+    assert list(compare({**fails, "expect": without}, run(fails), ["error"])) == ["error"]

@@ -1,0 +1,196 @@
+"""EmbeddedKafka as a user meets it: a real broker that starts, works, crashes, and goes away."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from millstream.errors import EmbeddedKafkaError, IllegalStateError
+from millstream.testing import EmbeddedKafka
+
+OWNER = """
+import sys, time
+from millstream.testing import EmbeddedKafka
+with EmbeddedKafka() as kafka:
+    print(kafka.pid, kafka._home.folder, flush=True)
+    time.sleep(300)
+"""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedKafka]:
+    """A broker of this module's own, since its tests kill it."""
+    with EmbeddedKafka() as started:
+        yield started
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 8) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be reaped does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def produce(broker: EmbeddedKafka, topic: str, values: list[bytes], timestamp_ms: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    for value in values:
+        producer.produce(topic, value, timestamp=timestamp_ms)
+    assert producer.flush(20) == 0
+
+
+def consume(broker: EmbeddedKafka, topic: str, count: int, **config: str) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": f"reads-{topic}",
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+            **{name.replace("_", "."): value for name, value in config.items()},
+        }
+    )
+    values: list[bytes] = []
+    deadline = time.monotonic() + 20
+    try:
+        consumer.subscribe([topic])
+        while len(values) < count and time.monotonic() < deadline:
+            record = consumer.poll(0.5)
+            if record is not None:
+                assert record.error() is None
+                values.append(record.value() or b"")
+    finally:
+        consumer.close()
+    return values
+
+
+def test_records_go_through(broker: EmbeddedKafka) -> None:
+    """What is produced is consumed, however far in the past or future its timestamp lies."""
+    broker.create_topic("through", partitions=3)
+    produce(broker, "through", [b"old"], timestamp_ms=1)
+    produce(broker, "through", [b"new"], timestamp_ms=4_000_000_000_000)
+    assert sorted(consume(broker, "through", 2)) == [b"new", b"old"]
+
+
+def test_both_group_protocols_work(broker: EmbeddedKafka) -> None:
+    """The cluster has the features of its version: groups of the new protocol form as well."""
+    broker.create_topic("protocols")
+    produce(broker, "protocols", [b"x"])
+    assert consume(broker, "protocols", 1, group_protocol="consumer") == [b"x"]
+
+
+def test_a_crash_keeps_the_data_and_the_address(broker: EmbeddedKafka) -> None:
+    """kill() is a SIGKILL; start() brings the same broker back with every acknowledged record."""
+    broker.create_topic("crash", partitions=1)
+    produce(broker, "crash", [b"before"])
+    address, pid = broker.bootstrap_servers, broker.pid
+    assert pid is not None
+    broker.kill()
+    assert not is_alive(pid)
+    assert broker.pid is None
+    with pytest.raises(IllegalStateError, match="does not run"):
+        broker.kill()
+    broker.start()
+    assert broker.bootstrap_servers == address
+    assert broker.pid not in (None, pid)
+    produce(broker, "crash", [b"after"])
+    assert consume(broker, "crash", 2) == [b"before", b"after"]
+
+
+def test_topic_settings_and_refusals(broker: EmbeddedKafka) -> None:
+    """A topic's settings arrive at the broker; an existing topic and a bad setting are errors."""
+    broker.create_topic("settings", config={"cleanup.policy": "compact", "preallocate": False})
+    with pytest.raises(EmbeddedKafkaError, match=r"already exists.*topic settings"):
+        broker.create_topic("settings")
+    with pytest.raises(EmbeddedKafkaError, match="cleanup"):
+        broker.create_topic("settings-2", config={"cleanup.policy": "banana"})
+
+
+def test_a_taken_port_is_named(broker: EmbeddedKafka) -> None:
+    """A broker on an occupied port does not start and leaves nothing behind."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        other = EmbeddedKafka(port=taken.getsockname()[1])
+        with pytest.raises(
+            EmbeddedKafkaError, match=f"Port {taken.getsockname()[1]} cannot be used"
+        ):
+            other.start()
+    assert other._home is None
+
+
+def test_a_broker_that_dies_at_start_tells_its_last_words() -> None:
+    """The reason is in the error, not in a file that is gone."""
+    broker = EmbeddedKafka(properties={"log.cleaner.threads": "banana"})
+    with pytest.raises(EmbeddedKafkaError, match=r"(?s)exit code 1.*Invalid value banana"):
+        broker.start()
+    assert broker.pid is None
+    assert broker._home is None
+
+
+def test_stop_leaves_nothing() -> None:
+    """No process, no guard, no folder; a second stop does nothing, a new start is a new cluster."""
+    broker = EmbeddedKafka().start()
+    assert broker._home is not None
+    folder, guard, pid = broker._home.folder, broker._home._guard.pid, broker.pid
+    assert pid is not None
+    broker.stop()
+    broker.stop()
+    assert not is_alive(pid)
+    assert not is_alive(guard)
+    assert not folder.exists()
+    with pytest.raises(IllegalStateError, match="before start"):
+        _ = broker.bootstrap_servers
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_the_broker_ends_with_its_owner(ending: signal.Signals) -> None:
+    """However the owning process ends, neither the broker nor its folder stays."""
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True)
+    try:
+        assert owner.stdout is not None
+        pid, folder = owner.stdout.readline().split()
+        assert is_alive(int(pid))
+        owner.send_signal(ending)
+        owner.wait(30)
+        assert eventually(lambda: not is_alive(int(pid)))
+        assert eventually(lambda: not Path(folder).exists())
+    finally:
+        owner.kill()
+        owner.wait()
+
+
+def test_a_forked_child_does_not_stop_the_broker(broker: EmbeddedKafka) -> None:
+    """Leaving a forked copy of the owner in the ordinary way leaves the broker alone."""
+    script = """
+import os, sys
+from millstream.testing import EmbeddedKafka
+with EmbeddedKafka() as kafka:
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)
+    os.waitpid(child, 0)
+    print(kafka.is_running)
+"""
+    del broker
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "True\n"

@@ -1,0 +1,466 @@
+"""A group member when things go wrong: crashes, fencing, stalls, outages, bad assignors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from chaos import member_settles
+from chaos.member_settles import Worker
+from confluent_kafka import Consumer
+from kafka import KafkaAdminClient
+from kafka.admin import MemberToRemove
+from support.group_members import BROKER, SESSION_MS, Assignor, Loop, unique, until
+
+from millstream.errors import (
+    BrokerUnavailableError,
+    ConfigError,
+    GroupMembershipError,
+    MissingSourceTopicError,
+    TaskAssignmentError,
+    TaskMigratedError,
+)
+from millstream.kafka.member import Assigned, CommitOffset, Failed, Lost, Revoked
+from millstream.kafka.member_link import BOOTSTRAP_TIMEOUT_MS
+from millstream.record import TopicPartition
+from millstream.testing import EmbeddedKafka
+
+Start = Callable[..., Loop]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(properties=BROKER) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def start(broker: EmbeddedKafka) -> Iterator[Start]:
+    """Starts members in processing loops, and closes them after the test."""
+    loops: list[Loop] = []
+
+    def start_loop(group: str, topics: list[str], assignor: Any, **settings: Any) -> Loop:
+        servers = settings.pop("servers", broker.bootstrap_servers)
+        loop = Loop(servers, group, topics, assignor, name=f"m{len(loops)}", **settings)
+        loops.append(loop)
+        return loop.start()
+
+    yield start_loop
+    for loop in loops:
+        loop.close()
+
+
+@pytest.fixture
+def topic(broker: EmbeddedKafka) -> str:
+    name = unique("in")
+    broker.create_topic(name, partitions=4)
+    return name
+
+
+@pytest.fixture
+def worker(broker: EmbeddedKafka) -> Iterator[Callable[[str, str], Worker]]:
+    """Starts members in processes of their own, and kills them after the test."""
+    workers: list[Worker] = []
+
+    def start_worker(group: str, topic: str) -> Worker:
+        workers.append(
+            Worker(
+                broker.bootstrap_servers,
+                group,
+                topic,
+                client_id="worker",
+                session_timeout_ms=SESSION_MS,
+            )
+        )
+        return workers[-1]
+
+    yield start_worker
+    for one in workers:
+        one.end()
+
+
+def test_a_killed_process_loses_its_partitions_when_its_session_ends(
+    broker: EmbeddedKafka, start: Start, worker: Callable[[str, str], Worker]
+) -> None:
+    """Aim: SIGKILL costs a session timeout and a rebalance, not more and not less."""
+    topic, group = unique("killed"), unique("killed")
+    broker.create_topic(topic, partitions=member_settles.PARTITIONS)
+    victim = worker(group, topic)
+    until(lambda: victim.owned() == 8, 30)
+    survivor = start(group, [topic], Assignor({topic: 8}))
+    survivor.await_owned(4)
+    until(lambda: victim.owned() == 4)
+
+    os.kill(victim.process.pid, signal.SIGKILL)
+    began = time.monotonic()
+    survivor.await_owned(8)
+    waited = time.monotonic() - began
+    assert SESSION_MS / 1000 - 1 < waited < SESSION_MS / 1000 + 5
+
+
+def test_a_process_that_slept_through_its_session_finds_out_and_joins_again(
+    broker: EmbeddedKafka, start: Start, worker: Callable[[str, str], Worker]
+) -> None:
+    """Aim: SIGSTOP beyond the session, like a paused virtual machine: Lost, then Assigned."""
+    topic, group = unique("asleep"), unique("asleep")
+    broker.create_topic(topic, partitions=member_settles.PARTITIONS)
+    sleeper = worker(group, topic)
+    until(lambda: sleeper.owned() == 8, 30)
+    os.kill(sleeper.process.pid, signal.SIGSTOP)
+    other = start(group, [topic], Assignor({topic: 8}))
+    other.await_owned(8)
+    os.kill(sleeper.process.pid, signal.SIGCONT)
+    until(lambda: sleeper.owned() == 4)
+    kinds = [event["event"] for event in sleeper.events]
+    assert kinds[:2] == ["assigned", "lost"]
+    assert sleeper.events[1]["partitions"] == 8
+
+
+def test_a_member_that_was_thrown_out_cannot_commit_and_joins_again(
+    broker: EmbeddedKafka, start: Start, topic: str
+) -> None:
+    """Aim: a fenced commit is a TaskMigratedError; the partitions are reported lost, once, and
+    nothing can be committed before that is acknowledged."""
+    group = unique("fenced")
+    # No heartbeat tells it: the commit is the first to notice.
+    loop = start(group, [topic], Assignor({topic: 4}), heartbeat_interval_ms=2_900)
+    loop.await_owned(4)
+    loop.on_lost = lambda event: False
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    admin.remove_group_members(group, [MemberToRemove(member_id=loop.member.member_id)])
+    admin.close()
+    offsets = {TopicPartition(topic, 0): CommitOffset(5)}
+    with pytest.raises(TaskMigratedError, match="no longer in group"):
+        loop.member.commit(offsets, 5_000)
+    lost = loop.await_event(Lost)
+    assert lost.partitions == {TopicPartition(topic, i) for i in range(4)}
+    assert loop.stays_quiet(1)
+    with pytest.raises(TaskMigratedError):
+        loop.member.commit(offsets, 5_000)
+    assert loop.member.committed(offsets, 5_000) == dict.fromkeys(offsets)
+    loop.member.acknowledge(lost)
+    until(lambda: len(loop.of(Assigned)) == 2)
+    loop.member.commit(offsets, 5_000)
+    assert loop.member.committed(offsets, 5_000) == offsets
+
+
+def test_a_loop_without_progress_leaves_and_comes_back_with_progress(
+    start: Start, topic: str
+) -> None:
+    """Aim: max.poll.interval.ms, enforced by our own clock: the others get the partitions, the
+    member reports Lost and joins again only when the loop is back and has acknowledged."""
+    group = unique("stalled")
+    stuck = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=2_000)
+    stuck.await_owned(4)
+    other = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=2_000)
+    other.await_owned(2)
+    stuck.making_progress = False
+    other.await_owned(4, seconds=6)
+    assert len(stuck.await_event(Lost).partitions) == 2
+    assert stuck.stays_quiet(1)
+    assert stuck.member.rebalancing
+    stuck.making_progress = True
+    stuck.await_owned(2)
+    other.await_owned(2)
+
+
+def test_a_loop_stuck_over_a_revocation_does_not_hold_up_the_group(
+    start: Start, topic: str
+) -> None:
+    """Aim: a Revoked that is never acknowledged is bounded by max.poll.interval.ms as well, and
+    the late acknowledgement brings the member back."""
+    group = unique("stuck")
+    stuck = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=2_000)
+    stuck.await_owned(4)
+    release = threading.Event()
+    stuck.on_revoked = lambda event: release.wait(30)
+    other = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=2_000)
+    other.await_owned(4, seconds=10)
+    with pytest.raises(TaskMigratedError):
+        stuck.member.commit({TopicPartition(topic, 0): CommitOffset(1)}, 2_000)
+    assert other.stays_quiet(1.5)
+    release.set()
+    stuck.await_owned(2)
+    other.await_owned(2)
+    # What was revoked is not lost a second time.
+    (lost,) = stuck.of(Lost)
+    assert not lost.partitions & stuck.of(Revoked)[0].partitions
+    assert len(lost.partitions) == 2
+
+
+def test_a_static_member_without_progress_keeps_its_place_until_its_session_ends(
+    start: Start, topic: str
+) -> None:
+    """Aim: follows Kafka: a static member never leaves by itself. Its loop hears of the loss at
+    once, the group only by its silence."""
+    group = unique("static-stalled")
+    stuck = start(
+        group, [topic], Assignor({topic: 4}), group_instance_id="one", max_poll_interval_ms=2_000
+    )
+    stuck.await_owned(4)
+    other = start(group, [topic], Assignor({topic: 4}))
+    other.await_owned(2)
+    stuck.await_owned(2)
+    stuck.making_progress = False
+    assert len(stuck.await_event(Lost).partitions) == 2
+    began = time.monotonic()
+    with pytest.raises(TaskMigratedError):
+        stuck.member.commit({TopicPartition(topic, 0): CommitOffset(1)}, 2_000)
+    other.await_owned(4)
+    assert SESSION_MS / 1000 - 1 < time.monotonic() - began < SESSION_MS / 1000 + 5
+    stuck.making_progress = True
+    stuck.await_owned(2)
+    other.await_owned(2)
+
+
+def test_a_static_member_back_within_its_session_goes_on_without_a_rebalance(
+    start: Start, topic: str
+) -> None:
+    """Aim: what it lost it is given again, in the same generation, and nobody else notices."""
+    group = unique("static-back")
+    stuck = start(
+        group,
+        [topic],
+        Assignor({topic: 4}),
+        group_instance_id="one",
+        max_poll_interval_ms=1_000,
+        session_timeout_ms=20_000,
+    )
+    stuck.await_owned(4)
+    other = start(group, [topic], Assignor({topic: 4}))
+    kept = other.await_owned(2)
+    owned = stuck.await_owned(2)
+    until(lambda: other.generations[-1] == stuck.generations[-1])
+    generation = other.generations[-1]
+    stuck.making_progress = False
+    assert stuck.await_event(Lost).partitions == owned
+    stuck.making_progress = True
+    assert stuck.await_owned(2) == owned
+    assert other.stays_quiet(1)
+    assert (stuck.generations[-1], other.generations[-1]) == (generation, generation)
+    assert (other.owned, stuck.owned) == (kept, owned)
+    stuck.member.commit(dict.fromkeys(owned, CommitOffset(1)), 5_000)
+
+
+def test_a_static_member_stalled_while_its_join_is_pending_does_not_leave(
+    start: Start, topic: str
+) -> None:
+    """Aim: the broker holds its join until another has given up its partitions. The join comes to
+    its end, so that the group goes on, and only then the member falls silent."""
+    group = unique("static-pending")
+    first = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=60_000)
+    first.await_owned(4)
+    first.on_revoked = lambda event: False
+    second = start(
+        group, [topic], Assignor({topic: 4}), group_instance_id="two", max_poll_interval_ms=2_000
+    )
+    revoked = first.await_event(Revoked)
+    generation = second.generations[-1] if second.generations else 0
+    second.member.request_rejoin("to have a join pending")
+    until(lambda: second.member.rebalancing)
+    second.making_progress = False
+    until(lambda: second.member._life._without_progress())
+    assert second.stays_quiet(1)
+    first.on_revoked = first.commit_revoked
+    first.member.acknowledge(revoked)
+    # It was given what the first gave up, and lets it lie until its session ends.
+    began = time.monotonic()
+    until(lambda: second.generations and second.generations[-1] > generation)
+    second.await_event(Lost)
+    first.await_owned(4)
+    assert time.monotonic() - began > SESSION_MS / 1000 - 1
+    second.making_progress = True
+    second.await_owned(2)
+
+
+def test_a_static_member_that_fails_does_not_leave(start: Start, topic: str) -> None:
+    """Aim: whoever restarts it within the session timeout finds its partitions untouched."""
+    group = unique("static-fails")
+    other = start(group, [topic], Assignor({topic: 4}))
+    other.await_owned(4)
+    bad = Assignor({topic: 4})
+    failing = start(group, [topic], bad, group_instance_id="one", session_timeout_ms=20_000)
+    owned = failing.await_owned(2)
+    other.await_owned(2)
+    until(lambda: failing.generations[-1] == other.generations[-1])
+
+    def fail() -> None:
+        raise ZeroDivisionError("no user data")
+
+    bad.before_user_data = fail
+    failing.member.request_rejoin("to make it fail")
+    assert isinstance(failing.await_event(Failed).error, TaskAssignmentError)
+    assert other.stays_quiet(3)
+    with pytest.raises(TaskMigratedError):
+        failing.member.commit(dict.fromkeys(owned, CommitOffset(1)), 1_000)
+    again = start(group, [topic], Assignor({topic: 4}), group_instance_id="one")
+    assert again.await_owned(2) == owned
+    assert other.stays_quiet(1)
+
+
+def test_a_broker_outage_is_waited_out(topic: str) -> None:
+    """Aim: a crash and restart of the only broker, shorter than the session: no event at all, and
+    commits work again. Longer commits end in BrokerUnavailableError."""
+    with EmbeddedKafka(properties=BROKER) as own:
+        own.create_topic("in", partitions=2)
+        loop = Loop(
+            own.bootstrap_servers, "outage", ["in"], Assignor({"in": 2}), session_timeout_ms=30_000
+        ).start()
+        try:
+            loop.await_owned(2)
+            offsets = {TopicPartition("in", 0): CommitOffset(9)}
+            own.kill()
+            with pytest.raises(BrokerUnavailableError, match="did not answer in time"):
+                loop.member.commit(offsets, 1_000)
+            own.start()
+            loop.member.commit(offsets, 20_000)
+            assert loop.member.committed(offsets, 20_000) == offsets
+            assert loop.stays_quiet(1.5)
+            assert loop.generations == [1]
+            own.kill()
+        finally:
+            began = time.monotonic()
+            loop.close()
+            assert time.monotonic() - began < 9
+
+
+def test_an_assignor_that_raises_fails_its_member_but_not_the_group(
+    start: Start, topic: str
+) -> None:
+    """Aim: the error arrives with its story; the other member leads and goes on."""
+    group = unique("raises")
+
+    def fail() -> None:
+        raise ZeroDivisionError("the assignor divided by zero")
+
+    bad = Assignor({topic: 4})
+    leader = start(group, [topic], bad)
+    leader.await_owned(4)
+    follower = start(group, [topic], Assignor({topic: 4}))
+    follower.await_owned(2)
+    until(lambda: leader.generations[-1] == follower.generations[-1])
+
+    bad.before_assign = fail
+    began = time.monotonic()
+    leader.member.request_rejoin("to make it fail")
+    error = leader.await_event(Failed).error
+    assert isinstance(error, TaskAssignmentError)
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert "ZeroDivisionError when asked for an assignment" in str(error)
+    follower.await_owned(4)
+    assert time.monotonic() - began < SESSION_MS / 1000 - 0.5
+    assert leader.member.next_event(0) == Failed(error)
+    with pytest.raises(TaskMigratedError):
+        leader.member.commit({TopicPartition(topic, 0): CommitOffset(1)}, 1_000)
+
+
+def test_an_assignors_own_errors_keep_their_kind(start: Start, topic: str) -> None:
+    def fail() -> None:
+        raise MissingSourceTopicError("no such topic", topic="orders")
+
+    assignor = Assignor({topic: 4})
+    assignor.before_user_data = fail
+    error = start(unique("kind"), [topic], assignor).await_event(Failed).error
+    assert isinstance(error, MissingSourceTopicError)
+    assert error.topic == "orders"
+
+    forgetful = Assignor({topic: 4})
+    forgetful.assign = lambda members: {}  # type: ignore[method-assign]
+    error = start(unique("kind"), [topic], forgetful).await_event(Failed).error
+    assert isinstance(error, TaskAssignmentError)
+    assert "answered for the members []" in str(error)
+
+
+def test_an_assignor_may_take_longer_than_the_session(start: Start, topic: str) -> None:
+    """Aim: creating topics or asking for end offsets must not cost the leader its membership."""
+    assignor = Assignor({topic: 4})
+    assignor.before_assign = lambda: time.sleep(SESSION_MS / 1000 * 2)
+    loop = start(unique("slow"), [topic], assignor)
+    loop.await_owned(4)
+    assert loop.generations == [1]
+
+
+def test_a_fenced_static_member_is_told(start: Start, topic: str) -> None:
+    group = unique("instance")
+    first = start(group, [topic], Assignor({topic: 4}), group_instance_id="one")
+    first.await_owned(4)
+    second = start(group, [topic], Assignor({topic: 4}), group_instance_id="one")
+    second.await_owned(4)
+    error = first.await_event(Failed).error
+    assert isinstance(error, GroupMembershipError)
+    assert "joined group" in str(error)
+    assert "'one'" in str(error)
+    assert second.stays_quiet(1)
+
+
+def test_an_unreachable_cluster_is_reported_in_time_with_its_address() -> None:
+    assert BOOTSTRAP_TIMEOUT_MS <= 18_000
+    loop = Loop("127.0.0.1:9", "g", ["t"], Assignor({}), bootstrap_timeout_ms=1_500).start()
+    began = time.monotonic()
+    error = loop.await_event(Failed, 6).error
+    assert time.monotonic() - began < 4
+    assert isinstance(error, BrokerUnavailableError)
+    assert "127.0.0.1:9" in str(error)
+    loop.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = "{}:{}".format(*silent.getsockname())
+        loop = Loop(address, "g", ["t"], Assignor({}), bootstrap_timeout_ms=1_500).start()
+        error = loop.await_event(Failed, 6).error
+        assert isinstance(error, BrokerUnavailableError)
+        assert address in str(error)
+        loop.close()
+
+        in_the_midst = Loop(address, "g", ["t"], Assignor({})).start()
+        began = time.monotonic()
+        in_the_midst.close()
+        assert time.monotonic() - began < 3
+
+
+def test_wrong_settings_are_reported_by_name(broker: EmbeddedKafka, start: Start) -> None:
+    error = (
+        start(unique("typo"), ["t"], Assignor({}), sesion_timeout_ms=1).await_event(Failed).error
+    )
+    assert isinstance(error, ConfigError)
+    assert "Did you mean 'session_timeout_ms'?" in str(error)
+    error = (
+        start(unique("beat"), ["t"], Assignor({}), heartbeat_interval_ms=SESSION_MS)
+        .await_event(Failed)
+        .error
+    )
+    assert isinstance(error, ConfigError)
+    error = (
+        start(unique("short"), ["t"], Assignor({}), session_timeout_ms=400)
+        .await_event(Failed)
+        .error
+    )
+    assert isinstance(error, ConfigError)
+    assert "group.min.session.timeout.ms" in str(error)
+
+
+def test_a_group_of_plain_consumers_is_refused(
+    broker: EmbeddedKafka, start: Start, topic: str
+) -> None:
+    """Aim: an application id that is another application's group id ends in a clear message."""
+    group = unique("plain")
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+    consumer.subscribe([topic])
+    until(lambda: consumer.poll(0.1) or consumer.assignment())
+    error = start(group, [topic], Assignor({topic: 4})).await_event(Failed).error
+    assert isinstance(error, GroupMembershipError)
+    assert "members of another kind" in str(error)
+    consumer.close()
+
+
+def test_two_members_with_hogging_loops_settle(broker: EmbeddedKafka) -> None:
+    """Aim: no rebalance without a cause, although the processing loops hold the interpreter lock
+    for more than a second at a time. `make soak` runs the same for ten minutes."""
+    topic = unique("settles")
+    broker.create_topic(topic, partitions=member_settles.PARTITIONS)
+    assert member_settles.run(broker.bootstrap_servers, topic, seconds=20) == []

@@ -1,0 +1,108 @@
+"""Random programs of the DSL, and what must be true of each topology."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream import operators
+from millstream.topology.builder import StreamsBuilder
+from millstream.topology.nodes import ProcessorNode, SinkNode, SourceNode
+from millstream.topology.stream import KStream
+from millstream.topology.topology import Topology
+
+Stream = KStream[Any, Any]
+
+#: One step of a program: what to do, and with which of the streams so far.
+Step = tuple[str, int, int]
+WORDS: dict[str, Callable[[Stream, Stream], list[Stream]]] = {
+    "filter": lambda one, other: [one.filter(max)],
+    "map": lambda one, other: [one.map(max)],
+    "map_values": lambda one, other: [one.map_values(max)],
+    "select_key": lambda one, other: [one.select_key(max)],
+    "merge": lambda one, other: [one.merge(other)],
+    "branch": lambda one, other: one.branch(max, min),
+    "repartition": lambda one, other: [one.repartition()],
+    "count": lambda one, other: [one.group_by_key().count().to_stream()],
+    "count twice": lambda one, other: count_twice(one),
+    "group_by": lambda one, other: [one.group_by(max).reduce(max).to_stream()],
+}
+PROGRAMS = st.lists(
+    st.tuples(st.sampled_from(sorted(WORDS)), st.integers(0, 30), st.integers(0, 30)), max_size=14
+)
+
+
+def count_twice(stream: Stream) -> list[Stream]:
+    grouped = stream.group_by_key()
+    return [grouped.count().to_stream(), grouped.count().to_stream()]
+
+
+def build(program: list[Step], *, optimize: bool) -> Topology:
+    builder = StreamsBuilder(optimize=optimize)
+    streams: list[Stream] = [builder.stream("a"), builder.stream("b"), builder.stream("a")]
+    for word, one, other in program:
+        streams += WORDS[word](streams[-1 - one % len(streams)], streams[-1 - other % len(streams)])
+    streams[-1].to("out")
+    return builder.build()
+
+
+@settings(max_examples=200, deadline=None)
+@given(PROGRAMS, st.booleans())
+def test_the_same_program_gives_the_same_topology(program: list[Step], optimize: bool) -> None:
+    """Names and numbers depend on nothing but the program: state is found by them."""
+    topologies = [build(program, optimize=optimize) for _ in range(2)]
+    assert str(topologies[0].describe()) == str(topologies[1].describe())
+    assert topologies[0].internal_topics == topologies[1].internal_topics
+
+
+@settings(max_examples=200, deadline=None)
+@given(PROGRAMS, st.booleans())
+def test_subtopologies_are_closed(program: list[Step], optimize: bool) -> None:
+    """Each node is in one; parents and stores are inside; they meet only in internal topics."""
+    topology = build(program, optimize=optimize)
+    parts = topology.subtopologies()
+    assert sorted(node.name for part in parts for node in part.nodes) == sorted(topology.nodes)
+    for part in parts:
+        seen: set[str] = set()
+        for node in part.nodes:
+            assert isinstance(node, SourceNode) or seen.issuperset(node.parents)
+            seen.add(node.name)
+    stores = [name for part in parts for name in part.stores]
+    assert sorted(stores) == sorted(topology.state_stores)
+    written = [topic for part in parts for topic in part.sink_topics if topic != "out"]
+    read = [topic for part in parts for topic in part.repartition_topics]
+    assert sorted(written) == sorted(read) == sorted(topology.internal_topics)
+
+
+@settings(max_examples=200, deadline=None)
+@given(PROGRAMS, st.booleans())
+def test_no_aggregation_sees_records_out_of_place(program: list[Step], optimize: bool) -> None:
+    """Between a change of keys and an aggregation there is a topic, on every way, merged or not."""
+    topology = build(program, optimize=optimize)
+    for node in topology.nodes.values():
+        if isinstance(node, ProcessorNode) and node.stores:
+            assert re_keying_above(topology, node.name) == set()
+
+
+def re_keying_above(topology: Topology, name: str) -> set[str]:
+    """The operations that change keys above a node in its own sub-topology."""
+    found = set()
+    waiting = [name]
+    while waiting:
+        node = topology.nodes[waiting.pop()]
+        if isinstance(node, SourceNode):
+            continue
+        assert not isinstance(node, SinkNode)
+        waiting += node.parents
+        supplier = node.supplier
+        if isinstance(supplier, partial) and supplier.func in (
+            operators.Map,
+            operators.FlatMap,
+            operators.SelectKey,
+        ):
+            found.add(node.name)
+    return found

@@ -1,0 +1,126 @@
+"""Imports go one way: from later stages of a record's way to earlier ones, as ARCHITECTURE.md says.
+
+Imports inside functions and under TYPE_CHECKING count as well: they are dependencies, too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+PACKAGE = "millstream"
+
+# From the bottom up. What stands on one line is one stage, whose members may know each other.
+STAGES = (
+    ("errors", "record", "clock", "config", "serdes"),
+    ("query.requests",),
+    ("kafka",),
+    ("state",),
+    ("processor",),
+    ("parallel",),
+    ("operators",),
+    ("topology",),
+    ("assignment",),
+    ("runtime",),
+    ("spark",),
+    ("query",),
+    ("app", "subscription"),
+    ("lake", "testing", "console", "cli"),
+)
+STAGE_OF = {name: level for level, names in enumerate(STAGES) for name in names}
+# The package itself re-exports from everywhere; no module of it may import from there.
+TOP = len(STAGES)
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found = {}
+    for path in sorted((SOURCE / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def stage(module: str) -> int | None:
+    """The level of a module; None for one that no stage names."""
+    parts = module.split(".")[1:]
+    if not parts or parts == ["__main__"]:
+        return TOP
+    # config.py may be split into config_fields.py and the like.
+    family = parts[0].split("_")[0] if len(parts) == 1 else parts[0]
+    for name in (".".join(parts[:2]), parts[0], family):
+        if name in STAGE_OF:
+            return STAGE_OF[name]
+    return None
+
+
+def imported(module: str, path: Path) -> Iterator[tuple[int, str]]:
+    """The modules of the package that a module imports, each with its line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                is_package = path.name == "__init__.py"
+                parents = module.split(".")[: None if is_package else -1]
+                parents = parents[: len(parents) - (node.level - 1)]
+                base = ".".join([*parents, base]).rstrip(".")
+            for alias in node.names:
+                # `from package import name` may mean a module of that name.
+                below = f"{base}.{alias.name}"
+                yield node.lineno, below if below in MODULES else base
+
+
+def upward_imports(module: str) -> list[str]:
+    """The imports of a module that lead to a later stage."""
+    own = stage(module)
+    assert own is not None
+    wrong = []
+    for line, target in imported(module, MODULES[module]):
+        if target != PACKAGE and not target.startswith(f"{PACKAGE}."):
+            continue
+        theirs = stage(target)
+        if theirs is not None and theirs > own:
+            wrong.append(f"line {line} imports {target}")
+    return wrong
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_upward_import(module: str) -> None:
+    """A module knows only its own stage and the ones before it."""
+    assert stage(module) is not None, f"{module} belongs to no stage: add it to STAGES and docs"
+    assert upward_imports(module) == []
+
+
+def test_the_check_sees_every_kind_of_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain, from, relative, local and typing-only imports are all found and judged."""
+    source = tmp_path / "example.py"
+    source.write_text(
+        "import millstream.runtime.thread\n"
+        "from millstream import app\n"
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n"
+        "    from ..topology import Anything\n"
+        "def f():\n"
+        "    from millstream.errors import StreamsError\n"
+        "    from millstream import KafkaStreams\n"
+    )
+    monkeypatch.setitem(MODULES, "millstream.state.example", source)
+    monkeypatch.setitem(MODULES, "millstream.app", source)
+    assert upward_imports("millstream.state.example") == [
+        "line 1 imports millstream.runtime.thread",
+        "line 2 imports millstream.app",
+        "line 5 imports millstream.topology",
+        "line 8 imports millstream",
+    ]

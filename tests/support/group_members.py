@@ -1,0 +1,198 @@
+"""Group members for tests: a processing loop around one, and an assignor that can misbehave."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from millstream.clock import SystemClock
+from millstream.kafka.member import (
+    Assigned,
+    CommitOffset,
+    Failed,
+    GroupMember,
+    Lost,
+    MemberAssignment,
+    MemberEvent,
+    MemberSubscription,
+    Revoked,
+)
+from millstream.record import TopicPartition
+
+E = TypeVar("E", bound=MemberEvent)
+
+#: A broker that allows the short sessions which these tests need, and that creates topics for
+#: whoever asks carelessly.
+BROKER = {"group.min.session.timeout.ms": 500, "auto.create.topics.enable": True}
+SESSION_MS = 3_000
+
+
+def until(condition: Callable[[], Any], seconds: float = 20, what: str = "") -> Any:
+    """Poll a condition until it holds, and return what it returned."""
+    end = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < end, what or "did not happen in time"
+        time.sleep(0.02)
+
+
+def unique(name: str) -> str:
+    return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+class Assignor:
+    """Deals partitions of known topics out in turn; what moves is withheld until it is free."""
+
+    def __init__(self, counts: Mapping[str, int], user_data: bytes = b"constant") -> None:
+        self.counts = dict(counts)
+        self.data = user_data
+        self.asked: list[Mapping[str, MemberSubscription]] = []
+        self.before_assign: Callable[[], None] = lambda: None
+        self.before_user_data: Callable[[], None] = lambda: None
+
+    def user_data(self) -> bytes:
+        self.before_user_data()
+        return self.data
+
+    def assign(self, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
+        self.asked.append(members)
+        self.before_assign()
+        wanted = {topic for member in members.values() for topic in member.topics}
+        owner = {tp: m for m, s in members.items() for tp in s.owned_partitions}
+        turns = sorted(members, key=lambda m: (-len(members[m].owned_partitions), m))
+        dealt: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        every = [
+            TopicPartition(topic, number)
+            for topic in sorted(wanted)
+            for number in range(self.counts.get(topic, 0))
+        ]
+        for index, partition in enumerate(every):
+            member = turns[index % len(turns)]
+            if owner.get(partition, member) == member:
+                dealt[member].append(partition)
+        round_number = len(self.asked)
+        return {
+            m: MemberAssignment(tuple(tps), f"round {round_number} for {m}".encode())
+            for m, tps in dealt.items()
+        }
+
+
+class Loop:
+    """A processing loop: takes events, commits what is revoked, acknowledges.
+
+    `on_revoked` and `on_lost` replace what it does with these; returning False leaves the event
+    without acknowledgement.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topics: list[str] | None,
+        assignor: Any,
+        *,
+        name: str = "m",
+        pattern: str | None = None,
+        **settings: Any,
+    ) -> None:
+        self.member = GroupMember(
+            {
+                "bootstrap_servers": bootstrap,
+                "session_timeout_ms": SESSION_MS,
+                "heartbeat_interval_ms": 200,
+                **settings,
+            },
+            group_id=group,
+            topics=topics,
+            pattern=None if pattern is None else re.compile(pattern),
+            assignor=assignor,
+            client_id=name,
+            clock=SystemClock(),
+        )
+        self.events: list[MemberEvent] = []
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self.making_progress = True
+        self.on_revoked: Callable[[Revoked], Any] = self.commit_revoked
+        self.on_lost: Callable[[Lost], Any] = lambda event: True
+        self.trouble: list[BaseException] = []
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name=f"loop-{name}", daemon=True)
+
+    def start(self) -> Loop:
+        self.member.start()
+        self._thread.start()
+        return self
+
+    def commit_revoked(self, event: Revoked) -> None:
+        self.member.commit(
+            {tp: CommitOffset(100 + tp.partition, f"from {tp}") for tp in event.partitions}, 5_000
+        )
+
+    def _run(self) -> None:
+        while not self._ended:
+            if self.making_progress:
+                self.member.progress()
+            event = self.member.next_event(20)
+            if event is None:
+                continue
+            try:
+                self._handle(event)
+            except BaseException as error:
+                self.trouble.append(error)
+                self.member.acknowledge(event)
+            if isinstance(event, Failed):
+                return
+
+    def _handle(self, event: MemberEvent) -> None:
+        self.events.append(event)
+        match event:
+            case Revoked(partitions=partitions):
+                if self.on_revoked(event) is not False:
+                    self.owned -= partitions
+                    self.member.acknowledge(event)
+            case Lost(partitions=partitions):
+                if self.on_lost(event) is not False:
+                    self.owned -= partitions
+                    self.member.acknowledge(event)
+            case Assigned(partitions=partitions):
+                self.owned = partitions
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [event for event in list(self.events) if isinstance(event, kind)]
+
+    @property
+    def generations(self) -> list[int]:
+        return [event.generation for event in self.of(Assigned)]
+
+    def await_owned(self, count: int, seconds: float = 20) -> frozenset[TopicPartition]:
+        until(
+            lambda: self.of(Assigned) and len(self.owned) == count,
+            seconds,
+            f"owns {set(self.owned)} instead of {count} partitions; events: {self.events}",
+        )
+        return self.owned
+
+    def await_event(self, kind: type[E], seconds: float = 20) -> E:
+        found: list[E] = until(lambda: self.of(kind), seconds, f"no {kind.__name__}")
+        return found[-1]
+
+    def stays_quiet(self, seconds: float) -> bool:
+        """Whether nothing is reported for a while."""
+        before = len(self.events)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and len(self.events) == before:
+            time.sleep(0.02)
+        return len(self.events) == before
+
+    def close(self, *, leave_group: bool = True) -> None:
+        self._ended = True
+        if self._thread.ident is not None:
+            self._thread.join(10)
+        self.member.close(leave_group=leave_group, timeout_ms=10_000)
+        assert not self.trouble, self.trouble

@@ -1,0 +1,91 @@
+"""What a closed application must not leave behind: threads, worker processes, open ports."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.waiting import wait_for
+
+
+def runs(pid: int) -> bool:
+    """Whether a process exists and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def stream_thread_workers(root: int | None = None) -> set[int]:
+    """PySpark's worker processes among the descendants of a process, by default of this one."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and runs(int(entry.name)):
+            children[_parent(int(entry.name))].append(int(entry.name))
+    found: set[int] = set()
+    waiting = [root or os.getpid()]
+    while waiting:
+        parent = waiting.pop()
+        for child in children[parent]:
+            waiting.append(child)
+            # The daemon's own children are the workers; the daemon stays as long as its session.
+            if _is_daemon(child) and _is_daemon(parent):
+                found.add(child)
+    return found
+
+
+def listening_ports() -> set[int]:
+    """The TCP ports that this process listens on."""
+    inodes = set()
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            target = os.readlink(link)
+        except FileNotFoundError:
+            continue
+        if target.startswith("socket:["):
+            inodes.add(target.removeprefix("socket:[").removesuffix("]"))
+    ports = set()
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
+
+
+def alive() -> set[str]:
+    """Threads, workers and ports of this process, each in words."""
+    threads = {
+        f"thread {thread.name} ({thread.ident})"
+        for thread in threading.enumerate()
+        # Made by `logging` for one that is no thread of Python's, or has just ended.
+        if not thread.name.startswith("Dummy-")
+    }
+    workers = {f"worker {pid}" for pid in stream_thread_workers()}
+    return threads | workers | {f"port {port}" for port in listening_ports()}
+
+
+@contextmanager
+def nothing_left(timeout_s: float = 15) -> Iterator[None]:
+    """What comes into being inside is gone soon after."""
+    before = alive()
+    yield
+    wait_for(lambda: alive() <= before, timeout_s, f"gone: {alive() - before}")
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def _is_daemon(pid: int) -> bool:
+    try:
+        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,93 @@
+"""Filling and reading the topics of a real broker, independently of the engine's own clients."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+_numbers = itertools.count()
+
+
+def unique(name: str) -> str:
+    """A name that no other test of this session uses."""
+    return f"{name}-{next(_numbers)}"
+
+
+def fill(bootstrap: str, topic: str, records: Iterable[tuple[bytes | None, bytes | None]]) -> int:
+    """Write records, acknowledged; how many."""
+    failed: list[object] = []
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 20, "partitioner": "murmur2_random"}
+    )
+
+    def delivered(error: object, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    count = 0
+    for key, value in records:
+        while True:
+            try:
+                producer.produce(topic, value, key, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        count += 1
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    assert not failed
+    return count
+
+
+def read_all(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """Every record of a topic up to its end now, partition by partition."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False}
+    )
+    try:
+        metadata = consumer.list_topics(topic, 30).topics[topic]
+        records: list[tuple[bytes | None, bytes | None]] = []
+        for partition in metadata.partitions:
+            place = TopicPartition(topic, partition, 0)
+            low, high = consumer.get_watermark_offsets(place, timeout=30)
+            if high == low:
+                continue
+            consumer.assign([TopicPartition(topic, partition, low)])
+            while consumer.position([place])[0].offset < high:
+                message = consumer.poll(30)
+                assert message is not None, f"{topic}-{partition} could not be read to its end"
+                assert message.error() is None
+                records.append((message.key(), message.value()))
+        return records
+    finally:
+        consumer.close()
+
+
+def latest(bootstrap: str, topic: str) -> dict[bytes | None, bytes | None]:
+    """The last value of each key."""
+    return dict(read_all(bootstrap, topic))
+
+
+def committed_lag(bootstrap: str, group: str, topic: str) -> int:
+    """How many records of a topic the group has not committed."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
+    )
+    try:
+        partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+        places = [TopicPartition(topic, partition) for partition in partitions]
+        lag = 0
+        for place in consumer.committed(places, 30):
+            low, high = consumer.get_watermark_offsets(place, timeout=30)
+            lag += high - (place.offset if place.offset >= 0 else low)
+        return lag
+    finally:
+        consumer.close()
+
+
+def topic_names(bootstrap: str) -> set[str]:
+    """The topics of the cluster."""
+    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics)

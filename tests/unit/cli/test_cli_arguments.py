@@ -1,0 +1,78 @@
+"""The command line's words: what they mean, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
+
+from millstream.cli import doctor, main
+from millstream.cli.broker import _port, _property, _topic
+from millstream.cli.main import COMMANDS
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """--version prints the installed version and ends with success."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"millstream {version('millstream')}\n"
+
+
+def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """--help shows each subcommand with its line."""
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    overview = " ".join(capsys.readouterr().out.split())
+    for command in COMMANDS:
+        assert f"{command.NAME} {command.HELP}" in overview
+
+
+def test_good_words() -> None:
+    """Topics with and without partitions; settings whose value contains the separator."""
+    assert _topic("clicks:4") == ("clicks", 4)
+    assert _topic("clicks") == ("clicks", 1)
+    assert _property("a.b=c=d") == ("a.b", "c=d")
+    assert _port("0") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--topic", "clicks:"], "'clicks:' is not a topic"),
+        (["--topic", "clicks:0"], "'clicks:0' is not a topic"),
+        (["--topic", ":3"], "':3' is not a topic"),
+        (["--property", "log.retention.ms"], "'log.retention.ms' is not a setting"),
+        (["--port", "70000"], "'70000' is not a port"),
+    ],
+)
+def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The wrong word is quoted, with what would be right."""
+    with pytest.raises(SystemExit) as ended:
+        main(["broker", *words])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_error_is_one_message_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    """What goes wrong in a command is printed without a traceback."""
+    assert main(["broker", "--property", "node.id=7"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("millstream: EmbeddedKafka sets node.id itself")
+    assert "Traceback" not in error
+
+
+def test_doctor_finds_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without Java and with a package missing: both are named, and the exit code is 1."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(doctor, "_PACKAGES", ("orjson", "no-such-package"))
+    assert main(["doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert lines[0].startswith("ok      Python 3.")
+    assert lines[1].startswith("MISSING No Java was found")
+    assert lines[2].startswith("ok      orjson ")
+    assert lines[3].startswith("MISSING no-such-package is not installed")

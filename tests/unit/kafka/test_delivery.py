@@ -1,0 +1,97 @@
+"""Delivery reports: failures are kept, acknowledged offsets are the last certain ones."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, Message
+
+from millstream.errors import ProductionError, TaskMigratedError
+from millstream.kafka.delivery import Deliveries
+from millstream.kafka.producer_errors import delivery_error
+from millstream.record import TopicPartition
+
+PLACE = TopicPartition("log", 3)
+
+
+def acked(offset: int) -> Message:
+    return Message(topic="log", partition=3, offset=offset)
+
+
+def test_the_last_offset_counts() -> None:
+    """Reports come in order."""
+    deliveries = Deliveries()
+    report = deliveries.acknowledgements(PLACE)
+    report(None, acked(5))
+    report(None, acked(6))
+    assert deliveries.acked_offsets() == {PLACE: 6}
+    assert deliveries.acked_offsets() == {PLACE: 6}
+
+
+def test_a_lost_answer_leaves_the_earlier_offset() -> None:
+    """The record is in the log, but nobody knows where: only a certain offset may be kept."""
+    deliveries = Deliveries()
+    report = deliveries.acknowledgements(PLACE)
+    report(None, acked(5))
+    deliveries.acked_offsets()
+    report(None, acked(-1001))
+    assert deliveries.acked_offsets() == {PLACE: 5}
+
+
+def test_the_first_failure_is_kept_with_its_place() -> None:
+    """Told whenever it is asked for, until it is forgotten; how many followed is said."""
+    deliveries = Deliveries()
+    report = deliveries.acknowledgements(PLACE)
+    report(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Message(topic="log", partition=3))
+    deliveries.failures_only(KafkaError(KafkaError._MSG_TIMED_OUT), Message(topic="x", partition=1))
+    assert deliveries.failed == 2
+    failures = [deliveries.tell_failure() for _ in range(2)]
+    for failure in failures:
+        assert isinstance(failure, ProductionError)
+        assert (failure.topic, failure.partition) == ("log", 3)
+        assert "max.message.bytes" in str(failure)
+        assert str(failure).count("1 more") == 1
+    # Raised as one object, they would gather each other's tracebacks.
+    assert failures[0] is not failures[1]
+    deliveries.forget_failures()
+    assert deliveries.tell_failure() is None
+    assert deliveries.failed == 0
+
+
+def test_a_failure_nobody_heard_of() -> None:
+    """Only that is worth a warning at the end."""
+    deliveries = Deliveries()
+    assert deliveries.untold_failure() is None
+    deliveries.fail(TaskMigratedError("gone"))
+    assert deliveries.failed == 1
+    assert isinstance(deliveries.tell_failure(), TaskMigratedError)
+    assert deliveries.untold_failure() is None
+    deliveries.forget_failures()
+    deliveries.fail(TaskMigratedError("gone again"))
+    assert "gone again" in str(deliveries.untold_failure())
+
+
+def test_forgotten_with_what_was_acknowledged() -> None:
+    """The tasks are closed: nothing of theirs counts any more."""
+    deliveries = Deliveries()
+    report = deliveries.acknowledgements(PLACE)
+    report(None, acked(5))
+    deliveries.acked_offsets()
+    report(None, acked(6))
+    report(KafkaError(KafkaError._MSG_TIMED_OUT), acked(-1001))
+    deliveries.forget()
+    assert (deliveries.acked_offsets(), deliveries.failed) == ({}, 0)
+    report(None, acked(9))
+    assert deliveries.acked_offsets() == {PLACE: 9}
+
+
+def test_purged_records_are_no_failures() -> None:
+    """They were given up on purpose."""
+    deliveries = Deliveries()
+    for code in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+        deliveries.failures_only(KafkaError(code), acked(-1001))
+    assert deliveries.tell_failure() is None
+
+
+def test_fencing_is_migration() -> None:
+    """Another producer's taking over is no fault of the record."""
+    for code in (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FENCED):
+        assert isinstance(delivery_error(KafkaError(code), "t", 0), TaskMigratedError)

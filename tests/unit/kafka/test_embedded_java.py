@@ -1,0 +1,60 @@
+"""Which Java is taken, and what is said when there is none that will do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import EmbeddedKafkaError
+from millstream.kafka.java import Java, find_java
+
+
+def install_java(folder: Path, version_line: str, *, exit_code: int = 0) -> Path:
+    """A program that answers `-version` as a Java of that version does: on standard error."""
+    folder.mkdir(parents=True)
+    program = folder / "java"
+    program.write_text(f"#!/bin/sh\necho '{version_line}' >&2\nexit {exit_code}\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("version", "feature"),
+    [("17.0.15", 17), ("1.8.0_292", 8), ("21", 21), ("25-ea", 25), ("11.0.2", 11)],
+)
+def test_feature_number(version: str, feature: int) -> None:
+    """Both numbering schemes of Java, and versions without a dot."""
+    assert Java(Path("java"), version).feature == feature
+
+
+def test_java_home_comes_first(tmp_path: Path) -> None:
+    """JAVA_HOME says which Java is wanted when PATH has another."""
+    wanted = install_java(tmp_path / "home" / "bin", 'openjdk version "21.0.1" 2023-10-17')
+    install_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
+    found = find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path")})
+    assert found == Java(wanted, "21.0.1")
+
+
+def test_an_old_java_home_does_not_hide_a_new_java(tmp_path: Path) -> None:
+    """A leftover JAVA_HOME of an old Java is passed over when PATH has one that will do."""
+    install_java(tmp_path / "home" / "bin", 'java version "1.8.0_292"')
+    wanted = install_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
+    found = find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path")})
+    assert found.path == wanted
+
+
+def test_too_old(tmp_path: Path) -> None:
+    """The version found and the one to install are both named."""
+    install_java(tmp_path / "path", 'java version "1.8.0_292"')
+    with pytest.raises(EmbeddedKafkaError, match=r"Java 1\.8\.0_292 at .* too old.*Java 17"):
+        find_java({"PATH": str(tmp_path / "path")})
+
+
+@pytest.mark.parametrize("answer", ["nothing", "placeholder"])
+def test_no_java(tmp_path: Path, answer: str) -> None:
+    """No program at all, and a placeholder that fails, both mean that Java must be installed."""
+    if answer == "placeholder":
+        install_java(tmp_path / "path", "Unable to locate a Java Runtime.", exit_code=1)
+    with pytest.raises(EmbeddedKafkaError, match=r"No Java was found.*install Java 17"):
+        find_java({"PATH": str(tmp_path / "path"), "JAVA_HOME": str(tmp_path / "gone")})

@@ -1,0 +1,97 @@
+"""The embedded broker's settings: what it is told, what a user may change, what identifies it."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from millstream.errors import ConfigError
+from millstream.kafka.broker_home import bootstrap_checkpoint
+from millstream.kafka.broker_settings import meta_properties, server_properties
+
+
+def parsed(**properties: str | int | bool) -> dict[str, str]:
+    text = server_properties(
+        port=20_001,
+        controller_port=20_002,
+        log_dir="logs",
+        properties={name.replace("_", "."): value for name, value in properties.items()},
+    )
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+def test_listens_on_the_loopback_interface_only() -> None:
+    """Nothing that is started for a test may be reachable from other machines."""
+    settings = parsed()
+    addresses = settings["listeners"] + settings["advertised.listeners"]
+    assert addresses.count("//127.0.0.1:") == addresses.count("//") == 3
+
+
+def test_every_replication_factor_is_one() -> None:
+    """With any other factor a single node could not create its internal topics."""
+    settings = parsed()
+    factors = {name: value for name, value in settings.items() if "replication.factor" in name}
+    in_sync = {name: value for name, value in settings.items() if "min.isr" in name}
+    assert len(factors) == 4
+    assert set(factors.values()) == {"1"}
+    assert set(in_sync.values()) == {"1"}
+
+
+def test_records_with_any_timestamp_are_kept() -> None:
+    """Old records are not deleted and future ones not refused: tests make up their timestamps."""
+    settings = parsed()
+    assert settings["log.retention.ms"] == "-1"
+    assert int(settings["log.message.timestamp.after.max.ms"]) == 2**63 - 1
+
+
+def test_properties_win_over_the_defaults() -> None:
+    """A user's setting replaces the one chosen here, numbers and booleans included."""
+    settings = parsed(
+        auto_create_topics_enable=True, group_initial_rebalance_delay_ms=250, num_partitions="3"
+    )
+    assert settings["auto.create.topics.enable"] == "true"
+    assert settings["group.initial.rebalance.delay.ms"] == "250"
+    assert settings["num.partitions"] == "3"
+
+
+@pytest.mark.parametrize("name", ["listeners", "log_dirs", "node_id", "process_roles"])
+def test_what_the_broker_is_cannot_be_changed(name: str) -> None:
+    """Settings that start, stop and restart rely on are refused by name."""
+    with pytest.raises(ConfigError, match=f"sets {name.replace('_', '.')} itself"):
+        parsed(**{name: "x"})
+
+
+def test_values_are_escaped_for_java() -> None:
+    """A backslash or a line break in a value stays one setting with that value."""
+    text = server_properties(
+        port=1, controller_port=2, log_dir="logs", properties={"a": "C:\\x\nb=c"}
+    )
+    assert "a=C:\\\\x\\nb\\=c\n" in text
+
+
+def test_every_broker_is_a_cluster_of_its_own() -> None:
+    """Two brokers never share a cluster id, by which readiness recognises the own one."""
+    (one, meta), (other, _) = meta_properties(), meta_properties()
+    assert one != other
+    assert f"cluster.id={one}\n" in meta
+    assert len(one) == 22
+
+
+def test_the_checkpoint_enables_the_features_of_this_version() -> None:
+    """The shipped file is a log of record batches and names every feature of a 4.3 cluster.
+
+    Without it the broker would start with the metadata version alone: no new consumer groups.
+    """
+    data = bootstrap_checkpoint()
+    batches = 0
+    position = 0
+    while position < len(data):
+        (length,) = struct.unpack_from(">i", data, position + 8)
+        position += 12 + length
+        batches += 1
+    assert position == len(data)
+    assert batches == 3
+    features = ("metadata", "eligible.leader.replicas", "group", "share", "streams", "transaction")
+    for feature in features:
+        assert f"{feature}.version".encode() in data

@@ -1,0 +1,41 @@
+"""Group metadata for transactions, against what this librdkafka writes."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer
+
+from millstream.errors import ConfigError
+from millstream.kafka import group_metadata as module
+from millstream.kafka.group_metadata import group_metadata, verify_format
+
+
+@pytest.mark.parametrize("instance_id", [None, "host-1"])
+def test_it_is_librdkafkas_form(instance_id: str | None) -> None:
+    """Byte for byte, names beyond ASCII included."""
+    settings = {"group.id": "größe"}
+    if instance_id is not None:
+        settings["group.instance.id"] = instance_id
+    consumer = Consumer(settings)
+    try:
+        actual = consumer.consumer_group_metadata()
+    finally:
+        consumer.close()
+    assert group_metadata(-1, "größe", "", instance_id) == actual
+
+
+def test_generation_and_member() -> None:
+    """The generation is a little-endian or native int32 after the magic."""
+    written = group_metadata(258, "g", "m")
+    assert written.startswith(b"CGMDv2:")
+    assert int.from_bytes(written[7:11], __import__("sys").byteorder) == 258
+    assert written[11:] == b"g\0m\0\1"
+    assert group_metadata(1, "g", "m", "i").endswith(b"g\0m\0\0i\0")
+
+
+def test_a_changed_form_is_found_at_start_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise exactly-once would silently be at-least-once."""
+    verify_format()
+    monkeypatch.setattr(module, "_MAGIC", b"CGMDv1:")
+    with pytest.raises(ConfigError, match="unknown form"):
+        verify_format()

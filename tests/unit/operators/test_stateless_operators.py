@@ -1,0 +1,287 @@
+"""Each stateless operator: nulls, headers, times, and user code that fails on one record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from millstream.errors import ProcessingError
+from millstream.operators import (
+    Branch,
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    ForEach,
+    Map,
+    MapValues,
+    NullKeyFilter,
+    PassThrough,
+    Peek,
+    Print,
+    SelectKey,
+)
+from millstream.operators.operator import Operator
+
+H = (("h", b"1"), ("n", None))
+
+#: Operators on (key, value), with what they emit for (None, None), ("k", "v") and ("k", None).
+PLAIN: dict[str, tuple[Operator, list[list[tuple[Any, Any]]]]] = {
+    "filter": (Filter(lambda k, v: v is None), [[(None, None)], [], [("k", None)]]),
+    "filter_not": (Filter(lambda k, v: v is None, True), [[], [("k", "v")], []]),
+    "map": (
+        Map(lambda k, v: (v, k)),
+        [[(None, None)], [("v", "k")], [(None, "k")]],
+    ),
+    "map_values": (
+        MapValues(lambda v: f"<{v}>"),
+        [[(None, "<None>")], [("k", "<v>")], [("k", "<None>")]],
+    ),
+    "map_values to null": (
+        MapValues(lambda v: None),
+        [[(None, None)], [("k", None)], [("k", None)]],
+    ),
+    "map_values with key": (
+        MapValues(lambda k, v: (k, v), True),
+        [[(None, (None, None))], [("k", ("k", "v"))], [("k", ("k", None))]],
+    ),
+    "flat_map": (
+        FlatMap(lambda k, v: [] if k is None else [(v, k), (None, None)]),
+        [[], [("v", "k"), (None, None)], [(None, "k"), (None, None)]],
+    ),
+    "flat_map_values": (
+        FlatMapValues(lambda v: [v, 2]),
+        [[(None, None), (None, 2)], [("k", "v"), ("k", 2)], [("k", None), ("k", 2)]],
+    ),
+    "flat_map_values with key": (
+        FlatMapValues(lambda k, v: {k: v}.items(), True),
+        [[(None, (None, None))], [("k", ("k", "v"))], [("k", ("k", None))]],
+    ),
+    "select_key": (
+        SelectKey(lambda k, v: v),
+        [[(None, None)], [("v", "v")], [(None, None)]],
+    ),
+    "peek": (Peek(lambda k, v: "ignored"), [[(None, None)], [("k", "v")], [("k", None)]]),
+    "for_each": (ForEach(lambda k, v: None), [[], [], []]),
+    "merge": (PassThrough(), [[(None, None)], [("k", "v")], [("k", None)]]),
+    "null keys": (NullKeyFilter(), [[], [("k", "v")], [("k", None)]]),
+}
+
+
+@pytest.mark.parametrize("case", PLAIN)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_nulls_times_and_headers(stage: Any, case: str, at_once: bool) -> None:
+    """Keys and values may be null; what is emitted has its record's time and headers."""
+    operator, expected = PLAIN[case]
+    run = stage(operator)
+    records = [(None, None, 1), ("k", "v", 2, H), ("k", None, 3)]
+    if at_once:
+        emitted = run.feed(*records)
+    else:
+        emitted = [each for record in records for each in run.feed(record)]
+    assert emitted == [
+        (*pair, record[2], record[3] if len(record) > 3 else ())
+        for record, pairs in zip(records, expected, strict=True)
+        for pair in pairs
+    ]
+    assert run.failures == []
+
+
+class Fails:
+    """User code that fails on the values "bad" and "worse", and knows what it was called for."""
+
+    def __init__(self, function: Callable[..., Any], error: type[Exception]) -> None:
+        self.calls: list[Any] = []
+        self._function = function
+        self._error = error
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.calls.append(arguments[-1])
+        if arguments[-1] in ("bad", "worse"):
+            raise self._error(arguments[-1])
+        return self._function(*arguments)
+
+
+def generated(key: Any, value: Any) -> Iterator[tuple[Any, Any]]:
+    yield key, value
+
+
+FAILING: dict[str, tuple[Callable[..., Any], Callable[[Fails], Operator]]] = {
+    "filter": (lambda k, v: True, Filter),
+    "map": (lambda k, v: (k, v), Map),
+    "map_values": (lambda v: v, MapValues),
+    "map_values with key": (lambda k, v: v, lambda f: MapValues(f, True)),
+    "flat_map": (lambda k, v: [(k, v)], FlatMap),
+    "flat_map by a generator": (generated, FlatMap),
+    "flat_map_values": (lambda v: (v,), FlatMapValues),
+    "select_key": (lambda k, v: k, SelectKey),
+    "peek": (lambda k, v: None, Peek),
+    "branch": (lambda k, v: True, lambda f: Branch((f,), ("child",))),
+}
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, StopIteration])
+@pytest.mark.parametrize("case", FAILING)
+def test_the_failing_record_alone_is_left_out(
+    stage: Any, case: str, error: type[Exception]
+) -> None:
+    """CONTINUE: the others go on, in order; nobody is asked twice; the handler is told which."""
+    function, make = FAILING[case]
+    user = Fails(function, error)
+    run = stage(make(user))
+    values = ["bad", "a", "worse", "bad", "b", "bad"]
+    emitted = run.feed(*(("k", value, time) for time, value in enumerate(values)))
+    assert [(each.value, each.timestamp) for each in emitted] == [("a", 1), ("b", 4)]
+    assert user.calls == values
+    assert [(c.offset, c.topic, c.node, r.value, r.timestamp) for c, r, _ in run.failures] == [
+        (offset, "in", "node", values[offset], offset) for offset in (0, 2, 3, 5)
+    ]
+    assert run.drops.total == 4
+
+
+@pytest.mark.parametrize("error", [ValueError, StopIteration])
+@pytest.mark.parametrize("case", FAILING)
+def test_failing_says_where_and_stops_there(stage: Any, case: str, error: type[Exception]) -> None:
+    """FAIL: no further record is shown to the function, and nothing of the batch goes on."""
+    function, make = FAILING[case]
+    user = Fails(function, error)
+    run = stage(make(user), fails=True)
+    with pytest.raises(ProcessingError) as raised:
+        run.feed(("k", "a", 1), ("k", "bad", 2), ("k", "b", 3))
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("in", 0, 1)
+    assert (raised.value.node, raised.value.task_id) == ("node", (0, 0))
+    assert isinstance(raised.value.__cause__, RuntimeError if error is StopIteration else error)
+    assert user.calls == ["a", "bad"]
+    assert run.edges.batches == []
+
+
+def test_for_each_goes_on_after_a_failure(stage: Any) -> None:
+    user = Fails(lambda k, v: None, ValueError)
+    run = stage(ForEach(user))
+    assert run.feed(("k", "bad", 1), ("k", "a", 2)) == []
+    assert user.calls == ["bad", "a"]
+    assert len(run.failures) == 1
+
+
+@pytest.mark.parametrize("result", [None, ["a", "b"], ("a",), ("a", "b", "c"), "ab"])
+def test_a_mapper_must_give_pairs(stage: Any, result: Any) -> None:
+    """Anything but a pair is the failure of that record, not of its neighbours."""
+    run = stage(Map(lambda k, v: (k, v) if v == "good" else result))
+    assert run.feed(("k", "good", 1), ("k", "x", 2), ("k", "good", 3)) == [
+        ("k", "good", 1, ()),
+        ("k", "good", 3, ()),
+    ]
+    (_, record, error), *others = run.failures
+    assert (record.value, others) == ("x", [])
+    assert isinstance(error, TypeError)
+
+
+class Pair(NamedTuple):
+    key: str
+    value: int
+
+
+def test_a_named_tuple_is_a_pair(stage: Any) -> None:
+    assert stage(Map(lambda k, v: Pair(v, 1))).feed(("k", "v", 1)) == [("v", 1, 1, ())]
+
+
+@pytest.mark.parametrize("result", [None, "text", b"bytes", 7])
+@pytest.mark.parametrize("operator", [FlatMap, FlatMapValues])
+def test_a_flat_mapper_must_give_an_iterable(stage: Any, operator: Any, result: Any) -> None:
+    """Text is iterable, but never what was meant."""
+    good = [("k", 1)] if operator is FlatMap else [1]
+
+    def mapper(*arguments: Any) -> Any:
+        return good if arguments[-1] == "good" else result
+
+    run = stage(operator(mapper))
+    emitted = run.feed(("k", "x", 1), ("k", "good", 2))
+    assert [(each.value, each.timestamp) for each in emitted] == [(1, 2)]
+    assert [record.value for _, record, _ in run.failures] == ["x"]
+    assert isinstance(run.failures[0][2], TypeError)
+
+
+def test_a_generator_that_fails_half_way_emits_nothing(stage: Any) -> None:
+    """Its code runs record by record; the neighbours' results are complete."""
+    started: list[str] = []
+
+    def halves(value: str) -> Iterator[str]:
+        started.append(value)
+        yield value + "1"
+        if value == "bad":
+            raise ValueError(value)
+        yield value + "2"
+
+    run = stage(FlatMapValues(halves))
+    emitted = run.feed(("k", "a", 1), ("k", "bad", 2), ("k", "b", 3))
+    assert [each.value for each in emitted] == ["a1", "a2", "b1", "b2"]
+    assert started == ["a", "bad", "b"]
+    assert [record.value for _, record, _ in run.failures] == ["bad"]
+
+
+def test_a_wrong_element_of_a_flat_map_fails_its_record(stage: Any) -> None:
+    run = stage(FlatMap(lambda k, v: [(k, v), None] if v == "x" else [(k, v)]))
+    emitted = run.feed(("k", "a", 1), ("k", "x", 2), ("k", "b", 3))
+    assert [each.value for each in emitted] == ["a", "b"]
+    assert [record.value for _, record, _ in run.failures] == ["x"]
+
+
+def test_flat_maps_emit_nothing_rather_than_an_empty_batch(stage: Any) -> None:
+    run = stage(FlatMapValues(lambda v: []))
+    assert run.feed(("k", "a", 1)) == []
+    assert run.edges.batches == []
+
+
+def test_the_first_branch_that_wants_a_record_gets_it(stage: Any) -> None:
+    """Records that nobody wants go to the default branch; a branch may lead nowhere."""
+    asked: list[str] = []
+
+    def long(key: Any, value: str) -> bool:
+        asked.append(value)
+        return len(value) > 1
+
+    operator = Branch((lambda k, v: v == "x", long), (None, "long", "rest"))
+    run = stage(operator)
+    emitted = run.feed_to_children(("k", "aa", 1, H), ("k", "x", 2), ("k", "b", 3), ("k", "cc", 4))
+    assert emitted == [
+        ("long", ("k", "aa", 1, H)),
+        ("long", ("k", "cc", 4, ())),
+        ("rest", ("k", "b", 3, ())),
+    ]
+    assert asked == ["aa", "b", "cc"]
+
+
+def test_without_a_default_branch_the_rest_ends_silently(stage: Any) -> None:
+    run = stage(Branch((lambda k, v: False,), ("never",)))
+    assert run.feed_to_children(("k", "a", 1)) == []
+    assert run.drops.total == 0
+
+
+def test_a_predicate_that_fails_does_not_mean_no(stage: Any) -> None:
+    """The record goes nowhere, not to a later branch."""
+
+    def fails(key: Any, value: Any) -> bool:
+        raise ValueError(value)
+
+    run = stage(Branch((fails, lambda k, v: True), ("one", "two")))
+    assert run.feed_to_children(("k", "a", 1)) == []
+    assert len(run.failures) == 1
+
+
+def test_print_writes_as_kafka_streams_does(stage: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stage(Print("label")).feed(("k", 1, 1), (None, None, 2)) == []
+    assert capsys.readouterr().out == "[label]: k, 1\n[label]: null, null\n"
+
+
+def test_print_appends_to_a_file_and_closes_it(stage: Any, tmp_path: Path) -> None:
+    """What is printed is in the file at once; another start goes on at its end."""
+    path = tmp_path / "printed"
+    for value in ("a", "b"):
+        operator = Print("p", str(path))
+        stage(operator).feed(("k", value, 1))
+        assert path.read_text().endswith(f"[p]: k, {value}\n")
+        operator.close()
+        operator.close()
+    assert path.read_text() == "[p]: k, a\n[p]: k, b\n"

@@ -1,0 +1,384 @@
+"""Batches through a sub-topology give what single records, depth-first, would give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from millstream.clock import ManualClock
+from millstream.operators import Branch, Filter, FlatMapValues, MapValues, PassThrough
+from millstream.operators.batch import Batch, Origin
+from millstream.operators.operator import Operator, Output
+from millstream.processor.handlers import LogAndFailProcessingExceptionHandler
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.executor import Executor
+from millstream.runtime.node_context import Dropped, NodeContext, SinkErrors
+from millstream.runtime.sinks import Sink, SinkMeeting
+from millstream.runtime.steps import meeting_sinks, needs_order, plan_steps
+from millstream.serdes import STRING
+from millstream.testing.driver_topics import CapturingCollector
+from millstream.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+
+TASK = TaskId(0, 0)
+
+
+def source(name: str = "source", topic: str = "in") -> SourceNode:
+    return SourceNode(name, (topic,))
+
+
+def node(
+    name: str, operator: Callable[[], Operator], *parents: str, stores: tuple[str, ...] = ()
+) -> ProcessorNode:
+    return ProcessorNode(name, operator, parents or ("source",), stores)
+
+
+def sink(name: str, topic: Any, *parents: str) -> SinkNode:
+    return SinkNode(name, topic, None, None, None, parents)
+
+
+def append(text: str) -> Callable[[], Operator]:
+    return partial(MapValues, lambda value: value + text)
+
+
+def repeat(times: int) -> Callable[[], Operator]:
+    return partial(FlatMapValues, lambda value: [f"{value}{i}" for i in range(times)])
+
+
+class Run:
+    """An executor at work; sinks write into a list."""
+
+    def __init__(self, *nodes: Node, order_across_topics: bool = False) -> None:
+        self.collector = CapturingCollector()
+        self.stores: dict[str, Any] = {}
+        self.executor = Executor(
+            nodes, self._context, self._sink, order_across_topics=order_across_topics
+        )
+        self.executor.init()
+
+    def _context(self, of: ProcessorNode, output: Output) -> NodeContext:
+        for name in of.stores:
+            self.stores.setdefault(name, [])
+        stores = {name: self.stores[name] for name in of.stores}
+        handler = LogAndFailProcessingExceptionHandler()
+        return NodeContext(of.name, TASK, ManualClock(), output, stores, handler, Dropped(TASK))
+
+    def _sink(self, of: SinkNode, meeting: SinkMeeting | None) -> Sink:
+        errors = SinkErrors(None, Dropped(TASK), of.name, TASK)
+        return Sink(of.name, TASK, of.topic, STRING, STRING, None, self.collector, meeting, errors)
+
+    def feed(self, *values: str, rows: dict[str, list[int]] | None = None) -> list[tuple[str, str]]:
+        """Topic and value of what is written for a batch of records.
+
+        `rows` deals the records out to several sources.
+        """
+        origin = Origin(TopicPartition("in", 0), range(len(values)))
+        batches = []
+        for name, own in (rows or {"source": list(range(len(values)))}).items():
+            order: Any = [(row,) for row in own] if self.executor.ordered else None
+            columns = ["k" for _ in own], [values[row] for row in own], list(own)
+            batches.append((name, Batch(*columns, own, origin, order)))
+        self.executor.run(batches)
+        return self.written()
+
+    def written(self) -> list[tuple[str, str]]:
+        return [(record.topic, (record.value or b"").decode()) for record in self.collector.take()]
+
+
+def values_of(topic: str, written: list[tuple[str, str]]) -> list[str]:
+    return [value for name, value in written if name == topic]
+
+
+def test_a_diamond_alternates_as_single_records_do() -> None:
+    """Fork and merge: each record takes both paths before the next one comes."""
+    run = Run(
+        source(),
+        node("left", append("l")),
+        node("right", append("r")),
+        node("merge", PassThrough, "left", "right"),
+        sink("out", "out", "merge"),
+    )
+    assert values_of("out", run.feed("a", "b")) == ["al", "ar", "bl", "br"]
+
+
+def test_one_flat_map_before_the_fork_and_one_on_each_side() -> None:
+    """Before the fork: a0l a0r a1l a1r. On each side: a0l a1l a0r a1r."""
+    before = Run(
+        source(),
+        node("many", repeat(2)),
+        node("left", append("l"), "many"),
+        node("right", append("r"), "many"),
+        node("merge", PassThrough, "left", "right"),
+        sink("out", "out", "merge"),
+    )
+    assert values_of("out", before.feed("a", "b")) == [
+        *("a0l", "a0r", "a1l", "a1r"),
+        *("b0l", "b0r", "b1l", "b1r"),
+    ]
+    beside = Run(
+        source(),
+        node("left", repeat(2)),
+        node("right", repeat(2)),
+        node("merge", PassThrough, "left", "right"),
+        sink("out", "out", "merge"),
+    )
+    assert values_of("out", beside.feed("a", "b")) == ["a0", "a1"] * 2 + ["b0", "b1"] * 2
+
+
+def test_a_short_and_a_long_way_to_one_merge() -> None:
+    """The child that was attached first comes first, however many nodes lie below it."""
+    run = Run(
+        source(),
+        node("first", append("1")),
+        node("second", append("2"), "first"),
+        node("short", append("s")),
+        node("third", append("3"), "second"),
+        node("merge", PassThrough, "short", "third"),
+        sink("out", "out", "merge"),
+    )
+    assert values_of("out", run.feed("a", "b")) == ["a123", "as", "b123", "bs"]
+
+
+def test_records_of_several_sources_meet_in_the_order_of_taking() -> None:
+    run = Run(
+        source("one", "in-1"),
+        source("two", "in-2"),
+        node("merge", PassThrough, "two", "one"),
+        sink("out", "out", "merge"),
+    )
+    rows = {"one": [0, 3], "two": [1, 2]}
+    assert values_of("out", run.feed("a", "b", "c", "d", rows=rows)) == ["a", "b", "c", "d"]
+
+
+def test_two_sinks_on_one_topic() -> None:
+    run = Run(
+        source(),
+        sink("plain", "out", "source"),
+        node("more", append("!")),
+        sink("loud", "out", "more"),
+        sink("other", "other", "more"),
+    )
+    written = run.feed("a", "b")
+    assert values_of("out", written) == ["a", "a!", "b", "b!"]
+    assert values_of("other", written) == ["a!", "b!"]
+
+
+def test_a_dynamic_sink_may_meet_any_other() -> None:
+    """Its topics are only known record by record."""
+    run = Run(
+        source(),
+        sink("chosen", lambda key, value, context: "out" if value < "c" else "rest", "source"),
+        node("more", append("!")),
+        sink("loud", "out", "more"),
+    )
+    written = run.feed("a", "c", "b")
+    assert values_of("out", written) == ["a", "a!", "c!", "b", "b!"]
+    assert values_of("rest", written) == ["c"]
+
+
+def test_a_branch_and_what_meets_behind_it() -> None:
+    run = Run(
+        source(),
+        node("split", partial(Branch, (lambda k, v: v < "c",), ("low", "high"))),
+        node("low", append("l"), "split"),
+        node("high", repeat(2), "split"),
+        node("merge", PassThrough, "low", "high"),
+        sink("out", "out", "merge"),
+    )
+    assert values_of("out", run.feed("d", "a", "c")) == ["d0", "d1", "al", "c0", "c1"]
+
+
+def test_order_across_topics_is_that_of_single_records() -> None:
+    """Only where it is asked for: it costs an order for every record."""
+
+    def nodes() -> list[Node]:
+        return [
+            source(),
+            node("slow", append("s")),
+            node("slower", append("r"), "slow"),
+            sink("first", "one", "slower"),
+            sink("second", "two", "source"),
+        ]
+
+    written = Run(*nodes(), order_across_topics=True).feed("a", "b")
+    assert written == [("one", "asr"), ("two", "a"), ("one", "bsr"), ("two", "b")]
+    relaxed = Run(*nodes())
+    assert not relaxed.executor.ordered
+    assert sorted(relaxed.feed("a", "b")) == sorted(written)
+
+
+class Remembers(Operator):
+    """Adds what it gets to a shared list, and hands on what the list holds by then."""
+
+    def process(self, batch: Batch, output: Output) -> None:
+        shared = self.context.store("shared")
+        values = []
+        for value in batch.values:
+            shared.append(value)
+            values.append("".join(shared))
+        output.emit(batch.with_values(values))
+
+
+def test_nodes_that_share_a_store_see_each_other_record_by_record() -> None:
+    run = Run(
+        source(),
+        node("left", append("l")),
+        node("right", append("r")),
+        node("writer", Remembers, "left", stores=("shared",)),
+        node("reader", Remembers, "right", stores=("shared",)),
+        sink("one", "one", "writer"),
+        sink("two", "two", "reader"),
+    )
+    written = run.feed("a", "b")
+    assert values_of("one", written) == ["al", "alarbl"]
+    assert values_of("two", written) == ["alar", "alarblbr"]
+
+
+def test_what_lies_between_two_users_of_a_store_belongs_to_their_step() -> None:
+    """Each record reaches the second user before the next one reaches the first."""
+    nodes = [
+        source(),
+        node("before", append("b")),
+        node("first", Remembers, "before", stores=("shared",)),
+        node("between", repeat(2), "first"),
+        node("second", Remembers, "between", stores=("shared",)),
+        node("beside", append("!"), "first"),
+        sink("out", "out", "second"),
+        sink("aside", "aside", "beside"),
+    ]
+    assert ["first", "between", "second"] in plan_steps(nodes)
+    written = Run(*nodes).feed("x", "y")
+    # first: xb. second: xb0, xb1, each after what the list holds by then.
+    assert values_of("out", written)[:2] == ["xbxb0", "xbxb0xb1"]
+    assert values_of("aside", written) == ["xb!", "xbxb0xb1yb!"]
+
+
+def test_records_waiting_before_a_step_go_in_by_place() -> None:
+    """Two ways into one step: the records alternate although they arrive as two batches."""
+    nodes = [
+        source(),
+        node("left", repeat(2)),
+        node("right", append("r")),
+        node("one", Remembers, "left", stores=("shared",)),
+        node("two", Remembers, "right", stores=("shared",)),
+        sink("out", "out", "one", "two"),
+    ]
+    assert values_of("out", Run(*nodes).feed("a", "b")) == [
+        "a0",
+        "a0a1",
+        "a0a1ar",
+        "a0a1arb0",
+        "a0a1arb0b1",
+        "a0a1arb0b1br",
+    ]
+
+
+class Holds(Operator):
+    """Holds values back until a flush, as a record cache does."""
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self._held: list[str] = []
+
+    def process(self, batch: Batch, output: Output) -> None:
+        self._held += batch.values
+
+    def flush(self) -> None:
+        held, self._held = self._held, []
+        size = len(held)
+        origin = Origin(None, [-1] * size)
+        order: Any = [(i,) for i in range(size)]
+        columns = ["k"] * size, held, [0] * size
+        self.context.output.emit(Batch(*columns, range(size), origin, order))
+
+
+def test_a_flush_goes_through_node_by_node() -> None:
+    """What one flush writes into the next node's store leaves with that node's own flush."""
+    run = Run(
+        source(),
+        node("one", Holds),
+        node("two", Holds, "one"),
+        sink("out", "out", "two"),
+        sink("early", "early", "one"),
+    )
+    assert run.feed("a", "b") == []
+    run.executor.flush(["two"])
+    assert run.written() == []
+    run.executor.flush(["one", "two"])
+    assert sorted(run.written()) == [("early", "a"), ("early", "b"), ("out", "a"), ("out", "b")]
+    run.executor.flush(["one", "two"])
+    assert run.written() == []
+
+
+def test_an_operator_may_emit_an_empty_batch() -> None:
+    """Nobody downstream is called with nothing."""
+
+    class Nothing(Operator):
+        def process(self, batch: Batch, output: Output) -> None:
+            output.emit(batch.select([False] * len(batch)))
+            output.emit_to("next", batch.select([False] * len(batch)))
+
+    class Refuses(Operator):
+        def process(self, batch: Batch, output: Output) -> None:
+            raise AssertionError(len(batch))
+
+    run = Run(source(), node("nothing", Nothing), node("next", Refuses, "nothing"))
+    assert run.feed("a") == []
+
+
+def test_every_operator_is_closed_even_if_one_fails() -> None:
+    closed: list[str] = []
+
+    class Closes(Operator):
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def close(self) -> None:
+            closed.append(self._name)
+            if self._name == "a":
+                raise ValueError(self._name)
+
+    run = Run(source(), node("a", partial(Closes, "a")), node("b", partial(Closes, "b"), "a"))
+    with pytest.raises(ValueError, match="a"):
+        run.executor.close()
+    assert closed == ["a", "b"]
+
+
+def test_order_is_only_kept_where_paths_meet() -> None:
+    """A chain and a tree need none: their records carry no places."""
+    keep = partial(Filter, lambda k, v: True)
+    tree: list[Node] = [
+        source(),
+        node("a", keep),
+        node("b", keep),
+        sink("o1", "one", "a"),
+        sink("o2", "two", "b"),
+    ]
+    assert not needs_order(tree)
+    assert needs_order([*tree, node("merge", PassThrough, "a", "b")])
+    assert needs_order([*tree, sink("o3", "one", "b")])
+    assert needs_order([*tree, sink("o3", lambda k, v, c: "x", "b")])
+    assert meeting_sinks([*tree, sink("o3", "one", "b")]) == {"o1", "o3"}
+    assert meeting_sinks([*tree, sink("o3", lambda k, v, c: "x", "b")]) == {"o1", "o2", "o3"}
+    sharing = [node("x", keep, stores=("s",)), node("y", keep, stores=("s",))]
+    assert needs_order([source(), *sharing])
+
+
+def test_steps_come_after_what_feeds_them() -> None:
+    """Sharing a store unites nodes, and whatever lies on a path between them."""
+    keep = partial(Filter, lambda k, v: True)
+    nodes: list[Node] = [
+        source(),
+        node("late", keep, "between"),
+        node("first", keep, stores=("s",)),
+        node("between", keep, "first"),
+        node("second", keep, "between", stores=("s", "t")),
+        node("third", keep, "source", stores=("t",)),
+    ]
+    steps = plan_steps(nodes)
+    assert sorted(map(len, steps)) == [1, 1, 4]
+    assert steps[0] == ["source"]
+    assert steps[1] == ["first", "between", "second", "third"]
+    assert steps[2] == ["late"]

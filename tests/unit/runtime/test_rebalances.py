@@ -1,0 +1,158 @@
+"""Whatever goes wrong while tasks are given up, the group member is let go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+
+from millstream.assignment.task_assignment import TaskAssignment
+from millstream.clock import ManualClock
+from millstream.errors import RebalanceInProgressError, TaskCorruptedError, TaskMigratedError
+from millstream.kafka.member_events import Assigned, Lost, MemberEvent, Revoked
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.rebalance import Rebalances
+
+ONE, OTHER = TopicPartition("in", 0), TopicPartition("in", 1)
+
+
+class Task:
+    def __init__(self, partition: TopicPartition) -> None:
+        self.task_id = TaskId(0, partition.partition)
+        self.partitions = frozenset({partition})
+        self.commit_needed = True
+
+
+class Fakes:
+    """A member, tasks and commits that note what is done to them, in order."""
+
+    rebalancing = False
+
+    def __init__(self, *events: MemberEvent) -> None:
+        self.story: list[str] = []
+        self.events = list(events)
+        self.tasks = {0: Task(ONE), 1: Task(OTHER)}
+        self.on_commit: Callable[[], None] = lambda: None
+        self.rejoined: list[int | None] = []
+
+    # the member
+    def next_event(self, timeout_ms: int) -> MemberEvent | None:
+        return self.events.pop(0) if self.events else None
+
+    def acknowledge(self, event: MemberEvent) -> None:
+        self.story.append("acknowledged")
+
+    def progress(self) -> None: ...
+
+    def request_rejoin(self, why: str, *, generation: int | None) -> None:
+        self.rejoined.append(generation)
+
+    # the tasks
+    @property
+    def running(self) -> list[Task]:
+        return list(self.tasks.values())
+
+    def owners_of(self, partitions: Collection[TopicPartition]) -> list[Task]:
+        return [task for task in self.running if task.partitions & set(partitions)]
+
+    def close(self, task_ids: Collection[TaskId], *, clean: bool) -> None:
+        for task_id in task_ids:
+            del self.tasks[task_id.partition]
+            self.story.append(f"closed {task_id} {'clean' if clean else 'dirty'}")
+
+    def close_all(self, *, clean: bool) -> None:
+        self.close([task.task_id for task in self.running], clean=clean)
+
+    def outdated(self, wanted: Any) -> list[Task]:
+        return [task for task in self.running if wanted.get(task.task_id) != task.partitions]
+
+    def assign(self, wanted: Any) -> None:
+        self.story.append(f"assigned {[str(task_id) for task_id in wanted]}")
+
+    # the commits
+    def commit(self, tasks: Collection[Task]) -> dict[Any, Any]:
+        self.on_commit()
+        self.story.append("committed")
+        for task in tasks:
+            task.commit_needed = False
+        return {}
+
+    def forget_sent(self) -> None:
+        self.story.append("forgot")
+
+    def rebalances(self, assignment: TaskAssignment | None = None) -> Rebalances:
+        fakes: Any = self
+        return Rebalances(
+            fakes,
+            fakes,
+            fakes,
+            lambda event: assignment or TaskAssignment(),
+            ManualClock(1_000),
+            static=False,
+        )
+
+
+def raising(error: Exception, times: int = 1_000) -> Callable[[], None]:
+    left = [times]
+
+    def on_commit() -> None:
+        if left[0]:
+            left[0] -= 1
+            raise error
+
+    return on_commit
+
+
+def test_a_revoked_task_is_committed_and_closed_before_the_member_goes_on() -> None:
+    fakes = Fakes(Revoked(frozenset({ONE})))
+    change = fakes.rebalances().next_change()
+    assert change is not None
+    assert change.revoked
+    assert fakes.story == ["committed", "closed 0_0 clean", "acknowledged"]
+
+
+def test_a_commit_that_the_group_does_not_take_yet_is_tried_again() -> None:
+    fakes = Fakes(Revoked(frozenset({ONE})))
+    fakes.on_commit = raising(RebalanceInProgressError("later"), times=3)
+    fakes.rebalances().next_change()
+    assert fakes.story == ["committed", "closed 0_0 clean", "acknowledged"]
+
+
+def test_a_fenced_commit_drops_the_work_of_all_tasks() -> None:
+    """A record of the task that stays may be lost as well: they share the producer."""
+    fakes = Fakes(Revoked(frozenset({ONE})))
+    fakes.on_commit = raising(TaskMigratedError("fenced"))
+    fakes.rebalances().next_change()
+    assert fakes.story == ["closed 0_0 dirty", "closed 0_1 dirty", "forgot", "acknowledged"]
+
+
+def test_corrupted_state_does_not_keep_the_member_waiting() -> None:
+    fakes = Fakes(Revoked(frozenset({ONE})))
+    fakes.on_commit = raising(TaskCorruptedError("bad block", task_ids=[TaskId(0, 1)]))
+    with pytest.raises(TaskCorruptedError):
+        fakes.rebalances().next_change()
+    assert fakes.story == ["closed 0_0 dirty", "acknowledged"]
+
+
+def test_lost_tasks_are_closed_without_a_commit() -> None:
+    fakes = Fakes(Lost(frozenset({ONE, OTHER})))
+    fakes.rebalances().next_change()
+    assert fakes.story == ["closed 0_0 dirty", "closed 0_1 dirty", "forgot", "acknowledged"]
+
+
+def test_what_an_assignment_takes_away_is_committed_first() -> None:
+    wanted = {TaskId(0, 0): frozenset({ONE})}
+    fakes = Fakes(Assigned(frozenset({ONE}), b"", 7, "me"))
+    fakes.rebalances(TaskAssignment(active=wanted)).next_change()
+    assert fakes.story == ["committed", "assigned ['0_0']"]
+
+
+def test_a_follow_up_rebalance_is_asked_for_once_and_by_its_generation() -> None:
+    wanted = {TaskId(0, 0): frozenset({ONE}), TaskId(0, 1): frozenset({OTHER})}
+    fakes = Fakes(Assigned(frozenset({ONE, OTHER}), b"", 7, "me"))
+    rebalances = fakes.rebalances(TaskAssignment(active=wanted, next_rebalance_ms=0))
+    rebalances.next_change()
+    assert rebalances.next_change() is None
+    assert rebalances.next_change() is None
+    assert fakes.rejoined == [7]

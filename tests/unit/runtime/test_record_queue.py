@@ -1,0 +1,294 @@
+"""The records of one partition: decoding, timestamps, and what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from millstream.errors import SerializationError, StreamsError
+from millstream.processor.handlers import ErrorContext, SourceRecord
+from millstream.record import Headers, TaskId, TopicPartition
+from millstream.runtime.record_queue import RecordQueue, TimestampExtractor
+from millstream.serdes import LONG, STRING, Serde
+
+PLACE = TopicPartition("in", 2)
+TASK = TaskId(1, 2)
+H = (("h", b"1"),)
+ONE, TWO, BAD = (1).to_bytes(8, "big"), (2).to_bytes(8, "big"), b"not a long"
+
+
+class Raw(NamedTuple):
+    """Records as a poll gives them."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    offsets: list[int]
+    headers: Sequence[Headers] | None = None
+
+
+def raw(*values: bytes | None, start: int = 10, keys: list[Any] | None = None, **more: Any) -> Raw:
+    size = len(values)
+    return Raw(
+        keys or [b"k"] * size,
+        list(values),
+        more.get("timestamps", list(range(100, 100 + size))),
+        more.get("offsets", list(range(start, start + size))),
+        more.get("headers"),
+    )
+
+
+class Errors:
+    """Leaves unreadable records out, or not."""
+
+    def __init__(self, go_on: bool) -> None:
+        self.go_on = go_on
+        self.asked: list[tuple[ErrorContext, SourceRecord]] = []
+        self.drops = 0
+
+    def undecodable(self, context: ErrorContext, record: SourceRecord, error: Exception) -> bool:
+        self.asked.append((context, record))
+        return self.go_on
+
+    def dropped(self, count: int, why: str) -> None:
+        self.drops += count
+
+
+def queue_of(
+    *polls: Raw,
+    go_on: bool = False,
+    extractor: TimestampExtractor | None = None,
+    key: Serde[Any] = STRING,
+    value: Serde[Any] = LONG,
+) -> tuple[RecordQueue, Errors]:
+    errors = Errors(go_on)
+    queue = RecordQueue(PLACE, "source", TASK, key, value, extractor, errors)
+    for poll in polls:
+        queue.add(poll)
+    return queue, errors
+
+
+def drain(queue: RecordQueue, most: int = 100) -> list[tuple[Any, Any, int, int]]:
+    """Everything that can be taken: key, value, timestamp, offset."""
+    taken = []
+    while count := queue.available():
+        part = queue.take(min(count, most))
+        taken += zip(part.keys, part.values, part.timestamps, part.offsets, strict=True)
+    return taken
+
+
+def one(queue: RecordQueue) -> tuple[Any, ...]:
+    """The next record: key, value, timestamp, offset, headers."""
+    taken = queue.take(1)
+    headers = () if taken.headers is None else taken.headers[0]
+    return (taken.keys[0], taken.values[0], taken.timestamps[0], taken.offsets[0], headers)
+
+
+def test_passing_over_records_takes_them_in_one_piece() -> None:
+    """Until one is taken nothing has happened to the queue but for the head's time."""
+    queue, _ = queue_of(raw(ONE, TWO, None, timestamps=[5, 3, 4]), raw(TWO, start=20))
+    queue.available()
+    assert queue.pass_one()
+    assert queue.head_time == 3
+    assert queue.pass_one()
+    assert queue.take_passed().values == [1, 2]
+    assert (queue.size, queue.next_offset(), queue.partition_time) == (2, 12, 5)
+    assert not queue.pass_one()
+    assert queue.take_passed().values == [None]
+    assert (queue.available(), queue.head_time) == (1, 100)
+
+
+def test_first_in_first_out() -> None:
+    queue, _ = queue_of(raw(ONE, None), raw(TWO, start=20, headers=[H]))
+    assert queue.size == 3
+    assert queue.next_offset() == 10
+    assert queue.available() == 2
+    assert queue.head_time == 100
+    assert one(queue) == ("k", 1, 100, 10, ())
+    assert (queue.size, queue.next_offset(), queue.partition_time) == (2, 11, 100)
+    assert queue.head_time == 101
+    assert one(queue) == ("k", None, 101, 11, ())
+    assert queue.next_offset() == 20
+    assert queue.available() == 1
+    assert queue.head_time == 100
+    assert one(queue) == ("k", 2, 100, 20, H)
+    assert (queue.size, queue.available(), queue.next_offset()) == (0, 0, 21)
+    assert queue.partition_time == 101
+
+
+@pytest.mark.parametrize("most", [1, 2, 100])
+def test_taking_some_at_a_time_gives_the_same(most: int) -> None:
+    queue, _ = queue_of(raw(ONE, TWO, None), raw(TWO, ONE, start=20))
+    taken = drain(queue, most)
+    assert [(value, offset) for _, value, _, offset in taken] == [
+        (1, 10),
+        (2, 11),
+        (None, 12),
+        (2, 20),
+        (1, 21),
+    ]
+    assert queue.next_offset() == 22
+
+
+def test_a_gap_in_the_offsets_is_not_committed_over() -> None:
+    """Compacted and transactional topics have gaps: the next record's offset counts."""
+    queue, _ = queue_of(raw(ONE, TWO, offsets=[10, 15]))
+    queue.available()
+    one(queue)
+    assert queue.next_offset() == 15
+
+
+def test_records_before_an_unreadable_one_come_first() -> None:
+    """FAIL: the queue stops there, raises each time it is asked, and commits up to there."""
+    queue, errors = queue_of(raw(ONE, BAD, TWO), raw(TWO, start=20))
+    assert queue.available() == 1
+    assert queue.next_offset() == 10
+    assert queue.take(1).values == [1]
+    assert queue.next_offset() == 11
+    for _ in range(2):
+        with pytest.raises(SerializationError) as raised:
+            queue.available()
+    error = raised.value
+    assert (error.topic, error.partition, error.offset) == ("in", 2, 11)
+    assert (error.node, error.task_id) == ("source", TASK)
+    assert "value" in error.message
+    assert len(errors.asked) == 1
+    assert queue.size > 0
+    assert queue.next_offset() == 11
+
+
+def test_an_unreadable_record_is_shown_to_the_handler_as_it_was_read() -> None:
+    queue, errors = queue_of(raw(ONE, BAD, headers=[(), H], keys=[b"a", b"b"]), go_on=True)
+    drain(queue)
+    context, record = errors.asked[0]
+    assert record == SourceRecord("in", 2, 11, 101, H, b"b", BAD)
+    assert context == ErrorContext("in", 2, 11, 101, H, "source", TASK)
+
+
+def test_unreadable_records_may_be_left_out() -> None:
+    """CONTINUE: keys or values; what is committed lies behind them all the same."""
+    keys = [BAD, ONE, BAD, TWO, ONE]
+    queue, errors = queue_of(raw(ONE, BAD, BAD, TWO, BAD, keys=keys), go_on=True, key=LONG)
+    assert queue.size == 5
+    assert drain(queue) == [(2, 2, 103, 13)]
+    assert [record.offset for _, record in errors.asked] == [10, 12, 11, 14]
+    assert (queue.size, queue.next_offset()) == (0, 15)
+
+
+def test_a_poll_of_nothing_readable_is_passed_over() -> None:
+    queue, _ = queue_of(raw(BAD, BAD), raw(BAD, start=20), raw(ONE, start=30), go_on=True)
+    assert queue.available() == 1
+    assert queue.next_offset() == 30
+    queue, _ = queue_of(raw(BAD, BAD), go_on=True)
+    assert queue.available() == 0
+    assert (queue.size, queue.next_offset()) == (0, 12)
+
+
+def test_the_earlier_of_two_unreadable_fields_stops_the_queue() -> None:
+    """A later record's key is not looked at before an earlier record's value."""
+    queue, _ = queue_of(raw(ONE, BAD, TWO, keys=[ONE, TWO, BAD]), key=LONG)
+    assert drain_until_error(queue) == ([1], 11)
+    queue, _ = queue_of(raw(ONE, TWO, BAD, keys=[ONE, BAD, TWO]), key=LONG)
+    assert drain_until_error(queue) == ([1], 11)
+
+
+def drain_until_error(queue: RecordQueue) -> tuple[list[Any], int | None]:
+    """The values before the error, and the offset that the error names."""
+    values: list[Any] = []
+    try:
+        while count := queue.available():
+            values += queue.take(count).values
+    except StreamsError as error:
+        return values, error.offset
+    raise AssertionError(f"no error after {values}")
+
+
+def test_a_negative_timestamp_fails() -> None:
+    """Without an extractor: Kafka's FailOnInvalidTimestamp."""
+    queue, _ = queue_of(raw(ONE, TWO, timestamps=[5, -1]))
+    assert drain_until_error(queue) == ([1], 11)
+
+
+def test_an_extractor_sees_the_decoded_record_and_the_partition_s_time() -> None:
+    """The partition's time is the highest so far, -1 at first, and goes on with the next poll."""
+    seen: list[tuple[Any, Any, int, Any, int]] = []
+
+    def extract(record: Any, partition_time: int) -> int:
+        seen.append(
+            (record.key, record.value, record.timestamp, tuple(record.headers), partition_time)
+        )
+        return int(record.value) * 10
+
+    polls = raw(TWO, ONE, timestamps=[7, -1], headers=[H, ()]), raw(ONE, start=20)
+    queue, _ = queue_of(*polls, extractor=extract)
+    assert [time for _, _, time, _ in drain(queue)] == [20, 10, 10]
+    assert seen == [("k", 2, 7, H, -1), ("k", 1, -1, (), 20), ("k", 1, 100, (), 20)]
+    assert queue.partition_time == 20
+
+
+def test_an_extractor_drops_by_a_negative_time() -> None:
+    """LogAndSkipOnInvalidTimestamp: it does not count for the partition's time either."""
+    times: list[int] = []
+
+    def extract(record: Any, partition_time: int) -> int:
+        times.append(partition_time)
+        return -5 if record.value == 2 else 50
+
+    queue, errors = queue_of(raw(TWO, ONE, TWO, TWO), extractor=extract)
+    assert [offset for *_, offset in drain(queue)] == [11]
+    assert times == [-1, -1, 50, 50]
+    assert errors.drops == 3
+    assert (queue.size, queue.next_offset()) == (0, 14)
+
+
+@pytest.mark.parametrize("answer", [ValueError("no"), None, "later"])
+def test_an_extractor_that_fails_is_fatal(answer: Any) -> None:
+    """Whatever the handlers say; the records before go first."""
+
+    def extract(record: Any, partition_time: int) -> Any:
+        if record.value == 2:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        return 1
+
+    queue, errors = queue_of(raw(ONE, TWO, ONE), extractor=extract, go_on=True)
+    assert drain_until_error(queue) == ([1], 11)
+    assert errors.asked == []
+    with pytest.raises(StreamsError, match="timestamp extractor failed") as raised:
+        queue.available()
+    assert isinstance(raised.value.__cause__, ValueError | TypeError)
+
+
+def test_decoding_waits_until_a_poll_s_records_come_up() -> None:
+    """As Kafka Streams, which reads a record when it becomes the head."""
+    queue, errors = queue_of(raw(ONE), raw(BAD, start=20), go_on=True)
+    assert queue.available() == 1
+    assert errors.asked == []
+    one(queue)
+    assert queue.available() == 0
+    assert len(errors.asked) == 1
+
+
+def test_clearing_forgets_everything_but_the_time() -> None:
+    queue, _ = queue_of(raw(ONE, BAD), raw(TWO, start=20))
+    queue.available()
+    one(queue)
+    queue.clear()
+    assert (queue.size, queue.available(), queue.next_offset()) == (0, 0, None)
+    assert queue.partition_time == 100
+    queue.add(raw(TWO, start=11))
+    assert drain(queue) == [("k", 2, 100, 11)]
+
+
+def test_a_queue_steps_into_line_when_it_gets_its_first_records() -> None:
+    queue, _ = queue_of()
+    queue.line = []
+    queue.add(raw(ONE))
+    queue.add(raw(TWO, start=20))
+    assert queue.line == [queue]
+    drain(queue)
+    queue.add(raw(TWO, start=21))
+    assert queue.line == [queue, queue]

@@ -1,0 +1,141 @@
+"""Restoring reads what is missing and no more; one task's trouble does not stop another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from millstream.clock import ManualClock
+from millstream.errors import BrokerUnavailableError, TaskCorruptedError
+from millstream.kafka.consumer import OFFSET_BEGINNING
+from millstream.kafka.record_columns import RecordColumns
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.restoration import Restoration, RestoreEvent
+
+A, B = TopicPartition("app-a-changelog", 0), TopicPartition("app-b-changelog", 1)
+TASK_A, TASK_B = TaskId(0, 0), TaskId(0, 1)
+
+
+class Log:
+    """A cluster of changelogs, and a consumer of them."""
+
+    def __init__(self, ends: Mapping[TopicPartition, int]) -> None:
+        self.ends = dict(ends)
+        self.positions: dict[TopicPartition, int] = {}
+        self.unavailable = False
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int
+    ) -> dict[TopicPartition, int]:
+        if self.unavailable:
+            raise BrokerUnavailableError("no broker answers")
+        return {place: self.ends[place] for place in partitions}
+
+    def assign(self, offsets: Mapping[TopicPartition, int], timeout_ms: int = 0) -> None:
+        assert not self.positions.keys() & offsets.keys()
+        self.positions |= {place: max(offset, 0) for place, offset in offsets.items()}
+
+    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        for place in partitions:
+            self.positions.pop(place, None)
+
+    def position(self, place: TopicPartition) -> int | None:
+        return self.positions[place]
+
+    def poll_columns(self, most: int, timeout_ms: int) -> dict[TopicPartition, RecordColumns]:
+        """One record of each partition that is not read to its end."""
+        records = {}
+        for place, offset in self.positions.items():
+            if offset < self.ends[place]:
+                key = f"key{offset}".encode()
+                records[place] = RecordColumns([key], [b"v"], [0], [offset], None, None)
+                self.positions[place] = offset + 1
+        return records
+
+
+class Store:
+    """What applies changelog records."""
+
+    def __init__(self, store_name: str, start: int | None) -> None:
+        self.store_name = store_name
+        self.start = start
+        self.applied: list[int] = []
+
+    def start_offset(self) -> int | None:
+        return self.start
+
+    def restore_batch(
+        self, keys: object, values: object, stamps: object, offsets: list[int]
+    ) -> int:
+        self.applied += offsets
+        return len(offsets)
+
+
+def restoration(log: Log, events: list[RestoreEvent], clock: ManualClock) -> Restoration:
+    return Restoration(log, log, clock, 10_000, events.append)  # type: ignore[arg-type]
+
+
+def test_reads_from_where_each_store_stands_to_the_end() -> None:
+    log, events = Log({A: 5, B: 3}), list[RestoreEvent]()
+    behind, new = Store("a", 2), Store("b", None)
+    restoring = restoration(log, events, ManualClock())
+    restoring.add(TASK_A, {A: behind})  # type: ignore[dict-item]
+    restoring.add(TASK_B, {B: new})  # type: ignore[dict-item]
+    while restoring.unfinished(TASK_A) or restoring.unfinished(TASK_B):
+        restoring.step(0)
+    assert behind.applied == [2, 3, 4]
+    assert new.applied == [0, 1, 2]
+    assert [(e.kind, e.store, e.offset) for e in events if e.kind == "start"] == [
+        ("start", "a", 2),
+        ("start", "b", OFFSET_BEGINNING),
+    ]
+    assert {(e.store, e.records) for e in events if e.kind == "end"} == {("a", 3), ("b", 3)}
+    assert not log.positions
+
+
+def test_what_is_up_to_date_is_done_at_once() -> None:
+    log, events = Log({A: 5, B: 0}), list[RestoreEvent]()
+    restoring = restoration(log, events, ManualClock())
+    restoring.add(TASK_A, {A: Store("a", 5), B: Store("b", None)})  # type: ignore[dict-item]
+    restoring.step(0)
+    assert not restoring.unfinished(TASK_A)
+    assert not restoring.is_reading
+    assert [e.kind for e in events] == ["start", "end"] * 2
+
+
+def test_a_corrupted_store_does_not_stop_another_task() -> None:
+    log, events = Log({A: 5, B: 3}), list[RestoreEvent]()
+    healthy = Store("b", 1)
+    restoring = restoration(log, events, ManualClock())
+    restoring.add(TASK_A, {A: Store("a", 9)})  # type: ignore[dict-item]
+    restoring.add(TASK_B, {B: healthy})  # type: ignore[dict-item]
+    with pytest.raises(TaskCorruptedError, match="stands at offset 9") as raised:
+        restoring.step(0)
+    assert raised.value.task_ids == {TASK_A}
+    restoring.remove(TASK_A)
+    while restoring.unfinished(TASK_B):
+        restoring.step(0)
+    assert healthy.applied == [1, 2]
+
+
+def test_an_unreachable_cluster_is_asked_again_and_in_the_end_given_up() -> None:
+    log, clock = Log({A: 1}), ManualClock()
+    store = Store("a", None)
+    restoring = restoration(log, [], clock)
+    restoring.add(TASK_A, {A: store})  # type: ignore[dict-item]
+    log.unavailable = True
+    restoring.step(0)
+    assert restoring.unfinished(TASK_A)
+    log.unavailable = False
+    clock.advance(100)
+    restoring.step(0)
+    assert store.applied == [0]
+    log.unavailable = True
+    restoring.add(TASK_B, {B: store})  # type: ignore[dict-item]
+    for _ in range(4):
+        restoring.step(0)
+        clock.advance(2_000)
+    clock.advance(10_000)
+    with pytest.raises(BrokerUnavailableError):
+        restoring.step(0)

@@ -1,0 +1,476 @@
+"""The control connection: who is admitted, and that nothing is lost or doubled on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from millstream.errors import (
+    IllegalStateError,
+    NotPicklableError,
+    ProcessingError,
+    SparkError,
+    StreamsError,
+    ThreadUnavailableError,
+)
+from millstream.spark import wire
+from millstream.spark.control import ControlChannel
+from millstream.spark.control_server import ControlServer
+from millstream.spark.conversation import Conversation
+from millstream.spark.messages import (
+    Epoch,
+    Hello,
+    Report,
+    ThreadExit,
+    Undeliverable,
+    decode_value,
+    encode_value,
+)
+
+KEY = b"k" * 32
+
+
+class Recorder:
+    """Keeps what the server tells."""
+
+    def __init__(self) -> None:
+        self.hellos: list[Hello] = []
+        self.reports: list[Report] = []
+
+    def on_registered(self, hello: Hello) -> None:
+        self.hellos.append(hello)
+
+    def on_report(self, hello: Hello, report: Report) -> None:
+        self.reports.append(report)
+
+
+def hello(submission: int = 1, spark_attempt: int = 0, app: str = "shop", name: str = "t") -> Hello:
+    return Hello(app, name, 1, Epoch(submission, spark_attempt), os.getpid(), "here")
+
+
+def eventually(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def server(recorder: Recorder) -> Iterator[ControlServer]:
+    server = ControlServer("shop", KEY, recorder)
+    server.start()
+    server.expect("t", 1)
+    yield server
+    server.close()
+
+
+class Network:
+    """Stands between worker and driver, and can be down: connections break without a goodbye."""
+
+    def __init__(self, driver: tuple[str, int]) -> None:
+        self._driver = driver
+        self._sock = socket.create_server(("127.0.0.1", 0))
+        self._pairs: list[socket.socket] = []
+        self._up = True
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self._sock.getsockname()[1]
+
+    def down(self) -> None:
+        self._up = False
+        for sock in self._pairs:
+            # An end whose other end was cut already is not connected any more.
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def up(self) -> None:
+        self._up = True
+
+    def close(self) -> None:
+        self.down()
+        self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                worker, _ = self._sock.accept()
+            except OSError:
+                return
+            if not self._up:
+                worker.close()
+                continue
+            driver = socket.create_connection(self._driver)
+            self._pairs += [worker, driver]
+            for ends in ((worker, driver), (driver, worker)):
+                threading.Thread(target=self._carry, args=ends, daemon=True).start()
+
+    @staticmethod
+    def _carry(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+
+@pytest.fixture
+def network(server: ControlServer) -> Iterator[Network]:
+    network = Network(server.address)
+    yield network
+    network.close()
+
+
+@pytest.fixture
+def connect(server: ControlServer) -> Iterator[Callable[..., ControlChannel]]:
+    channels: list[ControlChannel] = []
+
+    def connect(
+        who: Hello | None = None, *, key: bytes = KEY, via: Network | None = None, **options: Any
+    ) -> ControlChannel:
+        address = via.address if via is not None else server.address
+        channel = ControlChannel(address, key, who or hello(), **options)
+        channels.append(channel)
+        channel.open()
+        return channel
+
+    yield connect
+    for channel in channels:
+        channel.close(flush_ms=0)
+
+
+Connect = Callable[..., ControlChannel]
+
+
+def test_reports_arrive_in_order_and_closing_delivers_them(
+    server: ControlServer, recorder: Recorder, connect: Connect
+) -> None:
+    """Goal: what was reported before `close` has been handed over when it returns."""
+    channel = connect()
+    for number in range(1000):
+        channel.report("number", number)
+    channel.close()
+    assert [report.data for report in recorder.reports] == list(range(1000))
+    assert recorder.hellos == [hello()]
+
+
+def test_closing_leaves_no_thread_behind(connect: Connect) -> None:
+    """Goal: PySpark may use the worker's process again."""
+    before = set(threading.enumerate())
+    channel = connect()
+    channel.close()
+    left = {t.name for t in set(threading.enumerate()) - before if t.name.startswith("t-control")}
+    assert left - {"t-control-sender"} == set()
+    eventually(lambda: not any(t.name == "t-control-sender" for t in threading.enumerate()))
+
+
+def test_commands_and_replies(server: ControlServer, connect: Connect) -> None:
+    """Goal: commands come down in order; a reply, or an exception as reply, goes up."""
+    channel = connect()
+    assert channel.commands() == []
+    assert not channel.wait(1)
+    server.send("t", "pause")
+    server.send("t", "seek", {"offset": 5})
+    assert channel.wait(5000)
+    found = channel.commands()
+    while len(found) < 2:
+        assert channel.wait(5000)
+        found += channel.commands()
+    assert [(command.kind, command.data) for command in found] == [
+        ("pause", None),
+        ("seek", {"offset": 5}),
+    ]
+
+    def answer() -> None:
+        while channel.wait(2000):
+            for command in channel.commands():
+                bad = command.data == "bad"
+                channel.reply(command, IllegalStateError("not now") if bad else command.data * 2)
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    assert server.request("t", "double", 21, 5000) == 42
+    with pytest.raises(IllegalStateError, match="not now"):
+        server.request("t", "double", "bad", 5000)
+    answering.join()
+
+
+def test_a_command_that_cannot_be_sent_is_refused(server: ControlServer, connect: Connect) -> None:
+    """Goal: whoever asks learns it, rather than the worker."""
+    channel = connect()
+    with pytest.raises(NotPicklableError, match="item 'lock'"):
+        server.send("t", "query", {"lock": threading.Lock()})
+    with pytest.raises(SparkError, match="the limit is"):
+        server.send("t", "query", bytes(64 * 1024 * 1024))
+    assert channel.commands() == []
+
+
+def test_a_request_without_reply_ends(server: ControlServer, connect: Connect) -> None:
+    """Goal: nothing blocks for ever: neither a busy thread nor one that ends nor an unknown one."""
+    connect()
+    with pytest.raises(ThreadUnavailableError, match="within 50 ms"):
+        server.request("t", "query", None, 50)
+    with pytest.raises(ThreadUnavailableError, match="not registered"):
+        server.request("nobody", "query", None, 50)
+    forget = threading.Timer(0.1, server.forget, ("t", "its job is over"))
+    forget.start()
+    with pytest.raises(ThreadUnavailableError, match="its job is over"):
+        server.request("t", "query", None, 60_000)
+
+
+def test_a_broken_connection_loses_and_doubles_nothing(
+    server: ControlServer, recorder: Recorder, connect: Connect
+) -> None:
+    """Goal: a blip of the network is not seen. Method: cut it again and again under load."""
+    channel = connect()
+    commands: list[int] = []
+    stop = threading.Event()
+
+    def cut() -> None:
+        while not stop.wait(0.03):
+            server.drop_connection("t")
+
+    cutting = threading.Thread(target=cut)
+    cutting.start()
+    for number in range(600):
+        channel.report("number", number)
+        server.send("t", "number", number)
+        commands += [command.data for command in channel.commands()]
+        time.sleep(0.001)
+    stop.set()
+    cutting.join()
+    eventually(lambda: len(recorder.reports) >= 600)
+    while len(commands) < 600 and channel.wait(5000):
+        commands += [command.data for command in channel.commands()]
+    assert [report.data for report in recorder.reports] == list(range(600))
+    assert commands == list(range(600))
+    assert recorder.hellos == [hello()], "a reconnect is not a registration"
+    assert not channel.lost
+
+
+def test_without_a_driver_the_channel_is_lost_after_the_grace_period(
+    network: Network, connect: Connect
+) -> None:
+    """Goal: an orphan stops, but not at the first blip."""
+    channel = connect(grace_ms=400, via=network)
+    network.down()
+    began = time.monotonic()
+    eventually(lambda: not channel.connected)
+    assert not channel.lost
+    eventually(lambda: channel.lost)
+    assert 0.3 < time.monotonic() - began < 8
+    assert channel.lost_reason is not None
+
+
+def test_nobody_listens(server: ControlServer) -> None:
+    """Goal: a worker that cannot reach the driver gives up, saying where it looked."""
+    address = server.address
+    server.close()
+    channel = ControlChannel(address, KEY, hello(), grace_ms=200)
+    assert not channel.open()
+    assert str(address[1]) in str(channel.lost_reason)
+    channel.close()
+
+
+def test_a_later_attempt_replaces_an_earlier_one(
+    server: ControlServer, recorder: Recorder, connect: Connect
+) -> None:
+    """Goal: of two attempts of a thread only the later one goes on, whoever comes first."""
+    first = connect(hello(1, 7))
+    second = connect(hello(1, 8))
+    eventually(lambda: first.lost)
+    assert "replaced" in str(first.lost_reason)
+    assert not second.lost
+    old = connect(hello(1, 7))
+    assert old.lost
+    server.expect("t", 5)
+    assert connect(hello(4, 99)).lost
+    server.send("t", "hello")
+    assert second.wait(5000), "what is expected next does not disturb the present attempt"
+    third = connect(hello(5, 0))
+    assert not third.lost
+    assert [each.epoch for each in recorder.hellos] == [(1, 7), (1, 8), (5, 0)]
+
+
+@pytest.mark.parametrize(
+    ("who", "why"),
+    [(hello(app="other"), "driver of 'shop'"), (hello(name="u"), "no stream thread of the name")],
+)
+def test_strangers_are_turned_away_at_once(connect: Connect, who: Hello, why: str) -> None:
+    """Goal: no grace period for one that will never be wanted."""
+    channel = connect(who)
+    assert channel.lost
+    assert why in str(channel.lost_reason)
+
+
+def test_a_closing_thread_admits_reconnects_but_no_new_attempt(
+    server: ControlServer, connect: Connect
+) -> None:
+    """Goal: a thread that is to close gets its command even if the connection just broke."""
+    channel = connect()
+    server.admit_no_more("t", "closing")
+    server.drop_connection("t")
+    server.send("t", "close")
+    assert channel.wait(5000)
+    assert connect(hello(1, 1)).lost
+
+
+def test_without_the_key_nothing_is_read(
+    server: ControlServer, recorder: Recorder, connect: Connect
+) -> None:
+    """Goal: a pickle from a stranger is never opened. Method: a wrong key, then plain rubbish."""
+    assert connect(key=b"x" * 32, grace_ms=200).lost
+    with socket.create_connection(server.address) as sock:
+        sock.sendall(b"\0" * 200)
+        sock.settimeout(10)
+        with contextlib.suppress(ConnectionResetError):
+            while sock.recv(1024):
+                pass
+    assert recorder.hellos == []
+    assert not connect().lost
+
+
+def test_a_frame_that_was_tampered_with_ends_the_connection() -> None:
+    """Goal: authenticity holds for every frame, its order included. Method: send one twice."""
+    here, there = socket.socketpair()
+    options: dict[str, Any] = {"silence_limit_s": 5}
+    sender = wire.Connection(here, KEY, sends=b"a", receives=b"b", **options)
+    receiver = wire.Connection(there, KEY, sends=b"b", receives=b"a", **options)
+    sender.send(b"first")
+    assert receiver.receive() == b"first"
+    sender._sent_frames = 0
+    sender.send(b"first")
+    with pytest.raises(ConnectionError, match="not authentic"):
+        receiver.receive()
+    sender.close()
+
+
+def test_silence_counts_as_a_broken_connection() -> None:
+    """Goal: a peer whose machine vanished without a word is noticed."""
+    here, there = socket.socketpair()
+    receiver = wire.Connection(here, KEY, sends=b"a", receives=b"b", silence_limit_s=0.1)
+    with pytest.raises(ConnectionError):
+        receiver.receive()
+    there.close()
+
+
+def test_reporting_does_not_block_when_nobody_takes_it(
+    network: Network, recorder: Recorder, connect: Connect
+) -> None:
+    """Goal: the processing loop goes on; the latest reports survive, and metrics are conflated."""
+    channel = connect(grace_ms=60_000, max_reports=10, via=network)
+    network.down()
+    eventually(lambda: not channel.connected)
+    began = time.monotonic()
+    for number in range(15):
+        channel.report("state", number)
+        channel.report("metrics", number, latest_only=True)
+    # Room is waited for a tenth of a second at most; some messages have to wait here.
+    assert time.monotonic() - began < 5
+    network.up()
+    eventually(lambda: Report("state", 14) in recorder.reports)
+    states = [report.data for report in recorder.reports if report.kind == "state"]
+    metrics = [report.data for report in recorder.reports if report.kind == "metrics"]
+    assert len(states) >= 9
+    assert states == list(range(15 - len(states), 15))
+    assert len(metrics) <= 2
+
+
+def test_the_driver_going_for_good_says_so(server: ControlServer, connect: Connect) -> None:
+    """Goal: a driver that closes does not leave its threads to their grace period."""
+    channel = connect()
+    server.close()
+    eventually(lambda: channel.lost)
+    assert "the application closes" in str(channel.lost_reason)
+
+
+def test_a_conversation_refuses_or_drops_at_its_limit() -> None:
+    """Goal: both ways of being full, by number and by bytes."""
+    refusing = Conversation(max_messages=2, max_bytes=100, drop_oldest=False)
+    assert refusing.post(b"1")
+    assert refusing.post(b"2")
+    assert not refusing.post(b"3")
+    dropping = Conversation(max_messages=10, max_bytes=100, drop_oldest=True)
+    for _ in range(4):
+        assert dropping.post(b"x" * 40)
+    assert dropping.dropped == 2
+    assert not dropping.flush(0.01)
+
+
+class PickyError(Exception):
+    """Cannot be unpickled: its constructor wants what pickle does not give."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return caught
+
+
+def test_errors_travel_with_their_causes_and_traceback() -> None:
+    """Goal: the user sees in the driver what happened in the worker, whatever was raised."""
+    inner = raised(PickyError(5, "refused"), raised(KeyError("k")))
+    outer = raised(ProcessingError("mapper failed", topic="in", offset=42), inner)
+    arrived = decode_value(encode_value(ThreadExit("error", outer, ("a", "b"))))
+    assert (arrived.kind, arrived.story) == ("error", ("a", "b"))
+    error = arrived.error
+    assert isinstance(error, ProcessingError)
+    assert (error.topic, error.offset) == ("in", 42)
+    assert type(error.__cause__) is StreamsError
+    assert "PickyError: refused" in str(error.__cause__)
+    assert isinstance(error.__cause__.__cause__, KeyError)
+    assert "test_control.py" in error.__notes__[0]
+    assert "PickyError" in error.__notes__[0]
+
+
+def test_what_cannot_be_pickled_arrives_as_a_description() -> None:
+    """Goal: a report is never lost because of what it holds."""
+    arrived = decode_value(encode_value({"lock": threading.Lock()}))
+    assert isinstance(arrived, Undeliverable)
+    assert arrived.type_name == "dict"
+    assert "lock" in arrived.text
+    assert "pickle" in arrived.why
+
+
+def test_a_reply_that_cannot_be_sent_is_an_error(server: ControlServer, connect: Connect) -> None:
+    """Goal: a query whose answer cannot travel fails at once instead of timing out."""
+    channel = connect()
+
+    def answer() -> None:
+        assert channel.wait(5000)
+        for command in channel.commands():
+            channel.reply(command, threading.Lock())
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    with pytest.raises(SparkError, match="could not be sent"):
+        server.request("t", "query", None, 10_000)
+    answering.join()
+
+
+def test_a_signal_looks_like_a_close_command(connect: Connect) -> None:
+    """Goal: the machine's request to end takes the same path as the driver's."""
+    channel = connect()
+    channel.stop_by_signal("SIGHUP")
+    assert [command.kind for command in channel.commands()] == ["close"]
+    assert channel.stop_signal == "SIGHUP"

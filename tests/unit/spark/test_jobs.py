@@ -1,0 +1,67 @@
+"""What a failed Spark job means, read from Spark's own words."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.errors import EnvironmentMismatchError, SparkError
+from millstream.spark.jobs import _translated
+
+ABORTED = (
+    "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+    ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 "
+    "failed 1 times, most recent failure: Lost task 0.0 in stage 2.0 (TID 2) (127.0.0.1 executor "
+    "driver): {what}\n\tat org.apache.spark.errors.SparkCoreErrors$.x(SparkCoreErrors.scala:1)\n"
+    "Caused by: java.io.EOFException\n\t... 30 more"
+)
+
+
+def translated(what: str) -> SparkError:
+    return _translated(Exception(ABORTED.format(what=what)))
+
+
+def test_another_python_in_the_worker() -> None:
+    """Goal: PySpark's own check of the Python version ends in our error, with both versions."""
+    error = translated(
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in "
+        "worker has different version: 3.10 than that in driver: 3.11, PySpark cannot run with "
+        "different minor versions."
+    )
+    assert isinstance(error, EnvironmentMismatchError)
+    assert error.differences == (("python", "3.11", "3.10"),)
+
+
+def test_a_package_that_the_worker_lacks() -> None:
+    """Goal: the missing package is named."""
+    error = translated("ModuleNotFoundError: No module named 'millstream'")
+    assert isinstance(error, EnvironmentMismatchError)
+    assert "millstream" in str(error)
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)", "x" * 1000],
+)
+def test_other_failures_are_one_short_line(what: str) -> None:
+    """Goal: the reason of a restart is readable: no JVM stack trace in it."""
+    error = translated(what)
+    assert type(error) is SparkError
+    assert what[:200] in str(error)
+    assert "\n" not in str(error)
+    assert len(str(error)) < 500
+
+
+def test_an_exception_in_the_worker_is_told() -> None:
+    """Goal: what Python raised is the reason, not that it did, nor where it went through."""
+    error = translated(
+        "org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown "
+        "from the Python worker: Traceback (most recent call last):\n"
+        '  File "/a/worker.py", line 3, in main\n    process()\n    ^^^^^^^^^\n'
+        '  File "/a/rocksdict/__init__.py", line 1, in <module>\n    from .rocksdict import *\n'
+        "ImportError: libstdc++.so.6: version `GLIBCXX_3.4.30' not found\n SQLSTATE: 38000\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner.x(PythonRunner.scala:6)"
+    )
+    assert str(error).endswith(
+        "raised ImportError: libstdc++.so.6: version `GLIBCXX_3.4.30' not found"
+    )

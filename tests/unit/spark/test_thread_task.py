@@ -1,0 +1,160 @@
+"""What runs in the worker, run here: it ends as data and leaves the process as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.errors import EnvironmentMismatchError
+from millstream.spark.control import ControlChannel
+from millstream.spark.control_server import ControlServer
+from millstream.spark.environment import checked_task, installed_versions
+from millstream.spark.messages import Hello, Report, ThreadExit, decode_value
+from millstream.spark.shipping import ship
+from millstream.spark.thread_task import AttemptInfo, ThreadPlan, run_plan
+
+KEY = b"k" * 32
+
+
+class Driver:
+    """The driver's side: keeps reports, asks each thread that registers to close if told so."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self.server = ControlServer("shop", KEY, self)
+
+    def on_registered(self, hello: Hello) -> None:
+        pass
+
+    def on_report(self, hello: Hello, report: Report) -> None:
+        self.reports.append(report)
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    driver = Driver()
+    driver.server.start()
+    driver.server.expect("t1", 1)
+    yield driver
+    driver.server.close()
+
+
+def plan(driver: Driver, main: Any, **changes: Any) -> bytes:
+    fields: dict[str, Any] = {
+        "application_id": "shop",
+        "thread_name": "t1",
+        "thread_index": 1,
+        "epoch": 1,
+        "control_address": driver.server.address,
+        "authkey": KEY,
+        "versions": installed_versions(),
+        "log_level": logging.INFO,
+        "payload": ship(main, "main"),
+    }
+    return pickle.dumps(ThreadPlan(**(fields | changes)))
+
+
+def state_of_process() -> Any:
+    # A thread of the control server may come and go meanwhile.
+    threads = {t.name for t in threading.enumerate() if not t.name.startswith("millstream-")}
+    signals = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)]
+    ours = logging.getLogger("millstream")
+    return threads - {"t1-control-sender"}, signals, list(ours.handlers), ours.level, list(sys.path)
+
+
+def test_the_process_is_left_as_it_was(driver: Driver, capsys: pytest.CaptureFixture[str]) -> None:
+    """Goal: nothing of a stream thread stays in a process: no thread, signal, handler, path."""
+
+    def main(channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
+        logging.getLogger("millstream.mapper").info("hello")
+        logging.getLogger("millstream.mapper").debug("not at this level")
+        logging.getLogger("elsewhere").info("not ours")
+        channel.report("path", sys.path[-1])
+        return ThreadExit("closed", story=(attempt.thread_name,))
+
+    before = state_of_process()
+    ended = decode_value(run_plan(plan(driver, main, module_path=("/nowhere/modules",))))
+    assert ended == ThreadExit("closed", story=("t1",))
+    assert driver.reports == [Report("path", "/nowhere/modules")]
+    assert state_of_process() == before
+    written = capsys.readouterr().err
+    assert "[t1] millstream.mapper: hello" in written
+    assert "not" not in written
+
+
+@pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(3), KeyboardInterrupt()])
+def test_whatever_is_raised_is_data(driver: Driver, error: BaseException) -> None:
+    """Goal: user code cannot fail the Spark task, not even by sys.exit()."""
+
+    def main(channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
+        raise error
+
+    before = state_of_process()
+    ended = decode_value(run_plan(plan(driver, main)))
+    assert ended.kind == "error"
+    assert type(ended.error) is type(error)
+    assert state_of_process() == before
+
+
+def test_a_thread_that_is_not_wanted_does_not_run(driver: Driver) -> None:
+    """Goal: an attempt that was replaced ends before its code is even opened."""
+    driver.server.expect("t1", 2)
+    ended = decode_value(run_plan(plan(driver, main=None, payload=b"not a pickle")))
+    assert ended.kind == "lost"
+    assert "older than submission 2" in ended.reason
+
+
+def test_a_signal_is_an_orderly_end_and_not_the_drivers(driver: Driver) -> None:
+    """Goal: SIGHUP from PySpark's daemon closes the thread, which counts as lost; alarm is set."""
+
+    def main(channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
+        os.kill(os.getpid(), signal.SIGHUP)
+        while not channel.wait(100):
+            pass
+        assert [command.kind for command in channel.commands()] == ["close"]
+        return ThreadExit("closed", story=("closed",))
+
+    try:
+        ended = decode_value(run_plan(plan(driver, main)))
+    finally:
+        left_s = signal.alarm(0)
+    assert ended == ThreadExit("lost", story=("closed",), reason="SIGHUP")
+    assert left_s > 0, "a thread that does not close must not outlive its executor"
+
+
+def test_a_module_that_is_missing_in_the_worker(
+    driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: an installed package that the executors lack is named, with what to do."""
+    (tmp_path / "packaged.py").write_text("class Thing:\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import packaged  # type: ignore[import-not-found]
+
+    payload = pickle.dumps(packaged.Thing())
+    monkeypatch.undo()
+    del sys.modules["packaged"]
+    ended = decode_value(run_plan(plan(driver, main=None, payload=payload)))
+    assert isinstance(ended.error, EnvironmentMismatchError)
+    assert "packaged" in str(ended.error)
+    assert ended.error.differences == (("packaged", "installed", None),)
+
+
+def test_versions_are_compared_before_anything_is_unpickled() -> None:
+    """Goal: every difference is returned, and the plan is not touched."""
+    versions = {**installed_versions(), "python": "3.1", "orjson": "0.1", "unheard-of": "1"}
+    (differences,) = checked_task(versions, b"not a pickle")(iter([]))
+    assert [package for package, _, _ in differences] == ["python", "orjson", "unheard-of"]
+    assert ("unheard-of", "1", None) in differences
+    with contextlib.suppress(pickle.UnpicklingError):
+        checked_task(installed_versions(), b"not a pickle")(iter([]))
+        pytest.fail("equal versions go on to the plan")

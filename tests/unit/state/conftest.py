@@ -1,0 +1,114 @@
+"""Real stores in temporary directories, with a changelog that is a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from millstream.record import Headers, TaskId, TopicPartition
+from millstream.serdes import LONG, STRING
+from millstream.state.builders import KeyValueStoreBuilder
+from millstream.state.cache_entries import CacheBudget
+from millstream.state.directory import StateDirectory
+from millstream.state.rocksdb import RocksDBResources, RocksDBStorage
+from millstream.state.task_stores import TaskStores
+
+TASK = TaskId(0, 0)
+CHANGELOG = TopicPartition("app-s-changelog", 0)
+
+
+class Changelog:
+    """A changelog topic in memory: what was logged, with offsets counted from 0."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, bytes, bytes | None, int]] = []
+
+    def log_many(
+        self,
+        store_name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        names = [store_name] * len(keys)
+        self.records += zip(names, keys, values, timestamps, strict=True)
+
+    @property
+    def last_offset(self) -> int:
+        return len(self.records) - 1
+
+
+class Context:
+    """The record being processed, to be set by the test."""
+
+    def __init__(self) -> None:
+        self.timestamp = 0
+        self.place: TopicPartition | None = None
+        self.offset = -1
+        self.headers: Headers = ()
+
+
+@pytest.fixture
+def changelog() -> Changelog:
+    return Changelog()
+
+
+@pytest.fixture
+def context() -> Context:
+    return Context()
+
+
+@pytest.fixture
+def open_storage(tmp_path: Path) -> Iterator[Callable[..., RocksDBStorage]]:
+    """Opens RocksDB databases, and closes those that the test left open."""
+    opened: list[RocksDBStorage] = []
+
+    def open_storage(name: str = "s") -> RocksDBStorage:
+        opened.append(RocksDBStorage(name, tmp_path / "db" / name, TASK, RocksDBResources()))
+        return opened[-1]
+
+    yield open_storage
+    for storage in opened:
+        storage.close()
+
+
+@pytest.fixture
+def open_task(
+    tmp_path: Path, changelog: Changelog, context: Context
+) -> Iterator[Callable[..., TaskStores]]:
+    """Opens the stores of task 0_0; by default one timestamped store `s` of STRING to LONG."""
+    opened: list[TaskStores] = []
+
+    def open_task(
+        builder: KeyValueStoreBuilder | None = None,
+        *,
+        budget: CacheBudget | None = None,
+        exactly_once: bool = False,
+        uncommitted_max_bytes: int = 1 << 20,
+        state_dir: Path | None = None,
+    ) -> TaskStores:
+        builder = builder or KeyValueStoreBuilder(
+            "s", kind="rocksdb", key_serde=STRING, value_serde=LONG, timestamped=True
+        )
+        stores = TaskStores(
+            TASK,
+            [builder],
+            StateDirectory(state_dir or tmp_path / "state", "app"),
+            application_id="app",
+            changelogs={builder.name: CHANGELOG} if builder.logging else {},
+            writer=changelog,
+            context=context,
+            budget=budget or CacheBudget(1 << 20),
+            exactly_once=exactly_once,
+            uncommitted_max_bytes=uncommitted_max_bytes,
+        )
+        opened.append(stores)
+        stores.open()
+        return stores
+
+    yield open_task
+    for stores in opened:
+        stores.close(clean=False)

@@ -1,0 +1,146 @@
+"""Goal: every writable bytes layer reads, scans and deletes alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from millstream.record import TopicPartition
+from millstream.state.bytes_store import CommittableStore, end_including, end_of_prefix
+from millstream.state.memory import MemoryStore
+from millstream.state.overlay import OverlayStore
+from millstream.state.rocksdb import RocksDBStorage
+
+TP = TopicPartition("c", 0)
+
+
+@pytest.fixture(params=["memory", "overlay", "overlay, committed in between"])
+def layer(
+    request: pytest.FixtureRequest, open_storage: Callable[..., RocksDBStorage]
+) -> CommittableStore:
+    if request.param == "memory":
+        return MemoryStore()
+    store = OverlayStore(open_storage(), limit_bytes=1 << 20, spill_when_full=False)
+    if "committed" in request.param:
+        # Half of what the tests write lies below, under newer writes.
+        store.put_many([b"a", b"b", b"gone"], [b"old", b"old", b"old"], [0, 0, 0])
+        store.commit((TP, 0))
+        store.put(b"gone", None, 0)
+        store.put(b"b", None, 0)
+        store.put(b"a", None, 0)
+    return store
+
+
+def test_reads_what_was_written(layer: CommittableStore) -> None:
+    """Puts, deletes, deletes of what was never there; one by one and many at once."""
+    layer.put(b"b", b"1", 0)
+    layer.put_many([b"a", b"b", b"c", b"c"], [b"2", b"3", b"4", None], [0, 0, 0, 0])
+    layer.put(b"never", None, 0)
+    assert layer.get(b"a") == b"2"
+    assert layer.get(b"c") is None
+    assert layer.get_many([b"c", b"b", b"a", b"b"]) == [None, b"3", b"2", b"3"]
+    assert list(layer.scan(None, None)) == [(b"a", b"2"), (b"b", b"3")]
+
+
+def test_scans_in_unsigned_order_and_half_open(layer: CommittableStore) -> None:
+    """Order is that of unsigned bytes; the start is included, the end is not."""
+    keys = [b"", b"\x00", b"a", b"a\x00", b"a\xff", b"b", b"\x7f", b"\x80", b"\xff", b"\xff\xff"]
+    for key in reversed(keys):
+        layer.put(key, b"v" + key, 0)
+    expected = sorted(keys)
+    assert [key for key, _ in layer.scan(None, None)] == expected
+    assert [key for key, _ in layer.scan(None, None, reverse=True)] == expected[::-1]
+    bounds: list[bytes | None] = [None, *expected]
+    for start in bounds:
+        for end in bounds:
+            inside = [
+                key
+                for key in expected
+                if (start is None or key >= start) and (end is None or key < end)
+            ]
+            assert [key for key, _ in layer.scan(start, end)] == inside
+            assert [key for key, _ in layer.scan(start, end, reverse=True)] == inside[::-1]
+
+
+def test_ends_of_ranges() -> None:
+    """An inclusive end and a prefix become exclusive ends."""
+    assert end_including(None) is None
+    assert end_including(b"a") == b"a\x00"
+    assert end_of_prefix(b"a") == b"b"
+    assert end_of_prefix(b"a\xff\xff") == b"b"
+    assert end_of_prefix(b"\xff") is None
+    assert end_of_prefix(b"") is None
+
+
+def test_values_may_be_empty(layer: CommittableStore) -> None:
+    """An empty value is a value."""
+    layer.put(b"a", b"", 0)
+    assert layer.get(b"a") == b""
+    assert list(layer.scan(None, None)) == [(b"a", b"")]
+
+
+def test_keeps_the_offset_of_a_commit_and_of_a_restored_batch(layer: CommittableStore) -> None:
+    """The offset is that of the last commit or restored batch."""
+    layer.commit((TP, 4))
+    assert layer.committed_offset(TP) == 4
+    layer.commit(None)
+    assert layer.committed_offset(TP) == 4
+    layer.restore({b"r": b"1", b"a": None}, (TP, 9))
+    assert layer.committed_offset(TP) == 9
+    assert layer.get(b"r") == b"1"
+    assert layer.committed_offset(TopicPartition("other", 0)) is None
+
+
+def test_memory_scan_follows_kafka_streams() -> None:
+    """The keys of the moment of the call, each with its value of the moment it is reached."""
+    store = MemoryStore()
+    store.put_many([b"a", b"b", b"c"], [b"1", b"1", b"1"], [0, 0, 0])
+    items = store.scan(None, None)
+    assert next(items) == (b"a", b"1")
+    store.put(b"b", None, 0)
+    store.put(b"c", b"2", 0)
+    store.put(b"d", b"2", 0)
+    assert list(items) == [(b"c", b"2")]
+
+
+def test_overlay_scan_is_a_snapshot(open_storage: Callable[..., RocksDBStorage]) -> None:
+    """A scan sees neither later writes nor the commit of them, in both layers."""
+    store = OverlayStore(open_storage(), limit_bytes=1 << 20, spill_when_full=False)
+    store.put_many([b"a", b"b"], [b"1", b"1"], [0, 0])
+    store.commit((TP, 1))
+    store.put_many([b"b", b"c"], [b"2", b"2"], [0, 0])
+    for reverse in (False, True):
+        items = store.scan(None, None, reverse=reverse)
+        store.put_many([b"a", b"b", b"c", b"d"], [None, b"9", None, b"9"], [0] * 4)
+        store.commit((TP, 2))
+        found = list(items)
+        assert found == sorted([(b"a", b"1"), (b"b", b"2"), (b"c", b"2")], reverse=reverse)
+        store.put_many([b"a", b"b", b"c", b"d"], [b"1", b"2", b"2", None], [0] * 4)
+
+
+def test_overlay_spills_or_asks_for_a_commit(open_storage: Callable[..., RocksDBStorage]) -> None:
+    """Beyond its bound an overlay writes ahead without moving the offset, or wants a commit."""
+    spilling = OverlayStore(open_storage("one"), limit_bytes=1_000, spill_when_full=True)
+    spilling.commit((TP, 3))
+    for i in range(100):
+        spilling.put(b"%03d" % i, bytes(50), 0)
+    assert spilling.uncommitted_bytes < 1_100
+    assert not spilling.is_full
+    assert len(list(spilling.scan(None, None))) == 100
+    assert spilling.committed_offset(TP) == 3
+    waiting = OverlayStore(open_storage("two"), limit_bytes=1_000, spill_when_full=False)
+    waiting.put_many([b"%03d" % i for i in range(10)], [bytes(50)] * 10, [0] * 10)
+    assert not waiting.is_full
+    waiting.put_many([b"%03d" % i for i in range(10, 20)], [bytes(50)] * 10, [0] * 10)
+    assert waiting.is_full
+    waiting.commit(None)
+    assert not waiting.is_full
+
+
+def test_overlay_counts_a_hot_key_once(open_storage: Callable[..., RocksDBStorage]) -> None:
+    """Rewriting one key for ever neither fills the overlay nor spills."""
+    store = OverlayStore(open_storage(), limit_bytes=1_000, spill_when_full=False)
+    for _ in range(1_000):
+        store.put(b"hot", bytes(50), 0)
+    assert not store.is_full

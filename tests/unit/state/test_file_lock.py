@@ -1,0 +1,49 @@
+"""Goal: a lock is on the file that others will find, not on one that was deleted meanwhile."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.errors import LockError
+from millstream.state import file_lock
+from millstream.state.file_lock import FileLock
+
+
+def test_a_file_deleted_while_it_is_locked_is_locked_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Method: delete the file between opening and locking it, a few times."""
+    path = tmp_path / "lock"
+    deletions = 3
+    flock = fcntl.flock
+
+    def flock_after_deletion(descriptor: int, operation: int) -> Any:
+        nonlocal deletions
+        if deletions:
+            deletions -= 1
+            path.unlink()
+        return flock(descriptor, operation)
+
+    monkeypatch.setattr(file_lock.fcntl, "flock", flock_after_deletion)
+    lock = FileLock(path)
+    lock.acquire()
+    assert lock.is_held
+    with pytest.raises(LockError):
+        FileLock(path).acquire()
+    lock.release()
+    lock.release()
+    FileLock(path).acquire()
+
+
+def test_a_file_that_is_always_deleted_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No endless loop: after some attempts it is an error."""
+    path = tmp_path / "lock"
+    monkeypatch.setattr(file_lock.fcntl, "flock", lambda descriptor, operation: path.unlink())
+    with pytest.raises(LockError, match="was deleted"):
+        FileLock(path).acquire()

@@ -1,0 +1,408 @@
+"""Goal: the record cache compacts, orders, evicts and forwards as Kafka Streams' does, and neither
+old nor forwarded values ever change under those who have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from millstream.errors import SerializationError
+from millstream.record import TopicPartition, ValueAndTimestamp
+from millstream.serdes import JSON, LONG, STRING
+from millstream.state.builders import KeyValueStoreBuilder
+from millstream.state.cache import RecordCache
+from millstream.state.cache_entries import CacheBudget, FlushedChanges
+from millstream.state.task_stores import TaskStores
+
+OpenTask = Callable[..., TaskStores]
+CHANGELOG = TopicPartition("app-s-changelog", 0)
+SOURCE = TopicPartition("in", 0)
+
+
+def cached(**options: Any) -> KeyValueStoreBuilder:
+    return KeyValueStoreBuilder(
+        "s",
+        **(
+            {
+                "kind": "rocksdb",
+                "key_serde": STRING,
+                "value_serde": LONG,
+                "timestamped": True,
+                "caching": True,
+            }
+            | options
+        ),
+    )
+
+
+@pytest.fixture
+def stores(open_task: OpenTask) -> TaskStores:
+    return open_task(cached())
+
+
+@pytest.fixture
+def cache(stores: TaskStores) -> RecordCache:
+    cache = stores.caches()["s"]
+    cache.forwards_changes = True
+    return cache
+
+
+def change(cache: RecordCache, key: bytes, value: Any, timestamp: int, offset: int = 0) -> None:
+    """What an operator does with one key."""
+    entry = cache.entries.get(key) or cache.load(key)
+    cache.change(entry, value, timestamp, SOURCE, offset)
+
+
+def rows(changes: FlushedChanges | None) -> list[tuple[Any, ...]]:
+    assert changes is not None
+    return list(zip(changes.keys, changes.new_values, changes.timestamps, strict=True))
+
+
+def test_only_the_last_change_of_each_key_is_flushed(cache: RecordCache, changelog: Any) -> None:
+    """Nothing reaches the changelog before the flush, and then one record per key."""
+    for n in range(5):
+        change(cache, b"a", n, 10 + n, offset=n)
+    assert changelog.records == []
+    changes = cache.flush()
+    assert rows(changes) == [("a", 4, 14)]
+    assert changes is not None
+    assert (changes.places, changes.offsets, changes.headers) == ([SOURCE], [4], None)
+    assert changes.key_bytes == [b"a"]
+    assert [(key, time) for _, key, _, time in changelog.records] == [(b"a", 14)]
+    assert cache.flush() is None
+
+
+def test_order_is_that_in_which_keys_became_dirty_last(cache: RecordCache, changelog: Any) -> None:
+    """A key changed again moves to the end, in the forwarded changes and in the changelog."""
+    for timestamp, key in enumerate([b"c", b"a", b"b", b"c", b"a"]):
+        change(cache, key, 1, timestamp)
+    assert rows(cache.flush()) == [("b", 1, 2), ("c", 1, 3), ("a", 1, 4)]
+    assert [key for _, key, _, _ in changelog.records] == [b"b", b"c", b"a"]
+
+
+def test_reading_a_dirty_key_does_not_move_it(cache: RecordCache, stores: TaskStores) -> None:
+    """Only changes count for the order of a flush."""
+    change(cache, b"a", 1, 1)
+    change(cache, b"b", 1, 2)
+    assert stores.store("s").get("a") == ValueAndTimestamp(1, 1)
+    assert stores.table("s").read_many([b"a", b"x", b"b"]) == [(1, 1), None, (1, 2)]
+    assert [key for key, _, _ in rows(cache.flush())] == ["a", "b"]
+
+
+def test_insert_and_delete_between_flushes_leave_no_trace(
+    cache: RecordCache, changelog: Any
+) -> None:
+    """What came and went is neither forwarded nor logged; a delete of what was there is both."""
+    change(cache, b"a", 1, 1)
+    change(cache, b"b", 1, 1)
+    change(cache, b"a", None, 2)
+    assert rows(cache.flush()) == [("b", 1, 1)]
+    change(cache, b"b", None, 3)
+    assert rows(cache.flush()) == [("b", None, 3)]
+    assert [(key, value is None, time) for _, key, value, time in changelog.records] == [
+        (b"b", False, 1),
+        (b"b", True, 3),
+    ]
+    change(cache, b"b", 1, 4)
+    change(cache, b"b", None, 5)
+    assert cache.flush() is None
+    assert cache.statistics().entries == 0
+    assert cache.size_bytes == 0
+
+
+def test_without_a_listener_a_delete_is_always_logged(
+    open_task: OpenTask, changelog: Any, context: Any
+) -> None:
+    """Follows Kafka Streams: only a flush listener makes insert and delete collapse."""
+    stores = open_task(cached())
+    store = stores.store("s")
+    context.timestamp = 3
+    store.put("a", ValueAndTimestamp(1, 1))
+    store.put("a", None)
+    assert changelog.records == []
+    stores.flush_caches(lambda name, changes: pytest.fail("nobody forwards"))
+    assert changelog.records == [("s", b"a", None, 3)]
+
+
+def test_old_values_are_those_of_the_last_flush(cache: RecordCache) -> None:
+    """With old values wanted, a change tells what downstream has seen last."""
+    cache.sends_old_values = True
+    change(cache, b"a", 1, 1)
+    changes = cache.flush()
+    assert changes is not None
+    assert changes.old_values == [None]
+    change(cache, b"a", 2, 2)
+    change(cache, b"a", 3, 3)
+    change(cache, b"b", 1, 3)
+    changes = cache.flush()
+    assert changes is not None
+    assert (changes.new_values, changes.old_values) == ([3, 1], [1, None])
+
+
+def test_raw_puts_and_operator_changes_mix(
+    cache: RecordCache, stores: TaskStores, changelog: Any, context: Any
+) -> None:
+    """A processor may write into an aggregated store; old values are read where needed."""
+    cache.sends_old_values = True
+    store = stores.store("s")
+    change(cache, b"a", 1, 1)
+    cache.flush()
+    stores.commit({CHANGELOG: changelog.last_offset})
+    cache.clear()
+    context.place, context.offset, context.headers = SOURCE, 9, (("h", b"1"),)
+    store.put("a", ValueAndTimestamp(2, 2))
+    store.put("b", ValueAndTimestamp(5, 2))
+    change(cache, b"b", 6, 3, offset=10)
+    store.put("c", None)
+    changes = cache.flush()
+    assert rows(changes) == [("a", 2, 2), ("b", 6, 3)]
+    assert changes is not None
+    assert changes.old_values == [1, None]
+    assert changes.offsets == [9, 10]
+    assert changes.headers == [(("h", b"1"),), ()]
+    assert store.get("b") == ValueAndTimestamp(6, 3)
+
+
+def test_flushed_values_are_never_changed_in_place(open_task: OpenTask) -> None:
+    """An aggregator that mutates gets a fresh decode once its value has been handed on."""
+    stores = open_task(cached(value_serde=JSON))
+    cache = stores.caches()["s"]
+    cache.forwards_changes = cache.sends_old_values = True
+    seen: list[tuple[Any, Any]] = []
+    for round_ in range(3):
+        for n in range(2):
+            entry = cache.entries.get(b"a") or cache.load(b"a")
+            aggregate = entry.value if entry.value is not None else []
+            aggregate.append(10 * round_ + n)
+            cache.change(entry, aggregate, 0, SOURCE, 0)
+        peeked = stores.table("s").read_many([b"a"])[0]
+        assert peeked is not None
+        peeked[0].append("by a reader")
+        changes = cache.flush()
+        assert changes is not None
+        assert changes.old_values is not None
+        seen.append((changes.new_values[0], changes.old_values[0]))
+        changes.old_values[0] = None
+    assert seen == [
+        ([0, 1], None),
+        ([0, 1, 10, 11], [0, 1]),
+        ([0, 1, 10, 11, 20, 21], [0, 1, 10, 11]),
+    ]
+
+
+def test_immutable_values_stay_decoded(cache: RecordCache) -> None:
+    """A counter's entry stays usable after a flush: no decode, no read from below."""
+    change(cache, b"a", 1, 1)
+    cache.flush()
+    assert cache.entries[b"a"].value == 1
+    assert cache.statistics().loads == 1
+
+
+def test_scans_see_changes_over_what_lies_below(
+    cache: RecordCache, stores: TaskStores, changelog: Any
+) -> None:
+    """Dirty values win, deletions hide, and the scan does not see later changes."""
+    for key in (b"a", b"b", b"c"):
+        change(cache, key, 1, 1)
+    cache.flush()
+    stores.commit({CHANGELOG: changelog.last_offset})
+    change(cache, b"b", None, 2)
+    change(cache, b"c", 2, 2)
+    change(cache, b"d", 3, 2)
+    store = stores.store("s")
+    expected = [("a", 1), ("c", 2), ("d", 3)]
+    assert [(key, value.value) for key, value in store.all()] == expected
+    assert [(key, value.value) for key, value in store.reverse_all()] == expected[::-1]
+    assert [key for key, _ in store.range("b", "c")] == ["c"]
+    items = store.all()
+    change(cache, b"d", None, 3)
+    cache.flush()
+    assert [key for key, _ in items] == ["a", "c", "d"]
+
+
+def test_eviction_takes_the_least_recently_used(open_task: OpenTask) -> None:
+    """Reads and changes count as use; clean keys go silently; the budget holds afterwards."""
+    budget = CacheBudget(10_000)
+    cache = open_task(cached(), budget=budget).caches()["s"]
+    cache.forwards_changes = True
+    for key in (b"a", b"b", b"c", b"d"):
+        change(cache, key, 1, 1)
+    cache.flush()
+    budget.resize(cache.size_bytes)
+    assert cache.evict() is None
+    assert sorted(cache.entries) == [b"a", b"b", b"c", b"d"]
+    cache.get(b"a")
+    change(cache, b"e", 1, 2)
+    assert budget.excess_bytes() > 0
+    assert cache.evict() is None
+    assert sorted(cache.entries) == [b"a", b"c", b"d", b"e"]
+    assert budget.excess_bytes() <= 0
+
+
+def test_evicting_a_dirty_key_flushes_it_first_and_then_all(open_task: OpenTask) -> None:
+    """Follows Kafka Streams: the evicted key, then every dirty key in dirty order."""
+    budget = CacheBudget(10_000)
+    cache = open_task(cached(), budget=budget).caches()["s"]
+    cache.forwards_changes = True
+    for timestamp, key in enumerate([b"d", b"a", b"c", b"b"]):
+        change(cache, key, 1, timestamp)
+    budget.resize(cache.size_bytes - 1)
+    changes = cache.evict()
+    assert [key for key, _, _ in rows(changes)] == ["d", "a", "c", "b"]
+    assert b"d" not in cache.entries
+    assert not cache.dirty
+    budget.resize(0)
+    assert cache.evict() is None
+    assert cache.statistics().entries == 0
+    assert cache.size_bytes == 0
+
+
+def test_eviction_order_puts_the_evicted_key_first(open_task: OpenTask) -> None:
+    """A clean key read long ago, made dirty last, is not the victim; the oldest dirty one is."""
+    budget = CacheBudget(10_000)
+    cache = open_task(cached(), budget=budget).caches()["s"]
+    cache.forwards_changes = True
+    for key in (b"a", b"b", b"c"):
+        change(cache, key, 1, 1)
+    cache.flush()
+    for key in (b"c", b"b"):
+        change(cache, key, 2, 2)
+    # a was used least recently and is clean: it goes unseen, then c, dirty, flushes all.
+    budget.resize(cache.entries[b"b"].size)
+    changes = cache.evict()
+    assert [key for key, _, _ in rows(changes)] == ["c", "b"]
+    assert list(cache.entries) == [b"b"]
+
+
+def test_evicting_what_came_and_went(open_task: OpenTask, changelog: Any) -> None:
+    """A victim that collapses to nothing is dropped once, and the size stays right."""
+    budget = CacheBudget(10_000)
+    cache = open_task(cached(), budget=budget).caches()["s"]
+    cache.forwards_changes = True
+    change(cache, b"a", 1, 1)
+    change(cache, b"a", None, 2)
+    budget.resize(0)
+    assert cache.evict() is None
+    assert (cache.size_bytes, cache.statistics().entries) == (0, 0)
+    assert changelog.records == []
+
+
+def test_growing_values_count_before_they_are_flushed(open_task: OpenTask) -> None:
+    """A list that only grows between commits exceeds the budget long before the commit."""
+    budget = CacheBudget(50_000)
+    stores = open_task(cached(value_serde=JSON), budget=budget)
+    cache = stores.caches()["s"]
+    cache.forwards_changes = True
+    evictions = 0
+    for n in range(60_000):
+        entry = cache.entries.get(b"a") or cache.load(b"a")
+        value = entry.value or []
+        value.append(n % 10)
+        cache.change(entry, value, n, SOURCE, n)
+        if n % 1_000 == 999:
+            evictions += cache.evict() is not None
+    assert evictions > 0
+    cache.flush()
+    held = [*cache.entries.values(), *cache._resting.values()]
+    assert cache.size_bytes == sum(entry.size for entry in held)
+    kept = stores.store("s").get("a")
+    assert len(kept.value) == 60_000
+
+
+def test_reads_do_not_push_out_changes(open_task: OpenTask, changelog: Any) -> None:
+    """A reader cannot forward a flush: it makes room among clean keys or does without."""
+    budget = CacheBudget(10_000)
+    stores = open_task(cached(), budget=budget)
+    cache = stores.caches()["s"]
+    cache.forwards_changes = True
+    for n in range(50):
+        change(cache, b"%03d" % n, n, 1)
+    cache.flush()
+    stores.commit({CHANGELOG: changelog.last_offset})
+    cache.clear()
+    change(cache, b"dirty", 1, 2)
+    budget.resize(400)
+    for _ in range(2):
+        for n in range(50):
+            assert cache.get(b"%03d" % n) is not None
+    assert budget.excess_bytes() < 100
+    assert [entry.key_bytes for entry in cache.dirty] == [b"dirty"]
+    assert cache.flush() is not None
+
+
+def test_caches_share_one_budget(open_task: OpenTask, tmp_path: Any) -> None:
+    """A cache gives back from its own entries, whoever filled the budget."""
+    budget = CacheBudget(1_000)
+    one = open_task(cached(), budget=budget, state_dir=tmp_path / "1").caches()["s"]
+    other = open_task(cached(), budget=budget, state_dir=tmp_path / "2").caches()["s"]
+    for n in range(9):
+        change(one, b"%d" % n, n, 1)
+    for n in range(9):
+        change(other, b"%d" % n, n, 1)
+        other.evict()
+    assert one.statistics().entries == 9
+    assert other.statistics().entries < 9
+    assert budget.excess_bytes() <= 0
+    one.close()
+    assert budget.used_bytes == other.size_bytes
+
+
+def test_no_budget_means_no_cache(open_task: OpenTask) -> None:
+    """With `statestore.cache.max.bytes` 0 the layer is left out."""
+    assert open_task(cached(), budget=CacheBudget(0)).caches() == {}
+
+
+def test_prefetch_reads_at_once_what_is_missing(
+    cache: RecordCache, stores: TaskStores, changelog: Any
+) -> None:
+    """Prefetched keys load without another read and keep their values."""
+    for key in (b"a", b"b"):
+        change(cache, key, 1, 1)
+    cache.flush()
+    stores.commit({CHANGELOG: changelog.last_offset})
+    cache.clear()
+    loads = cache.statistics().loads
+    change(cache, b"a", 2, 2)
+    cache.prefetch([b"a", b"b", b"b", b"new"])
+    assert cache.statistics().loads == loads + 3
+    assert (cache.load(b"b").value, cache.load(b"new").value) == (1, None)
+    assert cache.entries[b"a"].value == 2
+    assert cache.statistics().loads == loads + 3
+
+
+def test_a_value_that_does_not_fit_leaves_everything_dirty(
+    cache: RecordCache, changelog: Any
+) -> None:
+    """A failed flush writes nothing and can be repeated."""
+    change(cache, b"a", 1, 1)
+    change(cache, b"b", "text", 1)
+    with pytest.raises(SerializationError):
+        cache.flush()
+    assert changelog.records == []
+    change(cache, b"b", 2, 1)
+    assert rows(cache.flush()) == [("a", 1, 1), ("b", 2, 1)]
+
+
+def test_plain_stores_are_cached_too(open_task: OpenTask, changelog: Any, context: Any) -> None:
+    """Without kept timestamps, the changelog gets that of the record of the last put."""
+    stores = open_task(cached(timestamped=False))
+    store = stores.store("s")
+    for context.timestamp in (1, 2, 3):
+        store.put("a", context.timestamp)
+    assert store.get("a") == 3
+    stores.flush_caches(lambda name, changes: pytest.fail("nobody forwards"))
+    assert [(key, time) for _, key, _, time in changelog.records] == [(b"a", 3)]
+    assert store.get("a") == 3
+
+
+def test_emptied_entries_do_not_pile_up(cache: RecordCache) -> None:
+    """Keys that come and go for ever do not stay in the order of eviction."""
+    for n in range(5_000):
+        change(cache, b"%d" % n, 1, 1)
+        change(cache, b"%d" % n, None, 1)
+        if n % 100 == 0:
+            cache.flush()
+    assert len(cache._eviction) < 1_500

@@ -1,0 +1,141 @@
+"""Goal: data and offset in RocksDB agree, and a database that cannot be read says so."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import InvalidStateStoreError, LockError, TaskCorruptedError
+from millstream.record import TopicPartition
+from millstream.state.rocksdb import (
+    RocksDBResources,
+    RocksDBSettings,
+    RocksDBStorage,
+    destroy,
+)
+
+TP = TopicPartition("c", 3)
+Open = Callable[..., RocksDBStorage]
+
+
+def test_data_and_offset_survive_closing(open_storage: Open) -> None:
+    """What a batch wrote is there after reopening, deletions included."""
+    storage = open_storage()
+    assert storage.is_empty()
+    storage.write_batch({b"a": b"1", b"b": b"2"}, (TP, 1))
+    storage.write_batch({b"a": None}, (TP, 2))
+    storage.close()
+    storage.close()
+    again = open_storage()
+    assert list(again.scan(None, None)) == [(b"b", b"2")]
+    assert again.committed_offset(TP) == 2
+    assert again.committed_offset(TopicPartition("c", 4)) is None
+    assert not again.is_empty()
+
+
+def test_a_spill_is_marked_until_the_next_commit(open_storage: Open) -> None:
+    """The mark survives reopening and goes with the next batch that moves the offset."""
+    storage = open_storage()
+    storage.write_batch({b"a": b"1"}, (TP, 1))
+    assert not storage.spilled
+    storage.write_batch({b"a": b"2"}, None, spilled=True)
+    storage.close()
+    storage = open_storage()
+    assert storage.spilled
+    storage.write_batch({}, (TP, 2))
+    assert not storage.spilled
+    storage.close()
+    assert not open_storage().spilled
+
+
+def test_closing_ends_open_scans_and_frees_the_directory(open_storage: Open) -> None:
+    """A forgotten scan must not keep the database locked for its next owner."""
+    storage = open_storage()
+    storage.write_batch({b"a": b"1", b"b": b"2"}, None)
+    started, untouched = storage.scan(None, None), storage.scan(None, None, reverse=True)
+    assert next(started) == (b"a", b"1")
+    storage.close()
+    assert list(started) == list(untouched) == []
+    assert open_storage().get(b"a") == b"1"
+
+
+def test_a_closed_database_refuses(open_storage: Open) -> None:
+    """Every call on a closed database says that the store is closed."""
+    storage = open_storage()
+    storage.close()
+    calls: list[Callable[[], object]] = [
+        lambda: storage.get(b"a"),
+        lambda: storage.get_many([b"a"]),
+        lambda: storage.scan(None, None),
+        lambda: storage.write_batch({b"a": b"1"}, None),
+        lambda: storage.approximate_num_entries(),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidStateStoreError, match="Store s is currently closed"):
+            call()
+
+
+def test_one_owner_at_a_time(open_storage: Open) -> None:
+    """Opening an open database is refused as a lock."""
+    open_storage()
+    with pytest.raises(LockError):
+        open_storage()
+
+
+def test_a_damaged_block_is_found_by_reads_and_scans(open_storage: Open, tmp_path: Path) -> None:
+    """A scan over a damaged block must fail, not end early as if there were no more keys."""
+    storage = open_storage()
+    storage.write_batch({b"%04d" % i: bytes(100) for i in range(1_000)}, (TP, 1))
+    storage._db.flush()
+    storage.close()
+    table = max((tmp_path / "db" / "s").glob("*.sst"), key=lambda path: path.stat().st_size)
+    damaged = bytearray(table.read_bytes())
+    damaged[20_000:20_050] = b"\xff" * 50
+    table.write_bytes(damaged)
+    storage = open_storage()
+    for reverse in (False, True):
+        with pytest.raises(TaskCorruptedError):
+            list(storage.scan(None, None, reverse=reverse))
+    with pytest.raises(TaskCorruptedError):
+        storage.get_many([b"%04d" % i for i in range(1_000)])
+    with pytest.raises(TaskCorruptedError) as caught:
+        deque(map(storage.get, (b"%04d" % i for i in range(1_000))), maxlen=0)
+    assert caught.value.task_ids == {(0, 0)}
+
+
+def test_an_unreadable_database_is_corrupted(open_storage: Open, tmp_path: Path) -> None:
+    """Garbage in place of the list of files: refused, and fine again once destroyed."""
+    open_storage().close()
+    (tmp_path / "db" / "s" / "CURRENT").write_text("garbage")
+    with pytest.raises(TaskCorruptedError, match="rebuilt from its changelog"):
+        open_storage()
+    destroy(tmp_path / "db" / "s")
+    assert open_storage().is_empty()
+
+
+def test_tuning_sees_the_options_of_each_store(tmp_path: Path) -> None:
+    """The hook is called with the store's name and can change what is opened."""
+    seen: list[str] = []
+    settings = RocksDBSettings(tuning=lambda name, options: seen.append(name))
+    storage = RocksDBStorage("tuned", tmp_path / "t", (0, 0), RocksDBResources(settings))
+    storage.close()
+    assert seen == ["tuned"]
+
+
+def test_reads_spill_over_to_disk(open_storage: Open) -> None:
+    """More data than memtables hold is read back whole, in order, both ways."""
+    storage = open_storage()
+    for start in range(0, 200_000, 20_000):
+        items = {b"%08d" % (i * 7919 % 200_000): bytes(100) for i in range(start, start + 20_000)}
+        storage.write_batch(items, (TP, start))
+    keys = [key for key, _ in storage.scan(None, None)]
+    assert keys == [b"%08d" % i for i in range(200_000)]
+    assert [key for key, _ in storage.scan(b"00100000", b"00100003", reverse=True)] == [
+        b"00100002",
+        b"00100001",
+        b"00100000",
+    ]
+    assert storage.approximate_num_entries() == pytest.approx(200_000, rel=0.1)

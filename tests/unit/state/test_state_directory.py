@@ -1,0 +1,256 @@
+"""Goal: one owner per directory, whatever processes do, and a layout like Kafka Streams'."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from millstream.clock import ManualClock
+from millstream.errors import LockError, StreamsError
+from millstream.record import TaskId
+from millstream.state.directory import StateDirectory
+
+TASK = TaskId(0, 1)
+
+#: Holds a lock until it is killed.
+_HOLDER = """
+import sys, time
+from millstream.record import TaskId
+from millstream.state.directory import StateDirectory
+directory = StateDirectory(sys.argv[1], "app")
+directory.lock_application() if sys.argv[2] == "app" else directory.lock_task(TaskId(0, 1))
+print("locked", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def hold(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Starts a process which holds the lock of the application or of task 0_1."""
+    holders: list[subprocess.Popen[str]] = []
+
+    def hold(what: str) -> subprocess.Popen[str]:
+        holder = subprocess.Popen(
+            [sys.executable, "-c", _HOLDER, str(tmp_path), what], stdout=subprocess.PIPE, text=True
+        )
+        holders.append(holder)
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        return holder
+
+    yield hold
+    for holder in holders:
+        holder.kill()
+        holder.wait(timeout=10)
+        assert holder.stdout is not None
+        holder.stdout.close()
+
+
+def test_a_task_lock_excludes_other_processes_and_dies_with_its_own(
+    tmp_path: Path, hold: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """The holder is named by its pid; killed with SIGKILL, its lock is free at once."""
+    holder = hold("task")
+    directory = StateDirectory(tmp_path, "app")
+    with pytest.raises(LockError, match=f"process {holder.pid}") as caught:
+        directory.lock_task(TASK)
+    assert caught.value.task_id == TASK
+    assert caught.value.retriable
+    directory.lock_task(TaskId(0, 2))
+    holder.send_signal(signal.SIGKILL)
+    holder.wait(timeout=10)
+    directory.lock_task(TASK)
+    directory.unlock_task(TASK)
+
+
+def test_a_second_driver_is_told_to_choose_another_directory(
+    tmp_path: Path, hold: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """Two instances of one application on one host need two state directories."""
+    hold("app")
+    with pytest.raises(LockError, match=r"two settings of state\.dir"):
+        StateDirectory(tmp_path, "app").lock_application()
+    StateDirectory(tmp_path, "other").lock_application()
+
+
+def test_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+    """Two stream threads in one process are two owners; one may lock twice."""
+    one, other = StateDirectory(tmp_path, "app"), StateDirectory(tmp_path, "app")
+    one.lock_task(TASK)
+    one.lock_task(TASK)
+    with pytest.raises(LockError, match=str(os.getpid())):
+        other.lock_task(TASK)
+    other.unlock_task(TASK)
+    one.unlock_task(TASK)
+    other.lock_task(TASK)
+
+
+def test_the_process_id_is_made_once(tmp_path: Path) -> None:
+    """Many ask at the same time, all get the same id, in Kafka Streams' file."""
+    start = threading.Barrier(16)
+    found: list[uuid.UUID] = []
+
+    def ask() -> None:
+        start.wait(timeout=10)
+        found.append(StateDirectory(tmp_path, "app").process_id())
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=10)
+    assert len(found) == 16
+    assert len(set(found)) == 1
+    (file,) = (tmp_path / "app").iterdir()
+    assert file.name == "kafka-streams-process-metadata"
+    assert json.loads(file.read_text()) == {"processId": str(found[0])}
+
+
+def test_an_unreadable_process_id_is_replaced(tmp_path: Path) -> None:
+    """Garbage in the file costs the owner the old id; others must not replace it under him."""
+    directory = StateDirectory(tmp_path, "app")
+    directory.process_id()
+    path = tmp_path / "app" / "kafka-streams-process-metadata"
+    for garbage in ("", "{", "[]", '{"processId": 1}', '{"processId": "x"}'):
+        path.write_text(garbage)
+        with pytest.raises(StreamsError, match="holds no process id"):
+            directory.process_id()
+        directory.lock_application()
+        found = directory.process_id()
+        directory.unlock_application()
+        assert json.loads(path.read_text()) == {"processId": str(found)}
+
+
+def test_directories_are_not_for_everybody(tmp_path: Path) -> None:
+    """Permissions are 750, as in Kafka Streams."""
+    directory = StateDirectory(tmp_path, "app")
+    directory.lock_task(TASK)
+    for path in (tmp_path / "app", directory.task_directory(TASK)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o750
+
+
+def test_a_directory_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
+    """A file in the way: the error names state.dir."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StreamsError, match=r"state\.dir"):
+        StateDirectory(tmp_path / "file", "app").lock_application()
+
+
+def test_java_state_is_deleted_and_ours_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A task directory without our mark is emptied, with a log line; ours is left alone."""
+    directory = StateDirectory(tmp_path, "app")
+    theirs = directory.task_directory(TASK) / "rocksdb" / "counts"
+    theirs.mkdir(parents=True)
+    (theirs / "CURRENT").write_text("MANIFEST-000001\n")
+    directory.checkpoint_path(TASK).write_text("0\n0\n")
+    directory.lock_task(TASK)
+    with caplog.at_level(logging.INFO):
+        assert directory.prepare_task(TASK) == directory.task_directory(TASK)
+    assert "another format" in caplog.text
+    assert sorted(path.name for path in directory.task_directory(TASK).iterdir()) == [
+        ".format",
+        ".lock",
+    ]
+    theirs.mkdir(parents=True)
+    directory.prepare_task(TASK)
+    assert theirs.exists()
+    (directory.task_directory(TASK) / ".format").write_text("millstream 999\n")
+    directory.prepare_task(TASK)
+    assert not theirs.exists()
+
+
+def test_lists_tasks(tmp_path: Path) -> None:
+    """In order, other directories left out, on demand only those with state."""
+    directory = StateDirectory(tmp_path, "app")
+    assert directory.task_ids() == []
+    for task_id in (TaskId(1, 0), TaskId(0, 10), TaskId(0, 2)):
+        directory.lock_task(task_id)
+        directory.prepare_task(task_id)
+    (tmp_path / "app" / "global").mkdir()
+    (directory.task_directory(TaskId(0, 10)) / "rocksdb").mkdir()
+    directory.checkpoint_path(TaskId(1, 0)).write_text("0\n0\n")
+    assert directory.task_ids() == [TaskId(0, 2), TaskId(0, 10), TaskId(1, 0)]
+    assert directory.task_ids(with_state_only=True) == [TaskId(0, 10)]
+
+
+def test_clean_up_deletes_everything_unless_in_use(
+    tmp_path: Path, hold: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """A task in use by another process keeps its state; then everything goes."""
+    directory = StateDirectory(tmp_path, "app")
+    directory.clean_up()
+    holder = hold("task")
+    data = directory.task_directory(TASK) / "rocksdb"
+    data.mkdir()
+    with pytest.raises(LockError):
+        directory.clean_up()
+    assert data.exists()
+    holder.kill()
+    holder.wait(timeout=10)
+    directory.clean_up()
+    assert not (tmp_path / "app").exists()
+
+
+def test_obsolete_tasks_are_removed_after_the_delay(tmp_path: Path) -> None:
+    """Only what nobody uses, and what was given up long enough ago."""
+    now_ms = time.time_ns() // 1_000_000
+    directory, other = StateDirectory(tmp_path, "app"), StateDirectory(tmp_path, "app")
+    old, fresh, mine, used = (TaskId(0, n) for n in range(4))
+    for task_id in (old, fresh):
+        directory.lock_task(task_id)
+        directory.unlock_task(task_id)
+    directory.lock_task(mine)
+    other.lock_task(used)
+    long_ago = (now_ms - 100_000) / 1_000
+    for task_id in (old, mine, used):
+        os.utime(directory.task_directory(task_id), (long_ago, long_ago))
+    clock = ManualClock(now_ms)
+    assert directory.remove_obsolete_tasks(unused_for_ms=50_000, clock=clock) == [old]
+    assert directory.task_ids() == [fresh, mine, used]
+    other.unlock_task(used)
+    assert directory.remove_obsolete_tasks(unused_for_ms=50_000, clock=clock) == []
+
+
+def test_a_lock_file_deleted_under_way_is_locked_anew(tmp_path: Path) -> None:
+    """Removing and locking from many threads: never two owners of one directory."""
+    owners: list[int] = []
+    most: list[int] = []
+    mutex = threading.Lock()
+
+    def own_it_for_a_moment(number: int) -> None:
+        directory = StateDirectory(tmp_path, "app")
+        directory.lock_task(TASK)
+        with mutex:
+            owners.append(number)
+            most.append(len(owners))
+        with mutex:
+            owners.remove(number)
+        directory.unlock_task(TASK)
+        directory.remove_task_directory(TASK)
+
+    def work(number: int) -> None:
+        for _ in range(50):
+            with contextlib.suppress(LockError):
+                own_it_for_a_moment(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, number) for number in range(4)]:
+            done.result(timeout=30)
+    assert most
+    assert max(most) == 1

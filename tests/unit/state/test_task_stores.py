@@ -1,0 +1,341 @@
+"""Goal: a task's stores open, commit, restore, close and recover as one."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.errors import (
+    IllegalStateError,
+    LockError,
+    TaskCorruptedError,
+    UnknownStateStoreError,
+)
+from millstream.record import TaskId, TopicPartition, ValueAndTimestamp
+from millstream.serdes import JSON, LONG, STRING
+from millstream.state.builders import KeyValueStoreBuilder
+from millstream.state.cache_entries import CacheBudget
+from millstream.state.directory import StateDirectory
+from millstream.state.memory import MemoryStore
+from millstream.state.open_store import OpenStore, StoreEnvironment
+from millstream.state.task_stores import TaskStores
+from millstream.state.value_formats import PLAIN
+
+OpenTask = Callable[..., TaskStores]
+CHANGELOG = TopicPartition("app-s-changelog", 0)
+
+
+def replay(stores: TaskStores, changelog: Any) -> int:
+    """What the runtime does to restore: feed the changelog from where the store is."""
+    restorer = stores.restorers()[CHANGELOG]
+    start = restorer.start_offset() or 0
+    records = changelog.records[start:]
+    return restorer.restore_batch(
+        [key for _, key, _, _ in records],
+        [value for _, _, value, _ in records],
+        [time for _, _, _, time in records],
+        range(start, len(changelog.records)),
+    )
+
+
+def test_only_what_was_committed_survives_a_dirty_close(
+    open_task: OpenTask, changelog: Any
+) -> None:
+    """After a crash the store is at its last commit, and the tail comes from the changelog."""
+    stores = open_task(exactly_once=True)
+    stores.store("s").put("a", ValueAndTimestamp(1, 1))
+    stores.commit({CHANGELOG: 0})
+    stores.store("s").put("a", ValueAndTimestamp(2, 2))
+    stores.store("s").put("b", ValueAndTimestamp(3, 3))
+    assert stores.uncommitted_bytes > 0
+    stores.close(clean=False)
+    stores = open_task(exactly_once=True)
+    assert stores.changelog_offsets() == {CHANGELOG: 0}
+    assert list(stores.store("s").all()) == [("a", ValueAndTimestamp(1, 1))]
+    assert replay(stores, changelog) == 2
+    assert stores.changelog_offsets() == {CHANGELOG: 2}
+    assert list(stores.store("s").all()) == [
+        ("a", ValueAndTimestamp(2, 2)),
+        ("b", ValueAndTimestamp(3, 3)),
+    ]
+    stores.close(clean=False)
+    assert open_task().changelog_offsets() == {CHANGELOG: 2}
+
+
+def test_an_in_memory_store_begins_anew(open_task: OpenTask, changelog: Any) -> None:
+    """Nothing survives, nothing is on disk, and everything comes back from the changelog."""
+    builder = KeyValueStoreBuilder("s", kind="in_memory", key_serde=STRING, value_serde=LONG)
+    stores = open_task(builder)
+    stores.store("s").put_all([("a", 1), ("b", 2), ("a", None)])
+    stores.commit({CHANGELOG: 2})
+    assert stores.changelog_offsets() == {CHANGELOG: 2}
+    stores.close(clean=True)
+    stores = open_task(builder)
+    assert stores.changelog_offsets() == {CHANGELOG: None}
+    assert replay(stores, changelog) == 3
+    assert list(stores.store("s").all()) == [("b", 2)]
+    assert not Path(stores._directory.path).exists()
+
+
+def test_restored_records_have_no_null_keys_and_the_last_one_wins(open_task: OpenTask) -> None:
+    """Null keys are skipped but their offsets count; timestamps go in front of values."""
+    stores = open_task()
+    restorer = stores.restorers()[CHANGELOG]
+    assert restorer.start_offset() is None
+    one = struct.pack(">q", 1)
+    assert restorer.restore_batch([], [], [], []) == 0
+    assert restorer.restore_batch([b"a", b"b"], [one, one], [5, 6], [10, 12]) == 2
+    assert (
+        restorer.restore_batch(
+            [b"b", None, b"a", b"a"], [None, one, None, one], [7] * 4, range(20, 24)
+        )
+        == 4
+    )
+    assert restorer.start_offset() == 24
+    assert list(stores.store("s").all()) == [("a", ValueAndTimestamp(1, 7))]
+
+
+def test_writes_before_restoration_ends_are_a_mistake(open_task: OpenTask) -> None:
+    """Restoring below uncommitted writes is refused."""
+    stores = open_task()
+    stores.store("s").put("a", ValueAndTimestamp(1, 1))
+    with pytest.raises(IllegalStateError, match="cannot be restored"):
+        stores.restorers()[CHANGELOG].restore_batch([b"a"], [None], [0], [0])
+
+
+def test_offsets_do_not_go_back(open_task: OpenTask) -> None:
+    """An offset below the one reached shows a mistake of the runtime."""
+    stores = open_task()
+    stores.commit({CHANGELOG: 5})
+    stores.commit({CHANGELOG: 5})
+    with pytest.raises(AssertionError, match="has reached offset 5"):
+        stores.commit({CHANGELOG: 4})
+
+
+def test_data_without_offset_is_not_trusted(
+    open_task: OpenTask, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A spill before the first commit leaves data of unknown standing: the store starts anew."""
+    stores = open_task(uncommitted_max_bytes=100)
+    for n in range(20):
+        stores.store("s").put(f"key-{n}", ValueAndTimestamp(n, n))
+    stores.close(clean=False)
+    with caplog.at_level(logging.INFO):
+        stores = open_task()
+    assert "rebuilt from its changelog" in caplog.text
+    assert list(stores.store("s").all()) == []
+
+
+def test_spilled_state_is_kept_under_at_least_once_only(
+    open_task: OpenTask, changelog: Any
+) -> None:
+    """Switching to exactly-once after a crash rebuilds what may never have been committed."""
+    for exactly_once, kept in ((False, True), (True, False)):
+        stores = open_task(uncommitted_max_bytes=100)
+        stores.store("s").put("committed", ValueAndTimestamp(0, 0))
+        stores.commit({CHANGELOG: changelog.last_offset})
+        stores.spill()
+        for n in range(20):
+            stores.store("s").put(f"key-{n}", ValueAndTimestamp(n, n))
+        stores.close(clean=False)
+        stores = open_task(exactly_once=exactly_once)
+        assert (stores.store("s").get("key-0") is not None) == kept
+        replay(stores, changelog)
+        assert stores.store("s").get("key-19") == ValueAndTimestamp(19, 19)
+        stores.close(clean=False)
+
+
+def test_a_full_overlay_asks_for_a_commit_under_exactly_once(open_task: OpenTask) -> None:
+    """State must not be ahead of the commit: no spill, a commit is asked for."""
+    stores = open_task(exactly_once=True, uncommitted_max_bytes=200)
+    assert not stores.needs_commit
+    for n in range(20):
+        stores.store("s").put(f"key-{n}", ValueAndTimestamp(n, n))
+    assert stores.needs_commit
+    with pytest.raises(IllegalStateError, match="exactly-once"):
+        stores.spill()
+    stores.commit({CHANGELOG: 19})
+    assert not stores.needs_commit
+    assert stores.uncommitted_bytes == 0
+
+
+def test_one_owner_per_task(open_task: OpenTask, tmp_path: Path) -> None:
+    """A task that is open elsewhere cannot be opened; after closing it can."""
+    stores = open_task()
+    with pytest.raises(LockError, match="0_0"):
+        open_task()
+    stores.close(clean=True)
+    stores.close(clean=True)
+    stores.open()
+    assert stores.names == ["s"]
+
+
+def test_a_corrupted_store_is_wiped_and_rebuilt(open_task: OpenTask, changelog: Any) -> None:
+    """TaskCorruptedError from open leaves nothing locked; wipe and open again work."""
+    stores = open_task()
+    stores.store("s").put("a", ValueAndTimestamp(1, 1))
+    stores.commit({CHANGELOG: 0})
+    stores.close(clean=True)
+    (stores._directory.task_directory(TaskId(0, 0)) / "rocksdb/s/CURRENT").write_text("garbage")
+    with pytest.raises(TaskCorruptedError) as caught:
+        stores.open()
+    assert caught.value.task_ids == {TaskId(0, 0)}
+    stores.wipe()
+    stores.open()
+    assert stores.changelog_offsets() == {CHANGELOG: None}
+    replay(stores, changelog)
+    assert stores.store("s").get("a") == ValueAndTimestamp(1, 1)
+    stores.wipe()
+    stores.open()
+    assert list(stores.store("s").all()) == []
+
+
+def test_unknown_and_unopened_stores_are_told_apart(open_task: OpenTask) -> None:
+    """The error names what there is, or says that the stores are not open."""
+    stores = open_task()
+    with pytest.raises(UnknownStateStoreError, match="it has s"):
+        stores.store("other")
+    stores.close(clean=False)
+    with pytest.raises(IllegalStateError, match="not open"):
+        stores.store("s")
+
+
+def test_a_plain_store_backs_no_table(open_task: OpenTask) -> None:
+    """Operators of tables need timestamps."""
+    stores = open_task(
+        KeyValueStoreBuilder("s", kind="in_memory", key_serde=STRING, value_serde=LONG)
+    )
+    with pytest.raises(IllegalStateError, match="timestamped_key_value_builder"):
+        stores.table("s")
+
+
+def test_uncommitted_work_in_a_clean_close_is_told(
+    open_task: OpenTask, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is dropped, but not silently."""
+    stores = open_task()
+    stores.store("s").put("a", ValueAndTimestamp(1, 1))
+    with caplog.at_level(logging.WARNING):
+        stores.close(clean=True)
+    assert "never committed" in caplog.text
+
+
+def test_a_recycled_task_keeps_its_stores_and_loses_its_caches(
+    open_task: OpenTask, changelog: Any
+) -> None:
+    """What a standby applies must be seen, not what the active task had cached."""
+    builder = KeyValueStoreBuilder(
+        "s", kind="rocksdb", key_serde=STRING, value_serde=LONG, timestamped=True, caching=True
+    )
+    stores = open_task(builder)
+    store = stores.store("s")
+    store.put("a", ValueAndTimestamp(1, 1))
+    stores.flush_caches(lambda name, changes: None)
+    stores.commit({CHANGELOG: 0})
+    stores.recycle()
+    stores.restorers()[CHANGELOG].restore_batch([b"a"], [struct.pack(">q", 9)], [9], [1])
+    assert store.get("a") == ValueAndTimestamp(9, 9)
+    assert stores.changelog_offsets() == {CHANGELOG: 1}
+
+
+class _NoOffsetsBuilder:
+    """A persistent store which keeps no offset, as a user's own would."""
+
+    name = "custom"
+    logging = True
+    persistent = True
+
+    def __init__(self) -> None:
+        self.base = MemoryStore()
+
+    def open(self, environment: StoreEnvironment) -> OpenStore:
+        class Handle:
+            def close(self) -> None: ...
+
+        return OpenStore(
+            Handle(), None, None, self.base, PLAIN, persistent=True, keeps_offset=False
+        )
+
+
+def test_offsets_of_stores_which_keep_none_go_to_the_checkpoint_file(
+    tmp_path: Path, changelog: Any, context: Any
+) -> None:
+    """Written when they moved far or when forced, read at the next open, not for other stores."""
+    own = TopicPartition("app-custom-changelog", 0)
+    builders = [
+        _NoOffsetsBuilder(),
+        KeyValueStoreBuilder("s", kind="rocksdb", key_serde=STRING, value_serde=JSON),
+    ]
+    stores = TaskStores(
+        TaskId(0, 0),
+        builders,
+        StateDirectory(tmp_path, "app"),
+        application_id="app",
+        changelogs={"custom": own, "s": CHANGELOG},
+        writer=changelog,
+        context=context,
+        budget=CacheBudget(0),
+    )
+    file = tmp_path / "app" / "0_0" / ".checkpoint"
+    stores.open()
+    stores.commit({own: 10_000, CHANGELOG: 5})
+    assert not file.exists()
+    stores.commit({own: 10_001})
+    assert file.read_text() == "0\n1\napp-custom-changelog 0 10001\n"
+    stores.commit({own: 10_002})
+    stores.close(clean=False)
+    stores.open()
+    assert stores.changelog_offsets() == {own: 10_001, CHANGELOG: 5}
+    stores.commit({own: 10_002}, force_checkpoint=True)
+    stores.commit({own: 10_003})
+    stores.close(clean=True)
+    assert file.read_text().endswith(" 10003\n")
+    stores.close(clean=True)
+    assert file.exists()
+    file.write_text("garbage")
+    with pytest.raises(TaskCorruptedError, match="cannot be read"):
+        stores.open()
+    stores.wipe()
+    stores.open()
+    assert stores.changelog_offsets() == {own: None, CHANGELOG: None}
+    stores.close(clean=True)
+
+
+def test_flush_goes_through_stores_in_their_order(
+    tmp_path: Path, changelog: Any, context: Any
+) -> None:
+    """What forwarding writes into a later store is flushed in the same pass."""
+    builders = [
+        KeyValueStoreBuilder(name, "in_memory", STRING, LONG, timestamped=True, caching=True)
+        for name in ("first", "second")
+    ]
+    stores = TaskStores(
+        TaskId(0, 0),
+        builders,
+        StateDirectory(tmp_path, "app"),
+        application_id="app",
+        changelogs={},
+        writer=changelog,
+        context=context,
+        budget=CacheBudget(10_000),
+    )
+    stores.open()
+    seen: list[tuple[str, list[Any]]] = []
+
+    def forward(name: str, changes: Any) -> None:
+        seen.append((name, changes.keys))
+        if name == "first":
+            stores.store("second").put("derived", ValueAndTimestamp(1, 1))
+
+    for cache in stores.caches().values():
+        cache.forwards_changes = True
+    stores.store("first").put("a", ValueAndTimestamp(1, 1))
+    stores.flush_caches(forward)
+    assert seen == [("first", ["a"]), ("second", ["derived"])]
+    assert [name for name, *_ in changelog.records] == ["first", "second"]
+    stores.close(clean=True)

@@ -1,0 +1,471 @@
+"""The test driver: what goes in, what comes out, time, failures and closing."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream import (
+    IllegalStateError,
+    LogAndContinueExceptionHandler,
+    ProcessingError,
+    SerializationError,
+    StreamsBuilder,
+    StreamsConfig,
+    StreamsError,
+    TopologyError,
+    ValueAndTimestamp,
+)
+from millstream.processor.handlers import CONTINUE
+from millstream.serdes import BYTES, LONG, STRING
+from millstream.testing import MetricName, TopologyTestDriver
+from millstream.topology.topology import Topology
+
+TEXT: dict[str, Any] = {"key": STRING, "value": STRING}
+
+
+def config(**settings: Any) -> StreamsConfig:
+    return StreamsConfig(application_id="app", bootstrap_servers="not-used:9092", **settings)
+
+
+NO_CACHE = config(statestore_cache_max_bytes=0)
+
+
+def copying(*topics: str, **source: Any) -> Topology:
+    builder = StreamsBuilder()
+    builder.stream(list(topics) or "in", **TEXT, **source).to("out", **TEXT)
+    return builder.build()
+
+
+def counting(**options: Any) -> Topology:
+    builder = StreamsBuilder()
+    words = builder.stream("in", **TEXT).flat_map_values(str.split)
+    counts = words.group_by(lambda key, word: word, key=STRING, value=STRING).count(**options)
+    counts.to_stream().to("out", key=STRING, value=LONG)
+    return builder.build()
+
+
+def failing() -> Topology:
+    def fail(value: str) -> str:
+        if value == "bad":
+            raise ValueError(value)
+        return value
+
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXT).map_values(fail).to("out", **TEXT)
+    return builder.build()
+
+
+@pytest.fixture(autouse=True)
+def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that nobody else's drivers are seen."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def temporary_folders() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("millstream-test-driver-*"))
+
+
+def test_records_go_through_every_subtopology() -> None:
+    """A call returns when nothing is left to do, beyond repartition topics, too."""
+    with TopologyTestDriver(counting(store="counts"), config()) as driver:
+        driver.create_input_topic("in", **TEXT).pipe_input("k", "a b a", 7)
+        out = driver.create_output_topic("out", key=STRING, value=LONG)
+        assert out.read_key_values() == [("a", 1), ("b", 1), ("a", 2)]
+        assert driver.produced_topic_names() == {
+            "app-counts-repartition",
+            "app-counts-changelog",
+            "out",
+        }
+        log = driver.create_output_topic("app-counts-changelog", key=STRING, value=LONG)
+        assert [(r.key, r.value, r.timestamp) for r in log.read_records()] == [
+            ("a", 1, 7),
+            ("b", 1, 7),
+            ("a", 2, 7),
+        ]
+        repartition = driver.create_output_topic("app-counts-repartition", **TEXT)
+        assert repartition.read_values() == ["a", "b", "a"]
+
+
+def test_a_topic_that_is_written_and_read_feeds_itself() -> None:
+    builder = StreamsBuilder()
+    words = builder.stream("words", **TEXT)
+    words.map_values(lambda word: word[1:]).filter(lambda key, word: bool(word)).to("words", **TEXT)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("words", **TEXT).pipe_input("k", "abc")
+        assert driver.create_output_topic("words", **TEXT).read_values() == ["bc", "c"]
+
+
+def test_caches_are_flushed_after_every_record() -> None:
+    """Updates collapse only within what one record causes."""
+    builder = StreamsBuilder()
+    letters = builder.stream("in", **TEXT).flat_map_values(list)
+    letters.group_by_key(**TEXT).reduce(lambda a, b: a + b).to_stream().to("out", **TEXT)
+    with TopologyTestDriver(builder.build(), config()) as driver:
+        driver.create_input_topic("in", **TEXT).pipe_key_values([("k", "abc"), ("k", "d")])
+        assert driver.create_output_topic("out", **TEXT).read_values() == ["abc", "abcd"]
+
+
+def test_without_a_cache_every_update_comes_out() -> None:
+    topology = counting()
+    with TopologyTestDriver(topology, NO_CACHE) as driver:
+        driver.create_input_topic("in", **TEXT).pipe_value("a a")
+        out = driver.create_output_topic("out", key=STRING, value=LONG)
+        assert out.read_values() == [1, 2]
+
+
+def test_stores_can_be_prepared_and_read() -> None:
+    with TopologyTestDriver(counting(store="counts"), NO_CACHE) as driver:
+        assert driver.get_state_store("nothing") is None
+        assert list(driver.get_all_state_stores()) == ["counts"]
+        store = driver.get_state_store("counts")
+        store.put("a", ValueAndTimestamp(41, 5))
+        driver.create_input_topic("in", **TEXT).pipe_input("k", "a", 3)
+        out = driver.create_output_topic("out", key=STRING, value=LONG)
+        record = out.read_record()
+        assert (record.value, record.timestamp) == (42, 5)
+        assert driver.get_all_state_stores()["counts"].get("a") == (42, 5)
+
+
+def test_deletions_by_a_test_are_logged_at_time_zero() -> None:
+    """As in Kafka Streams' driver: they belong to no record."""
+    with TopologyTestDriver(counting(store="counts"), NO_CACHE) as d:
+        d.create_input_topic("in", **TEXT).pipe_input("k", "a", 9)
+        d.get_state_store("counts").delete("a")
+        d.advance_wall_clock_time(timedelta(0))
+        log = d.create_output_topic("app-counts-changelog", key=STRING, value=LONG)
+        assert [(r.value, r.timestamp) for r in log.read_records()] == [(1, 9), (None, 0)]
+
+
+# --- topics ------------------------------------------------------------------------------------
+
+
+def test_an_unknown_topic_is_refused_and_nothing_breaks() -> None:
+    with TopologyTestDriver(copying("b", "a")) as driver:
+        with pytest.raises(ValueError, match=r"does not read 'nope'\. It reads: a, b\."):
+            driver.create_input_topic("nope", **TEXT).pipe_input("k", "v")
+        driver.create_input_topic("a", **TEXT).pipe_input("k", "v")
+        assert driver.create_output_topic("out", **TEXT).size == 1
+
+
+def test_a_pattern_reads_whatever_matches_it() -> None:
+    """Each topic has offsets of its own; others are refused; output that matches comes back."""
+    builder = StreamsBuilder()
+    seen: list[Any] = []
+
+    def topic(key: str, value: str, context: Any) -> str:
+        seen.append((context.topic, context.offset))
+        return "log-deep" if len(value) == 1 else "out"
+
+    logs = builder.stream(re.compile("log-.*"), **TEXT)
+    logs.map_values(lambda value: value + "!").to(topic, **TEXT)
+    builder.stream("plain", **TEXT).map_values(lambda v: v[:1]).to(lambda *_: "log-x", **TEXT)
+    with TopologyTestDriver(builder.build()) as driver:
+        assert [part["sources"] for part in driver.topology_metadata()["subtopologies"]] == [
+            ["plain"]
+        ]
+        for name in ("log-a", "log-b", "log-a"):
+            driver.create_input_topic(name, **TEXT).pipe_input("k", "vv")
+        driver.create_input_topic("plain", **TEXT).pipe_input("k", "ww")
+        assert seen == [("log-a", 0), ("log-b", 0), ("log-a", 1), ("log-x", 0)]
+        assert driver.create_output_topic("out", **TEXT).read_values() == ["vv!"] * 3 + ["w!"]
+        assert driver.topology_metadata()["subtopologies"][0]["sources"] == [
+            "log-a",
+            "log-b",
+            "log-x",
+        ]
+        with pytest.raises(ValueError, match=re.escape("It reads: plain, log-.* (pattern).")):
+            driver.create_input_topic("lag-a", **TEXT).pipe_input("k", "v")
+
+
+def test_topics_chosen_record_by_record() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", **TEXT)
+    stream.to(lambda key, value, context: f"{context.topic}-{key}-{context.offset}", **TEXT)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in", **TEXT).pipe_key_values([("a", "1"), ("b", "2")])
+        assert driver.produced_topic_names() == {"in-a-0", "in-b-1"}
+
+
+def test_input_topics_have_clocks_of_their_own() -> None:
+    with TopologyTestDriver(copying(), initial_wall_clock_ms=500) as driver:
+        plain = driver.create_input_topic("in", **TEXT)
+        stepping = driver.create_input_topic(
+            "in", **TEXT, start_ms=1_000, auto_advance=timedelta(milliseconds=10)
+        )
+        driver.advance_wall_clock_time(timedelta(seconds=9))
+        plain.pipe_value("plain")
+        stepping.pipe_values(["one", "two"])
+        stepping.pipe_input("k", "explicit", 7)
+        stepping.pipe_value("three")
+        stepping.advance_time(timedelta(seconds=1))
+        stepping.pipe_value("later")
+        stepping.pipe_key_values(
+            [("k", "own"), ("k", "own")], start_ms=5, advance=timedelta(milliseconds=2)
+        )
+        stepping.pipe_values(["same", "same"], start_ms=3)
+        stepping.pipe_value("last")
+        out = driver.create_output_topic("out", **TEXT)
+        assert [(r.value, r.timestamp) for r in out.read_records()] == [
+            ("plain", 500),
+            ("one", 1_000),
+            ("two", 1_010),
+            ("explicit", 7),
+            ("three", 1_020),
+            ("later", 2_030),
+            ("own", 5),
+            ("own", 7),
+            ("same", 3),
+            ("same", 3),
+            ("last", 2_040),
+        ]
+
+
+def test_time_does_not_go_back() -> None:
+    with TopologyTestDriver(copying()) as driver:
+        records = driver.create_input_topic("in", **TEXT)
+        with pytest.raises(ValueError, match="forward"):
+            records.advance_time(timedelta(seconds=-1))
+        with pytest.raises(ValueError, match="forward"):
+            driver.advance_wall_clock_time(timedelta(seconds=-1))
+        with pytest.raises(ValueError, match="negative"):
+            records.pipe_input("k", "v", -1)
+        assert driver.produced_topic_names() == set()
+
+
+def test_headers_go_through() -> None:
+    headers = [("h", b"1"), ("n", None)]
+    with TopologyTestDriver(copying()) as driver:
+        records = driver.create_input_topic("in", **TEXT)
+        records.pipe_input("k", "v", 1, headers)
+        headers.clear()
+        record = driver.create_output_topic("out", **TEXT).read_record()
+        assert record.headers == (("h", b"1"), ("n", None))
+        records.pipe_records([record])
+        assert driver.create_output_topic("out", **TEXT).read_record() == record
+
+
+def test_each_record_is_read_once_whoever_reads() -> None:
+    with TopologyTestDriver(copying()) as driver:
+        driver.create_input_topic("in", **TEXT).pipe_key_values(
+            [("a", "1"), ("b", "2"), ("a", "3"), ("b", None)]
+        )
+        one, two = (driver.create_output_topic("out", **TEXT) for _ in range(2))
+        assert one.size == 4
+        assert one.read_key_value() == ("a", "1")
+        assert two.read_value() == "2"
+        assert two.read_key_values_to_map() == {"a": "3", "b": None}
+        assert one.is_empty
+        with pytest.raises(LookupError, match="Every record of topic 'out' has been read"):
+            one.read_record()
+        never = driver.create_output_topic("never", **TEXT)
+        assert (never.size, never.is_empty, never.read_records()) == (0, True, [])
+        with pytest.raises(LookupError, match=r"'never' so far. Written were: out\."):
+            never.read_value()
+
+
+def test_a_map_has_no_place_for_a_record_without_key() -> None:
+    with TopologyTestDriver(copying()) as driver:
+        driver.create_input_topic("in", **TEXT).pipe_value("v")
+        with pytest.raises(IllegalStateError, match="no key"):
+            driver.create_output_topic("out", **TEXT).read_key_values_to_map()
+
+
+# --- failures ----------------------------------------------------------------------------------
+
+
+def test_a_failure_is_raised_where_the_record_went_in() -> None:
+    """With its place; afterwards the driver tells the story instead of going on."""
+    driver = TopologyTestDriver(failing())
+    records = driver.create_input_topic("in", **TEXT)
+    records.pipe_input("k", "good")
+    with pytest.raises(ProcessingError) as raised:
+        records.pipe_input("k", "bad")
+    assert (raised.value.topic, raised.value.offset) == ("in", 1)
+    assert raised.value.task_id == (0, 0)
+    assert isinstance(raised.value.__cause__, ValueError)
+    for again in (
+        lambda: records.pipe_input("k", "good"),
+        lambda: driver.advance_wall_clock_time(timedelta(1)),
+    ):
+        with pytest.raises(IllegalStateError, match="failed before") as told:
+            again()
+        assert told.value.__cause__ is raised.value
+    assert driver.create_output_topic("out", **TEXT).read_values() == ["good"]
+    driver.close()
+
+
+def test_a_failure_in_the_body_is_not_hidden_by_closing() -> None:
+    before = temporary_folders()
+    with (
+        pytest.raises(ProcessingError),
+        TopologyTestDriver(failing(), config()) as driver,
+    ):
+        driver.create_input_topic("in", **TEXT).pipe_input("k", "bad")
+    assert temporary_folders() == before
+
+
+def test_what_is_no_streams_error_becomes_one() -> None:
+    """For example a serde whose own code is at fault where no handler is asked."""
+
+    def partition(topic: str, key: Any, value: Any, count: int) -> int:
+        raise KeyError(value)
+
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXT).to("out", **TEXT, partitioner=partition)
+    driver = TopologyTestDriver(builder.build())
+    with pytest.raises(StreamsError) as raised:
+        driver.create_input_topic("in", **TEXT).pipe_input("k", "v")
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+def test_unreadable_records_fail_or_are_dropped() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=LONG).to("out", key=STRING, value=LONG)
+    topology = builder.build()
+    with TopologyTestDriver(topology) as driver:
+        raw = driver.create_input_topic("in", key=BYTES, value=BYTES)
+        with pytest.raises(SerializationError) as raised:
+            raw.pipe_input(b"k", b"v")
+        assert raised.value.node == "KSTREAM-SOURCE-0000000000"
+    handler = config(deserialization_exception_handler=LogAndContinueExceptionHandler())
+    with TopologyTestDriver(topology, handler) as driver:
+        raw = driver.create_input_topic("in", key=BYTES, value=BYTES)
+        raw.pipe_input(b"k", b"v")
+        raw.pipe_input(b"k", bytes(8))
+        assert driver.create_output_topic("out", key=STRING, value=LONG).read_values() == [0]
+        assert dropped(driver) == 1
+
+
+def dropped(driver: TopologyTestDriver) -> float:
+    (name,) = driver.metrics()
+    assert name == MetricName("dropped-records-total", "stream-task-metrics", (("task-id", "0_0"),))
+    return driver.metrics()[name]
+
+
+def test_dropped_records_are_counted() -> None:
+    handler = config(processing_exception_handler=lambda *_: CONTINUE)
+    with TopologyTestDriver(failing(), handler) as driver:
+        assert dropped(driver) == 0
+        records = driver.create_input_topic("in", **TEXT)
+        records.pipe_key_values([("k", "bad"), ("k", "good"), ("k", "bad")])
+        assert dropped(driver) == 2
+
+
+# --- time --------------------------------------------------------------------------------------
+
+
+def test_max_task_idle_waits_until_the_clock_is_advanced() -> None:
+    builder = StreamsBuilder()
+    builder.stream("a", **TEXT).merge(builder.stream("b", **TEXT)).to("out", **TEXT)
+    with TopologyTestDriver(builder.build(), config(max_task_idle_ms=100)) as driver:
+        out = driver.create_output_topic("out", **TEXT)
+        driver.create_input_topic("a", **TEXT).pipe_input("k", "a5", 5)
+        assert out.is_empty
+        driver.create_input_topic("b", **TEXT).pipe_input("k", "b1", 1)
+        assert out.read_values() == ["b1"]
+        driver.advance_wall_clock_time(timedelta(milliseconds=99))
+        assert out.is_empty
+        driver.advance_wall_clock_time(timedelta(milliseconds=1))
+        assert out.read_values() == ["a5"]
+
+
+# --- settings, views, closing ------------------------------------------------------------------
+
+
+def test_explicit_names_may_be_demanded() -> None:
+    strict = config(ensure_explicit_internal_resource_naming=True)
+    with pytest.raises(TopologyError, match="KSTREAM-AGGREGATE-STATE-STORE-0000000003"):
+        TopologyTestDriver(counting(), strict)
+    TopologyTestDriver(counting(store="counts"), strict).close()
+
+
+def test_a_topology_that_cannot_run_leaves_nothing_behind() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    before = temporary_folders()
+    with pytest.raises(StreamsError, match="no key serde"):
+        TopologyTestDriver(builder.build())
+    assert temporary_folders() == before
+
+
+def test_metadata_tells_the_topics_under_their_real_names() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", **TEXT).repartition(partitions=3, name="wide")
+    stream.group_by_key().count(store="counts").to_stream().to("out", key=STRING, value=LONG)
+    with TopologyTestDriver(builder.build(), config(topic={"retention.ms": "5"})) as driver:
+        assert driver.topology_metadata() == {
+            "topics": {
+                "app-wide-repartition": {
+                    "kind": "repartition",
+                    "partitions": 3,
+                    "config": {
+                        "cleanup.policy": "delete",
+                        "message.timestamp.type": "CreateTime",
+                        "retention.ms": "5",
+                        "segment.bytes": "52428800",
+                    },
+                },
+                "app-counts-changelog": {
+                    "kind": "changelog",
+                    "config": {
+                        "cleanup.policy": "compact",
+                        "message.timestamp.type": "CreateTime",
+                        "retention.ms": "5",
+                    },
+                },
+            },
+            "subtopologies": [
+                {"id": 0, "sources": ["in"], "sinks": ["app-wide-repartition"], "changelogs": []},
+                {
+                    "id": 1,
+                    "sources": ["app-wide-repartition"],
+                    "sinks": ["out"],
+                    "changelogs": ["app-counts-changelog"],
+                },
+            ],
+            "copartition": [],
+        }
+
+
+def test_closing_commits_what_is_left_and_can_be_repeated() -> None:
+    """What a test put into a cache leaves it; the topics can still be read."""
+    before = temporary_folders()
+    driver = TopologyTestDriver(counting(store="counts"), config())
+    assert temporary_folders() != before
+    driver.get_state_store("counts").put("a", ValueAndTimestamp(1, 2))
+    driver.close()
+    driver.close()
+    assert temporary_folders() == before
+    out = driver.create_output_topic("out", key=STRING, value=LONG)
+    assert out.read_key_values() == [("a", 1)]
+    with pytest.raises(IllegalStateError, match="closed"):
+        driver.create_input_topic("in", **TEXT).pipe_input("k", "v")
+
+
+def test_closing_raises_what_a_last_commit_fails_with() -> None:
+    """And cleans up all the same."""
+    builder = StreamsBuilder()
+    counts = builder.stream("in", **TEXT).group_by_key().count(store="counts").to_stream()
+    counts.to("out", **TEXT)  # The wrong serde for counts.
+    before = temporary_folders()
+    driver = TopologyTestDriver(builder.build(), config())
+    driver.get_state_store("counts").put("a", ValueAndTimestamp(1, 2))
+    with pytest.raises(SerializationError):
+        driver.close()
+    driver.close()
+    assert temporary_folders() == before
+
+
+def test_user_code_is_closed_with_the_driver(tmp_path: Path) -> None:
+    path = tmp_path / "printed"
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXT).print("p", file=str(path))
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in", **TEXT).pipe_input("k", "v")
+    assert path.read_text() == "[p]: k, v\n"

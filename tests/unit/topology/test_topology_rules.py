@@ -1,0 +1,216 @@
+"""What a topology refuses, and that the refusal says where."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+
+import pytest
+
+from millstream.errors import CopartitionError, TopologyError
+from millstream.operators import PassThrough
+from millstream.state.builders import KeyValueStoreBuilder
+from millstream.topology.internal_topics import RepartitionTopic
+from millstream.topology.topology import Topology
+
+
+def store(name: str = "s") -> KeyValueStoreBuilder:
+    return KeyValueStoreBuilder(name)
+
+
+def base() -> Topology:
+    """A source, a processor and a sink in a row."""
+    return (
+        Topology()
+        .add_source("source", "in")
+        .add_processor("processor", PassThrough, "source")
+        .add_sink("sink", "out", "processor")
+    )
+
+
+def here(offset: int = 0) -> str:
+    """The caller's place, as errors name it."""
+    frame = inspect.currentframe()
+    assert frame is not None
+    assert frame.f_back is not None
+    return f"test_topology_rules.py:{frame.f_back.f_lineno + offset}"
+
+
+SHARED = PassThrough()
+
+REFUSED: dict[str, tuple[Callable[[Topology], object], str]] = {
+    "taken source name": (lambda t: t.add_source("sink", "x"), "another node called 'sink'"),
+    "taken processor name": (
+        lambda t: t.add_processor("source", PassThrough, "source"),
+        "another node called 'source'",
+    ),
+    "taken sink name": (lambda t: t.add_sink("sink", "x", "source"), "another node called"),
+    "illegal name": (lambda t: t.add_source("a b", "x"), "'a b' holds a character"),
+    "no topic": (lambda t: t.add_source("b", []), "at least one topic"),
+    "illegal topic": (lambda t: t.add_sink("b", "a/b", "source"), "'a/b' holds a character"),
+    "topic read twice": (lambda t: t.add_source("b", ["x", "in"]), "'in' is read by another"),
+    "pattern over a topic": (lambda t: t.add_source("b", re.compile("i.")), "'in' is read"),
+    "topic under a pattern": (
+        lambda t: t.add_source("b", re.compile("logs-.*")).add_source("c", "logs-1"),
+        "'logs-1' is read by another source already, 'b' declared at",
+    ),
+    "no parent": (lambda t: t.add_processor("b", PassThrough, []), "at least one parent"),
+    "unknown parent": (lambda t: t.add_sink("b", "x", ["zz"]), "no parent 'zz'"),
+    "own parent": (lambda t: t.add_processor("b", PassThrough, "b"), "its own parent"),
+    "sink as parent": (lambda t: t.add_sink("b", "x", "sink"), "'sink' cannot be a parent"),
+    "one operator for all": (
+        lambda t: t.add_processor("b", lambda: SHARED, "source"),
+        "new operator at each call",
+    ),
+    "unknown store": (
+        lambda t: t.connect_processor_and_state_stores("processor", "nope"),
+        "no store 'nope'",
+    ),
+    "unknown processor": (lambda t: t.add_state_store(store(), "zz"), "no processor 'zz'"),
+    "store for a sink": (lambda t: t.add_state_store(store(), "sink"), "to a processor only"),
+    "store for a source": (lambda t: t.add_state_store(store(), "source"), "to a processor only"),
+    "two stores of one name": (
+        lambda t: t.add_state_store(store()).add_state_store(store()),
+        "another store called 's'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_with_the_place(case: str) -> None:
+    """Every broken rule names what is wrong and the line of the program that broke it."""
+    call, message = REFUSED[case]
+    with pytest.raises(TopologyError, match=re.escape(message)) as caught:
+        call(base())
+    assert "declared at" in str(caught.value)
+    assert "test_topology_rules.py:" in str(caught.value)
+    assert caught.value.retriable is False
+
+
+def test_refused_nodes_are_not_added() -> None:
+    """After a refusal the topology is as it was."""
+    topology = base()
+    before = topology.describe()
+    for call, _ in REFUSED.values():
+        with pytest.raises(TopologyError):
+            call(base())
+    with pytest.raises(TopologyError):
+        topology.add_sink("b", "x", "zz")
+    assert topology.describe() == before
+
+
+def test_errors_name_the_first_declaration_too() -> None:
+    """Of two nodes with one name, the error names both lines."""
+    topology = base().add_source("twice", "x")
+    first = here(-1)
+    with pytest.raises(TopologyError) as caught:
+        topology.add_processor("twice", PassThrough, "source")
+    assert f"{first}. Give each node" in str(caught.value)
+    assert str(caught.value).endswith(f"{here(-2)})")
+    assert caught.value.node == "twice"
+
+
+def test_the_same_store_builder_may_be_added_again() -> None:
+    """That is how two processors share a store, which puts them into one sub-topology."""
+    shared = store()
+    topology = base()
+    topology.add_source("other", "in2").add_processor("second", PassThrough, "other")
+    assert len(topology.subtopologies()) == 2
+    topology.add_state_store(shared, "processor").add_state_store(shared, "second")
+    (part,) = topology.subtopologies()
+    assert part.stores == {"s": shared}
+    assert part.changelogs == {"s": "s-changelog"}
+    assert part.is_stateful
+
+
+def test_stores_without_a_changelog_are_no_state_to_restore() -> None:
+    """Only logged stores make a sub-topology stateful."""
+    topology = base().add_state_store(store().with_logging(False), "processor")
+    (part,) = topology.subtopologies()
+    assert part.changelogs == {}
+    assert not part.is_stateful
+    assert topology.changelog_topics() == {}
+
+
+def test_stores_of_no_processor_have_no_changelog() -> None:
+    """A store that nobody uses belongs to no sub-topology, so no topic is made for it."""
+    topology = base().add_state_store(store())
+    assert topology.changelog_topics() == {}
+    assert topology.subtopologies()[0].stores == {}
+
+
+def test_connections_keep_the_order_of_nodes() -> None:
+    """Connecting a store late must not move the processor behind its children."""
+    topology = base().add_state_store(store(), "processor")
+    assert list(topology.nodes) == ["source", "processor", "sink"]
+    assert topology.connect_processor_and_state_stores("processor", "s") is topology
+    (part,) = topology.subtopologies()
+    assert [node.name for node in part.nodes] == ["source", "processor", "sink"]
+
+
+def test_only_internal_topics_are_decorated() -> None:
+    """The user's topics keep their names on the cluster, internal ones get the application id."""
+    topology = base().add_state_store(store(), "processor")
+    topology.add_internal_topic(RepartitionTopic("r-repartition"))
+    topology.add_sink("to-r", "r-repartition", "processor").add_source("from-r", "r-repartition")
+    first, second = topology.subtopologies()
+    names = [first.decorate(each, "app") for each in ("in", "out", "r-repartition", "s-changelog")]
+    assert names == ["in", "out", "app-r-repartition", "app-s-changelog"]
+    assert second.repartition_topics == {"r-repartition": RepartitionTopic("r-repartition")}
+    assert first.repartition_topics == {}
+
+
+def repartitions(*counts: int | None) -> Topology:
+    """Sources of repartition topics with these partition counts, and of an external topic."""
+    topology = Topology().add_source("external", "e")
+    for number, count in enumerate(counts):
+        topology.add_internal_topic(RepartitionTopic(f"r{number}", count))
+        topology.add_source(f"source{number}", f"r{number}")
+    return topology
+
+
+def test_copartition_groups_with_common_topics_are_united() -> None:
+    """If a must match b and b must match c, all three must."""
+    topology = repartitions(None, None, None, None)
+    topology.copartition(["source0", "source1"]).copartition(["source2", "source3"])
+    assert len(topology.copartition_groups()) == 2
+    topology.copartition(["source1", "source2"])
+    assert topology.copartition_groups() == [frozenset(["r0", "r1", "r2", "r3"])]
+
+
+def test_different_enforced_counts_are_refused() -> None:
+    """No cluster can make 2 and 3 equal, so the program is told at once."""
+    topology = repartitions(2, 3).copartition(["source0", "source1"])
+    with pytest.raises(CopartitionError, match="'r0' has 2, 'r1' has 3"):
+        topology.check_copartition()
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (2, None), (None, None)])
+def test_counts_that_can_agree_are_accepted(counts: tuple[int | None, ...]) -> None:
+    """Equal counts, and counts that the assignor may still choose."""
+    repartitions(*counts).copartition(["source0", "source1"]).check_copartition()
+
+
+def test_counts_of_external_topics_are_left_to_the_assignor() -> None:
+    """With a topic of the user's in the group, only the cluster knows."""
+    repartitions(2, 3).copartition(["source0", "source1", "external"]).check_copartition()
+
+
+def test_topic_configs_in_the_order_of_who_has_the_last_word() -> None:
+    """Defaults, then the application's topic settings, then what was asked for the store."""
+    topology = base().add_state_store(
+        store().with_logging({"cleanup.policy": "delete"}), "processor"
+    )
+    changelog = topology.changelog_topics()["s-changelog"]
+    settings = {"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"}
+    assert changelog.config(settings) == {
+        "cleanup.policy": "delete",
+        "message.timestamp.type": "LogAppendTime",
+    }
+    assert RepartitionTopic("r").config({"segment.bytes": "1"}) == {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "segment.bytes": "1",
+        "message.timestamp.type": "CreateTime",
+    }

@@ -1,0 +1,160 @@
+"""Other views of a topology than its text, and the small parts underneath."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+import millstream.topology
+from millstream import serdes
+from millstream.errors import TopologyError
+from millstream.topology.builder import StreamsBuilder
+from millstream.topology.call_site import call_site
+from millstream.topology.describe import function_name
+from millstream.topology.java_order import TreeSet, hash_order
+from millstream.topology.materialized import Materialized
+from millstream.topology.topology import Topology
+
+MODULES = sorted(Path(next(iter(millstream.topology.__path__))).glob("*.py"))
+
+
+def count_topology() -> Topology:
+    builder = StreamsBuilder()
+    stream = builder.stream(re.compile('in"<.*'), name="src")
+    stream.group_by_key().count(store="counts", name="count").to_stream(name="s").to("o", name="k")
+    return builder.build()
+
+
+def test_to_dict_is_plain_data() -> None:
+    """Fit for JSON, with everything that the text says."""
+    (part,) = count_topology().describe().to_dict()["subtopologies"]
+    assert part["id"] == 0
+    assert part["nodes"] == [
+        {"kind": "source", "name": "src", "pattern": 'in"<.*', "successors": ["count"]},
+        {
+            "kind": "processor",
+            "name": "count",
+            "stores": ["counts"],
+            "predecessors": ["src"],
+            "successors": ["s"],
+        },
+        {
+            "kind": "processor",
+            "name": "s",
+            "stores": [],
+            "predecessors": ["count"],
+            "successors": ["k"],
+        },
+        {"kind": "sink", "name": "k", "topic": "o", "predecessors": ["s"]},
+    ]
+
+
+def test_to_mermaid_draws_nodes_topics_and_stores() -> None:
+    """Sub-topologies are boxes, what Mermaid would read as its own is escaped."""
+    assert count_topology().describe().to_mermaid().splitlines() == [
+        "flowchart TD",
+        '  subgraph sub0["Sub-topology 0"]',
+        '    node0["src"]',
+        '    node2["count"]',
+        '    node3["s"]',
+        '    node5["k"]',
+        '    store4[("counts")]',
+        "  end",
+        '  topic1(["in#quot;#lt;.*"])',
+        '  topic6(["o"])',
+        "  topic1 --> node0",
+        "  node0 --> node2",
+        "  node2 --> node3",
+        "  node2 -.- store4",
+        "  node3 --> node5",
+        "  node5 --> topic6",
+    ]
+
+
+def test_to_mermaid_names_the_function_that_chooses_topics() -> None:
+    """A dynamic sink leads to a box with the function's name."""
+    builder = StreamsBuilder()
+    builder.stream("in").to(lambda key, value, context: "out")
+    assert "<lambda>" not in builder.build().describe().to_mermaid()
+    assert "#lt;lambda>" in builder.build().describe().to_mermaid()
+
+
+def test_descriptions_are_equal_if_the_structure_is() -> None:
+    """Whatever the functions are and wherever the program stands."""
+    assert count_topology().describe() == count_topology().describe()
+    assert count_topology().describe() != Topology().describe()
+
+
+def test_function_names_say_nothing_of_addresses() -> None:
+    """Or the description would differ from run to run."""
+
+    class Chooser:
+        def __call__(self) -> None: ...
+
+    assert function_name(Chooser()).endswith("Chooser")
+    assert function_name(count_topology) == "count_topology"
+
+
+def test_merges_of_merges_are_described_quickly() -> None:
+    """Sizes count paths, of which there are 2 to the power of 60 here; each node is passed once."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in")
+    for _ in range(60):
+        stream = stream.merge(stream.peek(lambda k, v: None))
+    stream.group_by(lambda k, v: v).count().to_stream().to("out")
+    assert str(builder.build().describe()).count("MERGE") > 60
+
+
+def test_hash_order_is_javas() -> None:
+    """Recorded from java.util.HashSet<String> of JDK 17, filled one by one and copied at once."""
+    names = [f"KSTREAM-SINK-{number:010d}" for number in range(12)]
+    assert hash_order(["b", "a", "é", "語", "🎉"]) == ["a", "b", "🎉", "é", "語"]
+    mixed = ["Counts", "grp-repartition-filter", "KSTREAM-MERGE-0000000010", "store-7", "a.b_1"]
+    assert hash_order(mixed) == [mixed[0], mixed[2], mixed[4], mixed[3], mixed[1]]
+    numbers = [int(name[-2:]) for name in hash_order(names)]
+    assert numbers == [3, 2, 1, 0, 11, 7, 6, 5, 4, 9, 8, 10]
+    numbers = [int(name[-2:]) for name in hash_order(names, copied=True)]
+    assert numbers == [9, 8, 3, 2, 1, 0, 11, 7, 6, 5, 4, 10]
+    # Equal hash codes: in the order of adding.
+    assert hash_order(["Aa", "BB"]) == ["Aa", "BB"]
+    assert hash_order(["BB", "Aa", "BB"]) == ["BB", "Aa"]
+
+
+def test_tree_set_sorts_like_any_other_while_its_order_stands() -> None:
+    """1,000 names in an unlucky order come out sorted, without repetition."""
+    names = [f"{number * 7919 % 1000:03d}" for number in range(1000)]
+    tree = TreeSet(lambda one, other: one < other)
+    for name in [*names, *names]:
+        tree.add(name)
+    assert list(tree) == sorted(names)
+
+
+def test_call_site_is_the_users_line() -> None:
+    """Not one of Millstream's, even through code that a dataclass generated."""
+    assert re.fullmatch(r".*test_topology_views\.py:\d+", call_site())
+    with pytest.raises(TopologyError, match=r"test_topology_views\.py:\d+\)$"):
+        Materialized("a b")
+
+
+def test_errors_keep_the_place_when_pickled() -> None:
+    """They travel from workers to the driver."""
+    error = TopologyError("Broken.", node="n", topic="t", declared_at="shop.py:31")
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(copy) == "Broken. (node n, topic t, declared at shop.py:31)"
+    assert copy.declared_at == "shop.py:31"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=[path.stem for path in MODULES])
+def test_examples_in_docstrings_run(path: Path) -> None:
+    """With the public names imported, as a reader of the documentation would have them."""
+    module = importlib.import_module(f"millstream.topology.{path.stem}")
+    public = {name: getattr(serdes, name) for name in ("STRING", "LONG", "INTEGER", "JSON")}
+    public |= {"StreamsBuilder": StreamsBuilder, "Materialized": Materialized, "re": re}
+    public |= {"Topology": Topology}
+    result = doctest.testmod(module, globs=public, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.failed == 0
