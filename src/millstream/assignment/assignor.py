@@ -10,16 +10,19 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from millstream.assignment.assignment_info import AssignmentInfo, HostInfo, encode_hosts
 from millstream.assignment.clients import Client, Group, Subscription, read_group
+from millstream.assignment.high_availability import assign_high_availability
 from millstream.assignment.internal_topics import (
     changelog_counts,
     missing_source_topics,
     repartition_counts,
     topics_to_create,
 )
+from millstream.assignment.lags import end_offset_sums
 from millstream.assignment.partitions import tasks_of
 from millstream.assignment.protocol import (
     LATEST_VERSION,
@@ -30,6 +33,7 @@ from millstream.assignment.protocol import (
 from millstream.assignment.sticky import assign_sticky
 from millstream.assignment.task_assignor import (
     ApplicationState,
+    AssignmentConfig,
     ProcessAssignment,
     TaskAssignor,
     TaskInfo,
@@ -37,7 +41,13 @@ from millstream.assignment.task_assignor import (
 )
 from millstream.assignment.threads import spread_over_threads
 from millstream.assignment.topics import Cluster, TopologyTopics
-from millstream.errors import MissingSourceTopicError, TaskAssignmentError
+from millstream.clock import Clock, SystemClock
+from millstream.errors import (
+    BrokerUnavailableError,
+    MissingSourceTopicError,
+    TaskAssignmentError,
+    UnknownTopicError,
+)
 from millstream.record import TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -58,19 +68,28 @@ class StreamsAssignor:
 
     Args:
         topics: the topics of the topology.
-        cluster: where partition counts are asked for and internal topics created.
+        cluster: where partition counts and offsets are asked for and internal topics created.
         task_assignor: decides which process gets which tasks.
+        config: what it may look at.
+        process_id: this member's process, which asks for probing rebalances while it leads.
+        clock: says when those are due.
     """
 
     def __init__(
         self,
         topics: TopologyTopics,
         cluster: Cluster,
-        task_assignor: TaskAssignor = assign_sticky,
+        task_assignor: TaskAssignor = assign_high_availability,
+        config: AssignmentConfig | None = None,
+        process_id: uuid.UUID | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._topics = topics
         self._cluster = cluster
         self._task_assignor = task_assignor
+        self._config = config or AssignmentConfig()
+        self._process_id = process_id
+        self._clock = clock or SystemClock()
 
     def assign(self, members: Mapping[str, Subscription]) -> dict[str, ConsumerAssignment]:
         """An assignment for each member, by member id. Equal calls have equal results.
@@ -106,13 +125,16 @@ class StreamsAssignor:
         return _error_for_all(members, code, version)
 
     def _assign(self, group: Group) -> dict[str, ConsumerAssignment]:
-        tasks = self._prepare_tasks(self._topics.with_matches(group.topics))
+        tasks, ends = self._prepare_tasks(self._topics.with_matches(group.topics))
         task_of = {tp: task_id for task_id, info in tasks.items() for tp in info.partitions}
         state = ApplicationState(
             tasks=tasks,
-            processes={client.process_id: client.state(task_of) for client in group.clients},
+            processes={client.process_id: client.state(task_of, ends) for client in group.clients},
+            config=self._config,
+            leader=self._process_id,
+            now_ms=self._clock.now_ms(),
         )
-        given = self._task_assignor(state)
+        given = self._decide(state, lags_known=ends is not None)
         check_assignment(state, given)
         announcement = _Announcement(group, tasks, task_of, given)
         result = {
@@ -131,8 +153,23 @@ class StreamsAssignor:
         )
         return result
 
-    def _prepare_tasks(self, topics: TopologyTopics) -> dict[TaskId, TaskInfo]:
-        """The tasks, once all internal topics are there.
+    def _decide(
+        self, state: ApplicationState, *, lags_known: bool
+    ) -> Mapping[uuid.UUID, ProcessAssignment]:
+        if lags_known:
+            return self._task_assignor(state)
+        # Follows Kafka Streams' FallbackPriorTaskAssignor: tasks stay where they are, and when the
+        # cluster answers again a further rebalance decides.
+        given = assign_sticky(state)
+        asks = self._process_id if self._process_id in given else next(iter(given))
+        due_ms = state.now_ms + self._config.probing_rebalance_interval_ms
+        return {**given, asks: replace(given[asks], follow_up_ms=due_ms)}
+
+    def _prepare_tasks(
+        self, topics: TopologyTopics
+    ) -> tuple[dict[TaskId, TaskInfo], dict[TaskId, int] | None]:
+        """The tasks, once all internal topics are there, and how much state each stateful one has;
+        None for that where the cluster does not tell.
 
         Raises:
             MissingSourceTopicError: a topic that the application reads does not exist.
@@ -158,10 +195,16 @@ class StreamsAssignor:
             log.info("creating %s", ", ".join(f"{t.name} ({t.partitions} partitions)" for t in new))
             self._cluster.create_topics(new)
         stateful = {group.subtopology_id for group in topics.groups if group.is_stateful}
-        return {
+        tasks = {
             task_id: TaskInfo(tps, is_stateful=task_id.subtopology in stateful)
             for task_id, tps in partitions.items()
         }
+        try:
+            ends = end_offset_sums(topics.groups, tasks, {t.name for t in new}, self._cluster)
+        except (BrokerUnavailableError, UnknownTopicError) as error:
+            log.warning("tasks stay where they are, as far as that goes: %s", error)
+            return tasks, None
+        return tasks, ends
 
 
 class _Announcement:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from millstream.assignment.assignment_info import HostInfo
+from millstream.assignment.lags import lags_of
 from millstream.assignment.protocol import LATEST_OFFSET, LATEST_VERSION, AssignorError
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignor import ProcessState
@@ -55,12 +56,23 @@ class Client:
     owner_of: dict[TopicPartition, str] = field(default_factory=dict)
     offset_sums: dict[str, Mapping[TaskId, int]] = field(default_factory=dict)
 
-    def state(self, task_of: Mapping[TopicPartition, TaskId]) -> ProcessState:
+    def state(
+        self, task_of: Mapping[TopicPartition, TaskId], ends: Mapping[TaskId, int] | None = None
+    ) -> ProcessState:
         """The process as a task assignor sees it.
 
         Args:
             task_of: the task that reads a partition.
+            ends: the sums of the changelogs' end offsets, of every stateful task.
         """
+        reported: dict[TaskId, int] = {}
+        for sums in self.offset_sums.values():
+            for task_id, total in sums.items():
+                # A thread that runs a task knows best; of the others the one that is furthest.
+                if reported.get(task_id) != LATEST_OFFSET:
+                    reported[task_id] = (
+                        total if total == LATEST_OFFSET else max(total, reported.get(task_id, 0))
+                    )
         active = {task_of[tp] for tp in self.owner_of if tp in task_of}
         standby: set[TaskId] = set()
         for sums in self.offset_sums.values():
@@ -71,10 +83,15 @@ class Client:
             previous_active=frozenset(active),
             previous_standby=frozenset(standby - active),
             client_tags=self.client_tags,
+            lags=lags_of(reported, ends or {}),
         )
 
     def previous_tasks(self, task_of: Mapping[TopicPartition, TaskId]) -> dict[str, list[TaskId]]:
-        """The tasks that each thread owned or has state of, the former first."""
+        """The tasks that each thread owned or has state of, the former first.
+
+        What lies on the disk that the threads share, all of them report: a task that one of them
+        owns is that one's alone.
+        """
         ranks: dict[str, dict[TaskId, int]] = {
             name: {task_id: int(total != LATEST_OFFSET) for task_id, total in sums.items()}
             for name, sums in self.offset_sums.items()
@@ -82,8 +99,13 @@ class Client:
         for partition, name in self.owner_of.items():
             if partition in task_of:
                 ranks[name][task_of[partition]] = 0
+        owned = {tid for rank_of in ranks.values() for tid, rank in rank_of.items() if rank == 0}
         return {
-            name: [task_id for _, task_id in sorted((rank, tid) for tid, rank in rank_of.items())]
+            name: [
+                task_id
+                for rank, task_id in sorted((rank, tid) for tid, rank in rank_of.items())
+                if rank == 0 or task_id not in owned
+            ]
             for name, rank_of in ranks.items()
         }
 

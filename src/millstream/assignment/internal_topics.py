@@ -103,13 +103,15 @@ def _copartitioned_count(
     }
     fixed = given | enforced
     if len(set(fixed.values())) > 1:
-        raise _not_copartitioned(given, enforced)
+        raise _not_copartitioned(given, enforced, topics.joined_at.get(group))
     if fixed:
         return next(iter(fixed.values()))
     return max((resolved[topic] for topic in group if topic in resolved), default=0)
 
 
-def _not_copartitioned(given: Mapping[str, int], enforced: Mapping[str, int]) -> CopartitionError:
+def _not_copartitioned(
+    given: Mapping[str, int], enforced: Mapping[str, int], joined_at: str | None
+) -> CopartitionError:
     listed = [f"{topic!r} has {count}" for topic, count in sorted(given.items())]
     listed += [f"repartition topic {topic!r} {count}" for topic, count in sorted(enforced.items())]
     if len(set(given.values())) > 1:
@@ -127,7 +129,8 @@ def _not_copartitioned(given: Mapping[str, int], enforced: Mapping[str, int]) ->
         remedy = "Give the same number to each repartition(partitions=...)."
     return CopartitionError(
         f"Cannot join by key: {', '.join(listed)} partitions. A join reads the same partition "
-        f"number of every topic, so their counts must be equal. {remedy}"
+        f"number of every topic, so their counts must be equal. {remedy}",
+        declared_at=joined_at,
     )
 
 

@@ -36,12 +36,37 @@ class ProcessState:
         previous_active: the tasks that it worked on before this rebalance.
         previous_standby: the other tasks that it has state of.
         client_tags: its `client.tag.*` settings.
+        lags: how many changelog records it would have to restore for each stateful task;
+            `LATEST_OFFSET` for a task that it runs. A task of which nothing is said is one of which
+            it has nothing.
     """
 
     threads: int
     previous_active: frozenset[TaskId] = frozenset()
     previous_standby: frozenset[TaskId] = frozenset()
     client_tags: Mapping[str, str] = field(default_factory=dict)
+    lags: Mapping[TaskId, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentConfig:
+    """The settings that an assignor may look at, by the names of Kafka Streams.
+
+    Args:
+        num_standby_replicas: how many copies of each task's state are kept beside the task itself.
+        max_warmup_replicas: how many further copies may be on their way to where a task should be.
+        acceptable_recovery_lag: with so few changelog records to restore, a process counts as
+            caught up.
+        probing_rebalance_interval_ms: how long to wait before looking whether copies have caught
+            up.
+        rack_aware_assignment_tags: the client tags in which the copies of a task should differ.
+    """
+
+    num_standby_replicas: int = 0
+    max_warmup_replicas: int = 2
+    acceptable_recovery_lag: int = 10_000
+    probing_rebalance_interval_ms: int = 600_000
+    rack_aware_assignment_tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +76,21 @@ class ApplicationState:
     Args:
         tasks: every task, in the order of the task ids.
         processes: every process of the group, in the order of the process ids.
+        config: the leader's settings.
+        leader: the process of the leader, which asks for probing rebalances.
+        now_ms: the leader's time, in milliseconds since the epoch.
     """
 
     tasks: Mapping[TaskId, TaskInfo]
     processes: Mapping[uuid.UUID, ProcessState]
+    config: AssignmentConfig = field(default_factory=AssignmentConfig)
+    leader: uuid.UUID | None = None
+    now_ms: int = 0
+
+    @property
+    def order(self) -> list[uuid.UUID]:
+        """The process ids in order."""
+        return sorted(self.processes)
 
 
 @dataclass(frozen=True, slots=True)

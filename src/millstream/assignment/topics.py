@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from millstream.errors import TopologyError
+from millstream.record import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,12 @@ class TopologyTopics:
         groups: one for each sub-topology.
         copartition_groups: topics that are read side by side and so must have equally many
             partitions; no topic is in two groups.
+        joined_at: the places in the user's program that read each of these groups side by side.
     """
 
     groups: tuple[TopicGroup, ...]
     copartition_groups: tuple[frozenset[str], ...] = ()
+    joined_at: Mapping[frozenset[str], str] = field(default_factory=dict)
 
     @property
     def repartition_topics(self) -> dict[str, RepartitionSpec]:
@@ -150,6 +153,25 @@ class Cluster(Protocol):
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         """The partition count of each of the topics that exists.
+
+        Raises:
+            BrokerUnavailableError: no broker answered in time.
+        """
+        ...
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offset after the last record of each partition.
+
+        Raises:
+            BrokerUnavailableError: no broker answered in time.
+            UnknownTopicError: a partition does not exist.
+        """
+        ...
+
+    def committed_offsets(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """The offset that the group has committed of each partition; 0 where it has none.
 
         Raises:
             BrokerUnavailableError: no broker answered in time.

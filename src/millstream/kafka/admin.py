@@ -11,7 +11,13 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no __all__
     AdminClient,
@@ -203,6 +209,31 @@ class ClusterAdmin:
     ) -> dict[TopicPartition, int]:
         """The offset of the first record that each partition still has; raises as `end_offsets`."""
         return self._list_offsets(partitions, _EARLIEST, timeout_ms)
+
+    def committed_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int = _TIMEOUT_MS
+    ) -> dict[TopicPartition, int]:
+        """The offset that a group has committed of each partition; 0 where it has none.
+
+        Raises:
+            BrokerUnavailableError: no broker answered in time.
+            AccessDeniedError: the user may not see the group.
+        """
+        asked = [ClientPartition(*partition) for partition in partitions]
+        if not asked:
+            return {}
+        answers = self._ask(
+            lambda client, timeout_s: client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group_id, asked)], request_timeout=timeout_s
+            ),
+            Deadline(self._clock, timeout_ms),
+            "Asking for committed offsets",
+        )
+        return {
+            TopicPartition(partition.topic, partition.partition): max(0, partition.offset)
+            for answer in answers.values()
+            for partition in answer.topic_partitions
+        }
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], timeout_ms: int = _TIMEOUT_MS

@@ -2,12 +2,15 @@
 
 Restoration goes on between the batches of the tasks that run already: the loop calls `step` each
 round, and only the tasks that still restore wait for it. A changelog is read from where the store
-stands to the end that the topic had when the restoration began.
+stands to the end that the topic had when the restoration began. The changelogs of standby tasks
+have no end: they are followed for as long as the task is kept, but only while no active task
+restores (Kafka Streams' `DefaultStateUpdater`).
 """
 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -47,12 +50,15 @@ class RestoreEvent:
     """Something a restore listener is told.
 
     Args:
-        kind: `start`, `batch` or `end`.
+        kind: `start`, `batch` and `end`, or `suspended` if the task is given up before its end; for
+            a standby `standby start`, `standby batch` and, when it is given up or becomes active,
+            `standby migrated` or `standby promoted`.
         place: the changelog partition.
         store: the store's name.
         offset: where it starts; the last offset of a batch; the end.
         end_offset: where the restoration ends.
         records: restored in the batch, or in total at the end.
+        task_id: the task.
     """
 
     kind: str
@@ -61,26 +67,46 @@ class RestoreEvent:
     offset: int
     end_offset: int
     records: int
+    task_id: TaskId
 
 
 class _Changelog:
-    """One changelog partition that is being read."""
+    """One changelog partition that is being read.
+
+    Args:
+        task_id: the task.
+        restorer: applies records to the store.
+        end_offset: where the changelog ends just now.
+        now_ms: the time.
+        standby: whether the changelog is to be followed beyond that end.
+        limit: for a topic that the task also reads: where it goes on to do so, if it is there yet.
+            A store must not know what its task has not seen.
+    """
 
     def __init__(
-        self, task_id: TaskId, restorer: StoreRestorer, end_offset: int, now_ms: int
+        self,
+        task_id: TaskId,
+        restorer: StoreRestorer,
+        end_offset: int,
+        now_ms: int,
+        *,
+        standby: bool,
+        limit: int | None = None,
     ) -> None:
         stored = restorer.start_offset()
         self.task_id = task_id
         self.store = restorer.store_name
         self.restorer = restorer
         self.start = OFFSET_BEGINNING if stored is None else stored
-        self.end_offset = end_offset
+        self.end_offset = end_offset if limit is None else min(end_offset, limit)
+        self.limited = limit is not None
+        self.standby = standby
         self.started_ms = now_ms
         self.restored = 0
 
     @property
     def is_up_to_date(self) -> bool:
-        return max(self.start, 0) >= self.end_offset
+        return not self.standby and max(self.start, 0) >= self.end_offset
 
     def corruption(self, place: TopicPartition) -> str | None:
         """Why the store cannot be brought up to date from where it stands, if so."""
@@ -92,6 +118,15 @@ class _Changelog:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A task whose restoration could not begin yet."""
+
+    changelogs: Mapping[TopicPartition, StoreRestorer]
+    retry: Retry
+    standby: bool
+
+
 class Restoration:
     """The changelogs of a thread's tasks that are being restored.
 
@@ -101,6 +136,8 @@ class Restoration:
         clock: for retries.
         timeout_ms: how long the cluster may not answer before the thread gives up.
         listener: told of each restoration's start, batches and end.
+        limits: where the tasks go on reading those of the partitions that are no changelogs, but
+            topics which they read (Kafka Streams' `reuse.ktable.source.topics`).
     """
 
     def __init__(
@@ -110,32 +147,56 @@ class Restoration:
         clock: Clock,
         timeout_ms: int,
         listener: Callable[[RestoreEvent], None],
+        limits: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]] | None = None,
     ) -> None:
         self._consumer = consumer
         self._cluster = cluster
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._listener = listener
-        self._waiting: dict[TaskId, tuple[Mapping[TopicPartition, StoreRestorer], Retry]] = {}
+        self._limits = limits or (lambda partitions: {})
+        self._waiting: dict[TaskId, _Waiting] = {}
         self._reading: dict[TopicPartition, _Changelog] = {}
+        self._held: set[TopicPartition] = set()
 
     @property
     def is_reading(self) -> bool:
-        """Whether records are to be expected from a changelog."""
-        return bool(self._reading)
+        """Whether records are to be expected for an active task."""
+        return any(not log.standby for log in self._reading.values())
 
-    def add(self, task_id: TaskId, changelogs: Mapping[TopicPartition, StoreRestorer]) -> None:
-        """Restore a task's stores, each from its changelog partition."""
+    def add(
+        self,
+        task_id: TaskId,
+        changelogs: Mapping[TopicPartition, StoreRestorer],
+        *,
+        standby: bool = False,
+    ) -> None:
+        """Restore a task's stores, each from its changelog partition.
+
+        A task that is known already goes on from where it stands: as active, if it was a standby.
+
+        Args:
+            task_id: the task.
+            changelogs: what applies the records of each changelog partition.
+            standby: follow the changelogs without an end.
+        """
+        self._drop(task_id, "migrated" if standby else "promoted")
         if changelogs:
             what = f"beginning to restore task {task_id}"
-            self._waiting[task_id] = (changelogs, Retry(what, self._clock, self._timeout_ms))
+            retry = Retry(what, self._clock, self._timeout_ms)
+            self._waiting[task_id] = _Waiting(changelogs, retry, standby)
 
     def remove(self, task_id: TaskId) -> None:
         """Stop restoring a task that is given up."""
+        self._drop(task_id, "migrated")
+
+    def _drop(self, task_id: TaskId, why: str) -> None:
         self._waiting.pop(task_id, None)
         reading = [place for place, log in self._reading.items() if log.task_id == task_id]
         for place in reading:
-            del self._reading[place]
+            log = self._reading.pop(place)
+            self._tell(why if log.standby else "suspended", place, log, log.restored)
+        self._held.difference_update(reading)
         self._consumer.unassign(reading)
 
     def unfinished(self, task_id: TaskId) -> bool:
@@ -147,15 +208,18 @@ class Restoration:
     def step(self, timeout_ms: int) -> None:
         """Start what waits, and apply the next records; blocks for at most `timeout_ms`.
 
+        While an active task restores, standbys wait.
+
         Raises:
             TaskCorruptedError: stores stand at offsets which their changelogs do not have.
             BrokerUnavailableError: the cluster did not answer for the whole timeout.
         """
-        for task_id, (changelogs, retry) in list(self._waiting.items()):
-            if retry.is_due:
-                self._begin(task_id, changelogs, retry)
+        for task_id, waiting in list(self._waiting.items()):
+            if waiting.retry.is_due:
+                self._begin(task_id, waiting)
         if not self._reading:
             return
+        self._hold_standbys(self.is_reading)
         try:
             fetched = self._consumer.poll_columns(_BATCH_RECORDS, timeout_ms)
         except OffsetOutOfRangeError as error:
@@ -166,20 +230,39 @@ class Restoration:
                 self._apply(place, log, records)
         for place in list(self._reading):
             # The position passes over transaction markers and compacted gaps, where no record is.
+            if self._reading[place].standby:
+                continue
             position = self._consumer.position(place)
             if position is not None and position >= self._reading[place].end_offset:
                 self._consumer.unassign([place])
                 self._finish(place, self._reading.pop(place))
 
-    def _begin(
-        self, task_id: TaskId, changelogs: Mapping[TopicPartition, StoreRestorer], retry: Retry
-    ) -> None:
+    def _hold_standbys(self, hold: bool) -> None:
+        """Let active tasks have the consumer to themselves, or give it back."""
+        if hold:
+            more = {p for p, log in self._reading.items() if log.standby} - self._held
+            if more:
+                self._consumer.pause(sorted(more))
+                self._held |= more
+        elif self._held:
+            self._consumer.resume(sorted(self._held))
+            self._held.clear()
+
+    def _begin(self, task_id: TaskId, waiting: _Waiting) -> None:
         try:
-            ends = self._cluster.end_offsets(changelogs, _REQUEST_TIMEOUT_MS)
+            ends = self._cluster.end_offsets(waiting.changelogs, _REQUEST_TIMEOUT_MS)
+            limits = self._limits(waiting.changelogs)
             now_ms = self._clock.monotonic_ms()
             logs = {
-                place: _Changelog(task_id, restorer, ends[place], now_ms)
-                for place, restorer in changelogs.items()
+                place: _Changelog(
+                    task_id,
+                    restorer,
+                    ends[place],
+                    now_ms,
+                    standby=waiting.standby,
+                    limit=limits.get(place),
+                )
+                for place, restorer in waiting.changelogs.items()
             }
             corruptions = filter(None, (log.corruption(place) for place, log in logs.items()))
             for corruption in corruptions:
@@ -192,23 +275,34 @@ class Restoration:
             )
         except (BrokerUnavailableError, UnknownTopicError) as error:
             # A changelog that was created just now is not known to every broker yet.
-            retry.failed(error)
+            waiting.retry.failed(error)
             return
         del self._waiting[task_id]
         for place, log in logs.items():
-            self._listener(RestoreEvent("start", place, log.store, log.start, log.end_offset, 0))
+            self._tell("start", place, log, 0, offset=log.start)
             if place in behind:
                 self._reading[place] = log
             else:
                 self._finish(place, log)
 
     def _apply(self, place: TopicPartition, log: _Changelog, records: RawRecords) -> None:
-        count = log.restorer.restore_batch(
-            records.keys, records.values, records.timestamps, records.offsets
-        )
+        columns = (records.keys, records.values, records.timestamps, records.offsets)
+        if log.limited and records.offsets[-1] >= log.end_offset:
+            size = bisect_left(records.offsets, log.end_offset)
+            if not size:
+                return
+            columns = (
+                records.keys[:size],
+                records.values[:size],
+                records.timestamps[:size],
+                records.offsets[:size],
+            )
+        count = log.restorer.restore_batch(*columns)
         log.restored += count
-        last = records.offsets[-1]
-        self._listener(RestoreEvent("batch", place, log.store, last, log.end_offset, count))
+        last = columns[3][-1]
+        if log.standby and not log.limited:
+            log.end_offset = max(log.end_offset, last + 1)
+        self._tell("batch", place, log, count, offset=last)
 
     def _finish(self, place: TopicPartition, log: _Changelog) -> None:
         took_ms = self._clock.monotonic_ms() - log.started_ms
@@ -221,8 +315,28 @@ class Restoration:
             log.end_offset,
             took_ms,
         )
+        self._tell("end", place, log, log.restored, offset=log.end_offset)
+
+    def _tell(
+        self,
+        what: str,
+        place: TopicPartition,
+        log: _Changelog,
+        records: int,
+        *,
+        offset: int | None = None,
+    ) -> None:
+        reached = log.restorer.reached if offset is None else offset
         self._listener(
-            RestoreEvent("end", place, log.store, log.end_offset, log.end_offset, log.restored)
+            RestoreEvent(
+                f"standby {what}" if log.standby else what,
+                place,
+                log.store,
+                OFFSET_BEGINNING if reached is None else reached,
+                log.end_offset,
+                records,
+                log.task_id,
+            )
         )
 
     def _out_of_range(self, error: OffsetOutOfRangeError) -> TaskCorruptedError:

@@ -40,9 +40,18 @@ class FakeCluster:
     def __init__(self, **counts: int) -> None:
         self.counts = counts
         self.created: list[NewTopic] = []
+        self.ends: dict[TopicPartition, int] = {}
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         return {topic: self.counts[topic] for topic in topics if topic in self.counts}
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {partition: self.ends.get(partition, 0) for partition in partitions}
+
+    def committed_offsets(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
 
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
         self.created += topics
@@ -375,8 +384,8 @@ def test_what_a_process_had() -> None:
     assert state.previous_active == {TaskId(0, 0), TaskId(0, 2)}
     assert state.previous_standby == {TaskId(0, 1), TaskId(0, 3)}
     assert client.previous_tasks(task_of) == {
-        "m1": [TaskId(0, 0), TaskId(0, 2)],
-        "m2": [TaskId(0, 2), TaskId(0, 0), TaskId(0, 1), TaskId(0, 3)],
+        "m1": [TaskId(0, 0)],
+        "m2": [TaskId(0, 2), TaskId(0, 1), TaskId(0, 3)],
     }
 
 

@@ -1,0 +1,154 @@
+"""A process while tasks are being dealt out: what it has got so far, and how loaded that makes it.
+
+Kafka Streams' `ClientState`, of which assignors that balance by load need just this much.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
+
+from millstream.assignment.protocol import LATEST_OFFSET
+from millstream.assignment.task_assignor import ProcessAssignment, ProcessState
+from millstream.record import TaskId
+
+log = logging.getLogger(__name__)
+
+#: Which of a process' tasks are meant.
+Role = Literal["active", "standby"]
+
+
+class ClientLoad:
+    """What one process has got so far.
+
+    Args:
+        process_id: the process.
+        process: what it brought into the rebalance.
+
+    Attributes:
+        active: the tasks that it is to work on.
+        standby: the tasks that it is to keep a copy of the state of.
+    """
+
+    __slots__ = ("active", "process", "process_id", "standby")
+
+    def __init__(self, process_id: uuid.UUID, process: ProcessState) -> None:
+        self.process_id = process_id
+        self.process = process
+        self.active: set[TaskId] = set()
+        self.standby: set[TaskId] = set()
+
+    @property
+    def load(self) -> float:
+        """Tasks per thread."""
+        return (len(self.active) + len(self.standby)) / self.process.threads
+
+    @property
+    def active_load(self) -> float:
+        """Active tasks per thread."""
+        return len(self.active) / self.process.threads
+
+    def has(self, task_id: TaskId) -> bool:
+        """Whether it has got the task in either role."""
+        return task_id in self.active or task_id in self.standby
+
+    def tasks(self, role: Role) -> set[TaskId]:
+        """The tasks it has in that role."""
+        return self.active if role == "active" else self.standby
+
+    def lag(self, task_id: TaskId) -> int:
+        """How many changelog records it would have to restore; `LATEST_OFFSET` for a task that it
+        runs. One that says nothing of a task would have to restore all of it."""
+        return self.process.lags.get(task_id, _NOTHING_KNOWN)
+
+    def runs(self, task_id: TaskId) -> bool:
+        """Whether the task is running there as active."""
+        return self.lag(task_id) == LATEST_OFFSET
+
+    @property
+    def given(self) -> ProcessAssignment:
+        """What it has got."""
+        return ProcessAssignment(frozenset(self.active), frozenset(self.standby))
+
+
+_NOTHING_KNOWN = 2**63 - 1
+
+
+def least_loaded(
+    clients: Iterable[ClientLoad],
+    fits: Callable[[ClientLoad], bool],
+    load: Callable[[ClientLoad], float] = lambda client: client.load,
+) -> ClientLoad | None:
+    """The least loaded of the clients that fit, the first of them in the order of process ids."""
+    fitting = [client for client in clients if fits(client)]
+    return min(fitting, key=lambda client: (load(client), client.process_id), default=None)
+
+
+def balance_over_threads(
+    clients: Sequence[ClientLoad],
+    role: Role,
+    may_move: Callable[[ClientLoad, ClientLoad], bool] = lambda source, destination: True,
+) -> None:
+    """Move tasks of one role until no move would make the loads more equal.
+
+    Args:
+        clients: in the order of process ids.
+        role: which tasks may move.
+        may_move: whether tasks may go from one client to another.
+    """
+    moved = True
+    while moved:
+        moved = False
+        for source in clients:
+            for destination in clients:
+                for task_id in sorted(source.tasks(role)):
+                    if not _evens_out(source, destination):
+                        break
+                    if not destination.has(task_id) and may_move(source, destination):
+                        source.tasks(role).remove(task_id)
+                        destination.tasks(role).add(task_id)
+                        moved = True
+
+
+def _evens_out(source: ClientLoad, destination: ClientLoad) -> bool:
+    skew = source.load - destination.load
+    if skew <= 0:
+        return False
+    fewer = (len(source.active) + len(source.standby) - 1) / source.process.threads
+    more = (len(destination.active) + len(destination.standby) + 1) / destination.process.threads
+    return 0 <= fewer - more < skew
+
+
+def place_standbys(
+    clients: Sequence[ClientLoad], missing: Mapping[TaskId, int], replicas: int
+) -> None:
+    """Give each task's missing standbys to the least loaded clients that do not have it yet.
+
+    Args:
+        clients: in the order of process ids.
+        missing: how many standbys each task is still to get.
+        replicas: how many each should have (`num.standby.replicas`), for the log.
+    """
+    short: list[TaskId] = []
+    for task_id, count in missing.items():
+        placed = 0
+        while placed < count and (client := _without(task_id, clients)) is not None:
+            client.standby.add(task_id)
+            placed += 1
+        if placed < count:
+            short.append(task_id)
+    if short:
+        log.warning(
+            "%d tasks, %s among them, get fewer than %d standbys: there are only %d instances. "
+            "Start more of them, or lower num.standby.replicas",
+            len(short),
+            short[0],
+            replicas,
+            len(clients),
+        )
+
+
+def _without(task_id: TaskId, clients: Iterable[ClientLoad]) -> ClientLoad | None:
+    return least_loaded(clients, lambda client: not client.has(task_id))

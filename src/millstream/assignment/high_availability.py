@@ -1,0 +1,192 @@
+"""The high-availability task assignor: no task waits for state that another process has at hand.
+
+Source of the semantics: Kafka Streams' `HighAvailabilityTaskAssignor` (KIP-441). First comes the
+ideal: tasks and standbys spread evenly, history left aside. Where the ideal owner of a task would
+have to restore much, one that is caught up keeps the task for now, and the ideal owner gets a
+warm-up copy. From time to time a probing rebalance looks whether that has caught up.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, takewhile
+
+from millstream.assignment.client_load import (
+    ClientLoad,
+    Role,
+    balance_over_threads,
+    least_loaded,
+    place_standbys,
+)
+from millstream.assignment.standby_tags import may_move_standby, place_standbys_by_tags
+from millstream.assignment.task_assignor import ApplicationState, ProcessAssignment
+from millstream.record import TaskId
+
+
+def assign_high_availability(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]:
+    """Give each task to a process that can go on with it at once, and move it by warm-up copies.
+
+    Equal states have equal results.
+    """
+    clients = [ClientLoad(process_id, state.processes[process_id]) for process_id in state.order]
+    if not clients:
+        return {}
+    stateful = [task_id for task_id, info in state.tasks.items() if info.is_stateful]
+    _deal_out(stateful, clients)
+    _place_standbys(stateful, clients, state)
+    movements = _Movements(stateful, clients, state)
+    waiting = movements.of_actives() + movements.of_standbys()
+    for task_id, info in state.tasks.items():
+        if not info.is_stateful:
+            client = least_loaded(clients, lambda client: True, lambda client: client.active_load)
+            assert client is not None
+            client.active.add(task_id)
+    given = {client.process_id: client.given for client in clients}
+    if waiting:
+        asks = state.leader if state.leader in given else clients[0].process_id
+        due_ms = state.now_ms + state.config.probing_rebalance_interval_ms
+        given[asks] = replace(given[asks], follow_up_ms=due_ms)
+    return given
+
+
+def _deal_out(stateful: Sequence[TaskId], clients: Sequence[ClientLoad]) -> None:
+    for task_id, client in zip(stateful, cycle(clients), strict=False):
+        client.active.add(task_id)
+    balance_over_threads(clients, "active")
+
+
+def _place_standbys(
+    stateful: Sequence[TaskId], clients: Sequence[ClientLoad], state: ApplicationState
+) -> None:
+    replicas = state.config.num_standby_replicas
+    if not replicas:
+        return
+    missing = dict.fromkeys(stateful, replicas)
+    tags = state.config.rack_aware_assignment_tags
+    if tags:
+        missing = place_standbys_by_tags(clients, missing, tags)
+    place_standbys(clients, missing, replicas)
+    balance_over_threads(
+        clients, "standby", lambda source, to: not tags or may_move_standby(source, to)
+    )
+
+
+@dataclass(frozen=True)
+class _Movement:
+    """A task that is not where it should be in the end.
+
+    Args:
+        task_id: the task.
+        destination: where it should be, without enough of its state.
+    """
+
+    task_id: TaskId
+    destination: ClientLoad
+
+
+class _Movements:
+    """Puts tasks where their state is, and warm-up copies where they should be in the end."""
+
+    def __init__(
+        self, stateful: Sequence[TaskId], clients: Sequence[ClientLoad], state: ApplicationState
+    ) -> None:
+        self._clients = clients
+        self._warmups_left = state.config.max_warmup_replicas
+        self._warmups: set[tuple[uuid.UUID, TaskId]] = set()
+        bound = state.config.acceptable_recovery_lag
+        self._caught_up = {
+            task_id: {
+                client.process_id
+                for client in clients
+                if client.runs(task_id) or 0 <= client.lag(task_id) <= bound
+            }
+            for task_id in stateful
+        }
+        self._by_lag = {
+            task_id: sorted(clients, key=lambda client: (client.lag(task_id), client.process_id))
+            for task_id in stateful
+        }
+
+    def of_actives(self) -> int:
+        """Let active tasks wait where their state is; how many do."""
+        movements = self._needed("active")
+        for movement in movements:
+            self._move_active(movement.task_id, movement.destination)
+        return len(movements)
+
+    def of_standbys(self) -> int:
+        """Let standbys stay where their state is; how many do."""
+        return sum(
+            self._move_standby(movement.task_id, movement.destination)
+            for movement in self._needed("standby")
+        )
+
+    def _move_active(self, task_id: TaskId, destination: ClientLoad) -> None:
+        source = (
+            self._least_loaded_caught_up(task_id, lambda client: task_id in client.standby)
+            or self._least_loaded_caught_up(task_id, lambda client: True)
+            or self._more_caught_up(task_id, destination, lambda client: True)
+        )
+        assert source is not None, "someone has less lag, or the task need not move"
+        swaps = task_id in source.standby
+        source.standby.discard(task_id)
+        source.active.add(task_id)
+        destination.active.remove(task_id)
+        if swaps:
+            destination.standby.add(task_id)
+        elif self._take_warmup():
+            destination.standby.add(task_id)
+            self._warmups.add((destination.process_id, task_id))
+
+    def _move_standby(self, task_id: TaskId, destination: ClientLoad) -> bool:
+        source = self._least_loaded_caught_up(
+            task_id, lambda client: not client.has(task_id)
+        ) or self._more_caught_up(task_id, destination, lambda client: not client.has(task_id))
+        if source is None:
+            return False
+        source.standby.add(task_id)
+        if not self._take_warmup():
+            destination.standby.remove(task_id)
+        return True
+
+    def _needed(self, role: Role) -> list[_Movement]:
+        """The tasks of that role which someone else has more of the state of.
+
+        First those that the fewest processes could go on with.
+        """
+        needed = [
+            _Movement(task_id, client)
+            for client in self._clients
+            for task_id in sorted(client.tasks(role))
+            if (client.process_id, task_id) not in self._warmups
+            and client.process_id not in self._caught_up[task_id]
+            and self._by_lag[task_id][0].lag(task_id) < client.lag(task_id)
+        ]
+        return sorted(
+            needed,
+            key=lambda movement: (len(self._caught_up[movement.task_id]), movement.task_id),
+        )
+
+    def _least_loaded_caught_up(
+        self, task_id: TaskId, fits: Callable[[ClientLoad], bool]
+    ) -> ClientLoad | None:
+        caught_up = self._caught_up[task_id]
+        return least_loaded(
+            self._clients, lambda client: client.process_id in caught_up and fits(client)
+        )
+
+    def _more_caught_up(
+        self, task_id: TaskId, destination: ClientLoad, fits: Callable[[ClientLoad], bool]
+    ) -> ClientLoad | None:
+        """The one with the least lag of those that have less than the destination."""
+        ahead = takewhile(lambda client: client is not destination, self._by_lag[task_id])
+        return next(filter(fits, ahead), None)
+
+    def _take_warmup(self) -> bool:
+        """Whether one more copy may warm up; if so it counts."""
+        if self._warmups_left <= 0:
+            return False
+        self._warmups_left -= 1
+        return True

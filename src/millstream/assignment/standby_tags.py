@@ -1,0 +1,103 @@
+"""Standbys apart from each other and from the active task, by the tags of the instances.
+
+Source of the semantics: Kafka Streams' `ClientTagAwareStandbyTaskAssignor` (KIP-708).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from millstream.assignment.client_load import ClientLoad, least_loaded
+from millstream.record import TaskId
+
+log = logging.getLogger(__name__)
+
+
+def place_standbys_by_tags(
+    clients: Sequence[ClientLoad], missing: Mapping[TaskId, int], tag_keys: Sequence[str]
+) -> dict[TaskId, int]:
+    """Give standbys to clients that share no tag with those that have the task already.
+
+    A tag stops to matter with the client that makes a task be with as many as the tag has values.
+
+    Args:
+        clients: in the order of process ids.
+        missing: how many standbys each task is to get.
+        tag_keys: the tags that matter (`rack.aware.assignment.tags`).
+
+    Returns:
+        How many standbys each task still lacks, because no client was left that differs.
+    """
+    values = {
+        key: {
+            client.process.client_tags[key]
+            for client in clients
+            if key in client.process.client_tags
+        }
+        for key in tag_keys
+    }
+    left: dict[TaskId, int] = {}
+    for task_id, count in missing.items():
+        taken = _TakenTags(values)
+        for client in clients:
+            if task_id in client.active:
+                taken.use(client)
+        placed = 0
+        while placed < count and (client_apart := _apart(task_id, clients, taken)) is not None:
+            client_apart.standby.add(task_id)
+            taken.use(client_apart)
+            placed += 1
+        if placed < count:
+            left[task_id] = count - placed
+    if left:
+        log.warning(
+            "%d tasks, %s among them: no instance is left that differs in the tags %s from those "
+            "which have it; their other standbys go to the least loaded ones",
+            len(left),
+            next(iter(left)),
+            ", ".join(tag_keys),
+        )
+    return left
+
+
+class _TakenTags:
+    """The tags that a further copy of a task must not meet again.
+
+    Args:
+        values: all values that each tag has in the group.
+    """
+
+    def __init__(self, values: Mapping[str, set[str]]) -> None:
+        self._values = values
+        self._taken: set[tuple[str, str]] = set()
+        self._clients = 0
+
+    def use(self, client: ClientLoad) -> None:
+        """A client has got the task."""
+        self._clients += 1
+        for key, value in client.process.client_tags.items():
+            if key not in self._values:
+                continue
+            if len(self._values[key]) <= self._clients:
+                # Every value has been met: from here on the tag tells nothing.
+                self._taken = {tag for tag in self._taken if tag[0] != key}
+            else:
+                self._taken.add((key, value))
+
+    def are_apart_from(self, client: ClientLoad) -> bool:
+        """Whether a client shares none of them."""
+        return self._taken.isdisjoint(client.process.client_tags.items())
+
+
+def _apart(task_id: TaskId, clients: Sequence[ClientLoad], taken: _TakenTags) -> ClientLoad | None:
+    """The least loaded client without the task that shares no tag with those which have it."""
+    return least_loaded(
+        clients, lambda client: not client.has(task_id) and taken.are_apart_from(client)
+    )
+
+
+def may_move_standby(source: ClientLoad, to: ClientLoad) -> bool:
+    """Whether a standby would be just as far apart from the others there."""
+    tags = to.process.client_tags
+    return all(tags.get(key) == value for key, value in source.process.client_tags.items())

@@ -1,0 +1,269 @@
+"""What holds for groups whose tasks have state, through any history of the group.
+
+Method: random groups of processes and threads go through random changes. The cooperative protocol
+is simulated round by round, through the bytes, as is the state of each process: copies catch up
+between a rebalance and the probing one that follows it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.assignment.assignor import StreamsAssignor
+from millstream.assignment.protocol import LATEST_OFFSET
+from millstream.assignment.subscription_info import SubscriptionInfo
+from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
+from millstream.assignment.task_assignor import AssignmentConfig
+from millstream.assignment.topics import ChangelogSpec, NewTopic, TopicGroup, TopologyTopics
+from millstream.clock import ManualClock
+from millstream.record import TaskId, TopicPartition
+
+#: What every changelog holds.
+END = 50_000
+PROBING_MS = 1_000
+#: A round in which tasks are given up, one in which they are taken, one to find it stable.
+ROUNDS = 3
+
+
+@dataclass
+class Cluster:
+    counts: dict[str, int]
+
+    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
+        return {topic: self.counts[topic] for topic in topics if topic in self.counts}
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> None:
+        self.counts |= {topic.name: topic.partitions for topic in topics}
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, END)
+
+    def committed_offsets(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+
+@dataclass
+class Process:
+    """What the threads of one process have on their common disk: how far each task's state is."""
+
+    process_id: uuid.UUID
+    reached: dict[TaskId, int] = field(default_factory=dict)
+
+
+@dataclass
+class Member:
+    process: Process
+    topics: tuple[str, ...] = ("in",)
+    tasks: dict[TaskId, frozenset[TopicPartition]] = field(default_factory=dict)
+    standby: set[TaskId] = field(default_factory=set)
+    joins: int = 0
+
+    @property
+    def owned_partitions(self) -> tuple[TopicPartition, ...]:
+        return tuple(tp for tps in self.tasks.values() for tp in tps)
+
+    @property
+    def user_data(self) -> bytes:
+        running = [task_id for task_id in self.tasks if task_id.subtopology == 0]
+        sums = {**self.process.reached, **dict.fromkeys(running, LATEST_OFFSET)}
+        return SubscriptionInfo(
+            self.process.process_id, task_offset_sums=sums, unique_field=self.joins
+        ).encode()
+
+
+class Simulation:
+    """One sub-topology with state and one without, read by processes with one thread or several."""
+
+    def __init__(self, tasks: int, config: AssignmentConfig, stateless: int = 0) -> None:
+        groups = [TopicGroup(0, ("in",), changelog_topics={"log": ChangelogSpec()})]
+        groups += [TopicGroup(1, ("plain",))] if stateless else []
+        topics = TopologyTopics(tuple(groups))
+        self.config = config
+        self.clock = ManualClock(0)
+        # The changelog is there already: one that is new holds nothing.
+        self._cluster = Cluster({"in": tasks, "log": tasks, "plain": stateless})
+        self._assignor = StreamsAssignor(
+            topics, self._cluster, config=config, process_id=uuid.UUID(int=1), clock=self.clock
+        )
+        self.stateful = [TaskId(0, partition) for partition in range(tasks)]
+        self.expected = self.stateful + [TaskId(1, partition) for partition in range(stateless)]
+        self.members: dict[str, Member] = {}
+        self.processes: dict[int, Process] = {}
+        self.moves = 0
+
+    def resize(self, threads: Sequence[int]) -> None:
+        """Let members come and go until there are so many threads per process."""
+        wanted = {
+            f"p{process}-t{thread}": process
+            for process, count in enumerate(threads)
+            for thread in range(count)
+        }
+        for name in self.members.keys() - wanted.keys():
+            del self.members[name]
+        for number in self.processes.keys() - set(wanted.values()):
+            # A process that comes back later has lost its disk.
+            del self.processes[number]
+        for name, number in wanted.items():
+            process = self.processes.setdefault(number, Process(uuid.UUID(int=number + 1)))
+            self.members.setdefault(name, Member(process))
+
+    def settle(self) -> int:
+        """Rebalance until nobody asks for more; how many probing rebalances that took."""
+        probings = 0
+        while self._until_stable():
+            probings += 1
+            assert probings <= len(self.expected) + 1, "the warm-ups never come to an end"
+            self._catch_up()
+            self.clock.advance(PROBING_MS)
+        self._catch_up()
+        return probings
+
+    def _until_stable(self) -> bool:
+        """Rebalance until nobody asks for more at once; whether a probing one is scheduled."""
+        for _ in range(ROUNDS):
+            again, probing = self._round()
+            if not again:
+                return probing
+        raise AssertionError(f"not stable after {ROUNDS} rounds")
+
+    def _round(self) -> tuple[bool, bool]:
+        for member in self.members.values():
+            member.joins += 1
+        given = self._assignor.assign(self.members)
+        assert given == self._assignor.assign(dict(reversed(self.members.items())))
+        new = {name: decode_assignment(*given[name]) for name in self.members}
+        again = probing = False
+        for name, member in self.members.items():
+            due_ms = new[name].next_rebalance_ms
+            again |= not set(member.owned_partitions) <= set(given[name].partitions) or due_ms == 0
+            probing |= bool(due_ms)
+        self._check(new)
+        for name, member in self.members.items():
+            self.moves += len(new[name].active.keys() - member.tasks.keys())
+            member.tasks = dict(new[name].active)
+            member.standby = set(new[name].standby)
+        return again, probing
+
+    def _check(self, new: Mapping[str, TaskAssignment]) -> None:
+        owner: dict[TopicPartition, str] = {}
+        copies: dict[TaskId, list[uuid.UUID]] = {}
+        for name, member in self.members.items():
+            partitions = {tp for tps in new[name].active.values() for tp in tps}
+            for partition in {*member.owned_partitions, *partitions}:
+                assert owner.setdefault(partition, name) == name, "owned twice"
+            for task_id in new[name].standby:
+                copies.setdefault(task_id, []).append(member.process.process_id)
+            for task_id in new[name].active.keys() - member.tasks.keys():
+                if task_id in self.stateful:
+                    self._check_that_nobody_waits(task_id, member.process)
+        active_at = {
+            task_id: self.members[name].process.process_id
+            for name in self.members
+            for task_id in new[name].active
+        }
+        for task_id, holders in copies.items():
+            assert active_at.get(task_id) not in holders, "a copy beside its task"
+            assert len(holders) == len(set(holders)), "two copies in one process"
+
+    def _check_that_nobody_waits(self, task_id: TaskId, process: Process) -> None:
+        """A task goes to a process that has its state, if there is one."""
+        bound = END - self.config.acceptable_recovery_lag
+        ready = [p for p in self.processes.values() if p.reached.get(task_id, 0) >= bound]
+        assert not ready or process in ready
+
+    def _catch_up(self) -> None:
+        """Time passes: what restores is restored. What is not wanted any more is cleaned up."""
+        for member in self.members.values():
+            for task_id in {*member.tasks, *member.standby}.intersection(self.stateful):
+                member.process.reached[task_id] = END
+        for process in self.processes.values():
+            wanted = {
+                task_id
+                for member in self.members.values()
+                if member.process is process
+                for task_id in {*member.tasks, *member.standby}
+            }
+            process.reached = {t: end for t, end in process.reached.items() if t in wanted}
+
+    @property
+    def tasks(self) -> list[TaskId]:
+        return sorted(task_id for member in self.members.values() for task_id in member.tasks)
+
+    def copies(self, task_id: TaskId) -> int:
+        return sum(task_id in member.standby for member in self.members.values())
+
+
+CONFIGS = st.builds(
+    AssignmentConfig,
+    num_standby_replicas=st.integers(0, 2),
+    max_warmup_replicas=st.integers(1, 3),
+    acceptable_recovery_lag=st.sampled_from([0, 100]),
+    probing_rebalance_interval_ms=st.just(PROBING_MS),
+)
+HISTORIES = st.lists(
+    st.lists(st.integers(0, 3), min_size=1, max_size=4).filter(any), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 9), st.integers(0, 9), CONFIGS, HISTORIES)
+def test_every_task_has_one_owner_that_is_ready_and_copies_elsewhere(
+    tasks: int, stateless: int, config: AssignmentConfig, history: list[list[int]]
+) -> None:
+    """Aim: through all changes no partition has two owners, a task never goes where its state is
+    not while it is somewhere else, and no copy lies beside its task; once all copies have caught
+    up, every task has its standbys, and processes of equal size have equally many tasks."""
+    group = Simulation(tasks, config, stateless)
+    for threads in history:
+        group.resize(threads)
+        group.settle()
+        assert group.tasks == group.expected
+        wanted = min(config.num_standby_replicas, len(group.processes) - 1)
+        assert [group.copies(task_id) for task_id in group.stateful] == [wanted] * tasks
+        loads: dict[int, list[int]] = {}
+        for number, process in group.processes.items():
+            mine = [m for m in group.members.values() if m.process is process]
+            load = sum(len(m.standby) + len(m.tasks.keys() & {*group.stateful}) for m in mine)
+            loads.setdefault(threads[number], []).append(load)
+        for same_size in loads.values():
+            assert max(same_size) - min(same_size) <= 1
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 9), CONFIGS, HISTORIES)
+def test_a_group_that_does_not_change_moves_nothing(
+    tasks: int, config: AssignmentConfig, history: list[list[int]]
+) -> None:
+    """Aim: a rebalance without a cause costs nothing."""
+    group = Simulation(tasks, config)
+    for threads in history:
+        group.resize(threads)
+        group.settle()
+    moves = group.moves
+    assert group.settle() == 0
+    assert group.moves == moves
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 3), st.integers(1, 3))
+def test_a_new_process_gets_its_share_after_warming_up_and_nothing_else_moves(
+    tasks: int, processes: int, warmups: int
+) -> None:
+    """Aim: each task moves once at most, to where it stays, and only after its copy caught up."""
+    group = Simulation(tasks, AssignmentConfig(max_warmup_replicas=warmups))
+    group.resize([1] * processes)
+    group.settle()
+    before = {task_id: name for name, m in group.members.items() for task_id in m.tasks}
+    moves = group.moves
+    group.resize([1] * (processes + 1))
+    group.settle()
+    after = {task_id: name for name, m in group.members.items() for task_id in m.tasks}
+    moved = [task_id for task_id in before if before[task_id] != after[task_id]]
+    assert group.moves - moves == len(moved)
