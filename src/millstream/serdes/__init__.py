@@ -2,8 +2,8 @@
 
 The constants write the bytes of the Java serdes of the same name, so that topics and state are
 shared with Java applications. `JSON`, `json_of` and `msgpack_of` are for objects; `Serde` makes one
-of two functions. A serde works on one value or on a list of them, the second being several times as
-fast.
+of two functions. `avro`, `protobuf` and `json_schema` work with a schema registry. A serde works on
+one value or on a list of them, the second being several times as fast.
 
     from millstream.serdes import JSON, LONG, STRING, Serde, json_of
 """
@@ -11,9 +11,11 @@ fast.
 from millstream.serdes._json_values import JSON
 from millstream.serdes._list import list_of
 from millstream.serdes._numbers import DOUBLE, FLOAT, INTEGER, LONG, SHORT
+from millstream.serdes._registry import avro, json_schema, protobuf
 from millstream.serdes._serde import Serde
 from millstream.serdes._text import BOOLEAN, BYTES, STRING, UUID, VOID
 from millstream.serdes._typed import json_of, msgpack_of
+from millstream.serdes._windowed import session_windowed, time_windowed
 
 __all__ = [
     "BOOLEAN",
@@ -28,7 +30,12 @@ __all__ = [
     "Serde",
     "UUID",
     "VOID",
+    "avro",
     "json_of",
+    "json_schema",
     "list_of",
     "msgpack_of",
+    "protobuf",
+    "session_windowed",
+    "time_windowed",
 ]

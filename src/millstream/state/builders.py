@@ -13,9 +13,16 @@ if TYPE_CHECKING:
     from millstream.state.open_store import OpenStore, StoreEnvironment
 
 #: Where a store keeps its data.
-StoreKind = Literal["rocksdb", "in_memory"]
+StoreKind = Literal["rocksdb", "in_memory", "lru"]
 
-_KINDS: tuple[StoreKind, ...] = ("rocksdb", "in_memory")
+_KINDS: tuple[StoreKind, ...] = ("rocksdb", "in_memory", "lru")
+
+
+#: The config of a changelog whose latest record of a key is all that a store needs.
+COMPACTED: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "CreateTime",
+}
 
 
 class StoreDefaults(Protocol):
@@ -45,13 +52,83 @@ class StoreBuilder(Protocol):
         ...
 
     @property
+    def topic_config(self) -> Mapping[str, str]:
+        """What the user wants of the changelog topic, by Kafka's own names."""
+        ...
+
+    @property
     def persistent(self) -> bool:
         """Whether the data survives its process."""
+        ...
+
+    def resolved(self, config: StoreDefaults) -> StoreBuilder:
+        """The same with everything left open taken from the config.
+
+        Raises:
+            ConfigError: neither the builder nor the config has a serde.
+        """
+        ...
+
+    def changelog_config(self) -> dict[str, str]:
+        """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
         ...
 
     def open(self, environment: StoreEnvironment) -> OpenStore:
         """Open the store in a task."""
         ...
+
+
+class WithSerdes(Protocol):
+    """A builder that may leave its serdes to the config."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def key_serde(self) -> Serde[Any] | None: ...
+
+    @property
+    def value_serde(self) -> Serde[Any] | None: ...
+
+
+def key_serde_of(builder: WithSerdes, config: StoreDefaults) -> Serde[Any]:
+    """The serde of a store's keys: its own, or the configured default.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    return _serde(builder.name, "key", builder.key_serde or config.default_key_serde)
+
+
+def value_serde_of(builder: WithSerdes, config: StoreDefaults) -> Serde[Any]:
+    """The serde of a store's values: its own, or the configured default.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    return _serde(builder.name, "value", builder.value_serde or config.default_value_serde)
+
+
+def check_store_name(name: str) -> None:
+    """Refuse a name that no directory or topic can have.
+
+    Raises:
+        ConfigError: it is such a name.
+    """
+    if not name or "/" in name or name.startswith("."):
+        raise ConfigError(
+            f"{name!r} cannot be the name of a store, since its directory and changelog "
+            "are named after it. Use letters, digits, '.', '_' and '-', not beginning with '.'."
+        )
+
+
+def _serde(store: str, what: str, serde: Serde[Any] | None) -> Serde[Any]:
+    if serde is None:
+        raise ConfigError(
+            f"Store {store} has no serde for its {what}s. Give one where the store is "
+            f"made, or set default_{what}_serde."
+        )
+    return serde
 
 
 @dataclass(frozen=True)
@@ -68,9 +145,11 @@ class KeyValueStoreBuilder:
             to it.
         logging: whether changes go to a changelog, from which the store can be restored.
         topic_config: of the changelog, by Kafka's own names, over the defaults.
+        max_entries: how many keys a store of kind `lru` holds.
 
     Raises:
-        ConfigError: a name that no directory or topic can have, or an unknown kind.
+        ConfigError: a name that no directory or topic can have, an unknown kind, or `max_entries`
+            that do not fit it.
     """
 
     name: str
@@ -81,22 +160,25 @@ class KeyValueStoreBuilder:
     caching: bool = False
     logging: bool = True
     topic_config: Mapping[str, str] = field(default_factory=dict)
+    max_entries: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.name or "/" in self.name or self.name.startswith("."):
-            raise ConfigError(
-                f"{self.name!r} cannot be the name of a store, since its directory and changelog "
-                "are named after it. Use letters, digits, '.', '_' and '-', not beginning with '.'."
-            )
+        check_store_name(self.name)
         if self.kind is not None and self.kind not in _KINDS:
             raise ConfigError(
                 f"Store {self.name} cannot be of kind {self.kind!r}; known are {', '.join(_KINDS)}."
+            )
+        if (self.kind == "lru") != (self.max_entries is not None) or self.max_entries == 0:
+            raise ConfigError(
+                f"Store {self.name} is of kind {self.kind!r} with {self.max_entries} entries at "
+                "most. Make a store that holds a number of keys with Stores.lru_map(name, "
+                "max_entries)."
             )
 
     @property
     def persistent(self) -> bool:
         """Whether the data survives its process. Decided only once the kind is resolved."""
-        return self.kind != "in_memory"
+        return self.kind not in ("in_memory", "lru")
 
     def with_caching(self, enabled: bool) -> KeyValueStoreBuilder:
         """The same with or without the record cache."""
@@ -121,13 +203,13 @@ class KeyValueStoreBuilder:
         return replace(
             self,
             kind=self.kind or config.default_dsl_store,
-            key_serde=self._serde("key", self.key_serde or config.default_key_serde),
-            value_serde=self._serde("value", self.value_serde or config.default_value_serde),
+            key_serde=key_serde_of(self, config),
+            value_serde=value_serde_of(self, config),
         )
 
     def changelog_config(self) -> dict[str, str]:
         """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
-        return {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
+        return dict(COMPACTED)
 
     def open(self, environment: StoreEnvironment) -> OpenStore:
         """Open the store in a task. Everything must be resolved.
@@ -139,11 +221,3 @@ class KeyValueStoreBuilder:
         from millstream.state.open_store import open_key_value_store
 
         return open_key_value_store(self, environment)
-
-    def _serde(self, what: str, serde: Serde[Any] | None) -> Serde[Any]:
-        if serde is None:
-            raise ConfigError(
-                f"Store {self.name} has no serde for its {what}s. Give one where the store is "
-                f"made, or set default_{what}_serde."
-            )
-        return serde

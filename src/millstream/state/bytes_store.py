@@ -121,6 +121,7 @@ class Storage(ReadableBytes, Protocol):
         items: Mapping[bytes, bytes | None],
         offset: ChangelogOffset | None,
         *,
+        dropped: Sequence[tuple[bytes, bytes]] = (),
         spilled: bool = False,
     ) -> None:
         """Write all items, and the offset if there is one, or nothing of it.
@@ -128,6 +129,7 @@ class Storage(ReadableBytes, Protocol):
         Args:
             items: the values by key; None deletes.
             offset: the changelog offset reached with these items; None leaves the one there is.
+            dropped: ranges `[start, end)` of keys to delete, before the items are written.
             spilled: whether the items are ahead of the offset and of what is committed. The next
                 batch that is not takes the mark away.
         """

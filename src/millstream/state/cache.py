@@ -7,6 +7,7 @@ commits is serialized, logged and forwarded once, in the order in which keys bec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -106,6 +107,8 @@ class RecordCache:
         self.forwards_changes = False
         #: Whether flushed changes tell what they replace.
         self.sends_old_values = False
+        #: Whether the layer below forgets keys by itself, so that scans must look for them here.
+        self.remembers_more = False
         self.size_bytes = 0
         # Entries whose value is still or again in bytes, so that nobody can change it.
         self._resting: dict[bytes, CachedEntry] = {}
@@ -144,6 +147,22 @@ class RecordCache:
                 entry.timestamp = timestamp
         entry.raw = None
         del self._resting[key_bytes]
+        self.entries[key_bytes] = entry
+        return entry
+
+    def overwrite(self, key_bytes: bytes) -> CachedEntry:
+        """The entry of a key that `entries` does not have, to be given a value at once.
+
+        Unlike `load` this reads nothing from below: a flush does, if it needs to.
+        """
+        entry = self._resting.pop(key_bytes, None)
+        if entry is None:
+            entry = self._add(key_bytes, None)
+            entry.stored = UNREAD
+            del self._resting[key_bytes]
+        # Until the next flush, which must look at what was not read.
+        self._has_raw_changes = True
+        entry.raw = None
         self.entries[key_bytes] = entry
         return entry
 
@@ -271,9 +290,10 @@ class RecordCache:
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> ByteItems:
         """The pairs whose key is in `[start, end)`, changes included, as they are now."""
+        every = chain(self.entries.values(), self._resting.values())
         above = [
             (entry.key_bytes, self._raw(entry))
-            for entry in self.dirty
+            for entry in (every if self.remembers_more else self.dirty)
             if (start is None or entry.key_bytes >= start)
             and (end is None or entry.key_bytes < end)
         ]
@@ -377,11 +397,12 @@ class RecordCache:
         self, changed: list[CachedEntry], stored: list[bytes | None]
     ) -> tuple[list[CachedEntry], list[bytes | None]]:
         """Leave out what came and went between two flushes: nobody below has heard of it."""
-        if self._has_raw_changes:
+        anew, old = self.remembers_more, self.sends_old_values
+        if self._has_raw_changes or anew:
             self._read_stored(
                 entry
                 for entry, new in zip(changed, stored, strict=True)
-                if entry.stored is UNREAD and (new is None or self.sends_old_values)
+                if (anew or entry.stored is UNREAD) and (old or new is None)
             )
         if None not in stored:
             return changed, stored

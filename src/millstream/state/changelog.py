@@ -18,7 +18,7 @@ class ChangelogWriter(Protocol):
         store_name: str,
         keys: Sequence[bytes],
         values: Sequence[bytes | None],
-        timestamps: Sequence[int],
+        timestamps: Sequence[int] | None,
         headers: Sequence[Headers] | None = None,
     ) -> None:
         """Send records to the task's partition of the store's changelog, in order.
@@ -27,10 +27,24 @@ class ChangelogWriter(Protocol):
             store_name: the store; the runtime knows its topic.
             keys: the keys as they are stored.
             values: the values without the store's own prefix; None is a deletion.
-            timestamps: of the records, in milliseconds.
+            timestamps: of the records, in milliseconds; None for the time of sending.
             headers: of the records; None for no headers at all.
         """
         ...
+
+
+class NoChangelog:
+    """For stores that log nothing, whatever their builders say."""
+
+    def log_many(
+        self,
+        store_name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int] | None,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        """Nothing to do."""
 
 
 class RecordContext(Protocol):

@@ -7,6 +7,7 @@
             .lock                        held by the stream thread that owns the task
             .format                      tells our directories from Kafka Streams'
             .checkpoint                  offsets of stores which keep none
+            .reached                     about how many changelog records the state stands for
             rocksdb/<store>/
 
 The layout is Kafka Streams' own. Its data is not read: a task directory that is not ours is emptied
@@ -38,6 +39,7 @@ _LOCK_FILE: Final = ".lock"
 _FORMAT_FILE: Final = ".format"
 _FORMAT: Final = "millstream 1\n"
 _CHECKPOINT_FILE: Final = ".checkpoint"
+_REACHED_FILE: Final = ".reached"
 _TASK_DIRECTORY: Final = re.compile(r"\d+_\d+")
 _PERMISSIONS: Final = 0o750
 
@@ -224,6 +226,27 @@ class StateDirectory:
             else:
                 entry.unlink()
 
+    def note_reached(self, task_id: TaskId, offset_sum: int) -> None:
+        """Take down how far the state of a locked task is, for when nobody has it open.
+
+        Nothing depends on it but where the group's leader places the task, so it may be old, and
+        is not written durably.
+        """
+        path = self.task_directory(task_id) / _REACHED_FILE
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.write_text(f"{offset_sum}\n")
+        temporary.replace(path)
+
+    def reached(self) -> dict[TaskId, int]:
+        """How far the state of each task is that has been noted here."""
+        sums: dict[TaskId, int] = {}
+        for task_id in self.task_ids():
+            with contextlib.suppress(OSError, ValueError):
+                # Not noted, or being removed.
+                path = self.task_directory(task_id) / _REACHED_FILE
+                sums[task_id] = max(0, int(path.read_text()))
+        return sums
+
     def remove_task_directory(self, task_id: TaskId) -> None:
         """Delete a task's directory.
 
@@ -300,8 +323,9 @@ def _make_directory(path: Path) -> None:
 
 def _has_state(directory: Path) -> bool:
     ours = (_LOCK_FILE, _FORMAT_FILE)
+    beside = (_CHECKPOINT_FILE, _REACHED_FILE)
     return any(
-        entry.name not in ours and not entry.name.startswith(_CHECKPOINT_FILE)
+        entry.name not in ours and not entry.name.startswith(beside)
         for entry in directory.iterdir()
     )
 

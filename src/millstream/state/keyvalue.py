@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, TypeVar, cast
 
-from millstream.errors import InvalidStateStoreError, StreamsError
+from millstream.errors import InvalidStateStoreError, NullKeyError, StreamsError
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import Serde
 from millstream.state.bytes_store import (
@@ -18,6 +18,7 @@ from millstream.state.bytes_store import (
 from millstream.state.cache import RecordCache
 from millstream.state.changelog import RecordContext
 from millstream.state.iterators import KeyValueIterator
+from millstream.state.lru import LoggedLRUStore
 from millstream.state.value_formats import ValueFormat
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class KeyValueStore(Generic[K, V]):
         self._value: Callable[[bytes], V] = (
             self._timed_value if value_format.timestamped else self._plain_value
         )
+        self._put_all = layers.put_all if isinstance(layers, LoggedLRUStore) else layers.put_many
         self._is_open = True
         self._warned_of_order = False
 
@@ -94,7 +96,7 @@ class KeyValueStore(Generic[K, V]):
 
         Raises:
             InvalidStateStoreError: the store is closed. All methods raise this.
-            StreamsError: the key is None. So do all methods that take a key.
+            NullKeyError: the key is None. So do all methods that take a key.
         """
         stored = self._open().get(self._key(key))
         return None if stored is None else self._value(stored)
@@ -123,7 +125,8 @@ class KeyValueStore(Generic[K, V]):
             stored, timestamp = self._stored(value)
             values.append(stored)
             timestamps.append(timestamp)
-        self._open().put_many(keys, values, timestamps)
+        self._open()
+        self._put_all(keys, values, timestamps)
         self._evict()
 
     def delete(self, key: K) -> V | None:
@@ -187,8 +190,8 @@ class KeyValueStore(Generic[K, V]):
             raise self._no_key("a key")
         return key_bytes
 
-    def _no_key(self, what: str) -> StreamsError:
-        return StreamsError(
+    def _no_key(self, what: str) -> NullKeyError:
+        return NullKeyError(
             f"Store {self.name} needs {what}, but got None. Leave out records without key before."
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from millstream.state.cache import RecordCache
 from millstream.state.cache_entries import CacheBudget
 from millstream.state.changelog import ChangelogWriter, LoggedStore, RecordContext
 from millstream.state.keyvalue import KeyValueStore
+from millstream.state.lru import LoggedLRUStore, LRUStore
 from millstream.state.memory import MemoryStore
 from millstream.state.overlay import OverlayStore
+from millstream.state.restore import ApplyRecords
 from millstream.state.rocksdb import RocksDBResources, RocksDBStorage, destroy
 from millstream.state.table import TimestampedTable
 from millstream.state.value_formats import ValueFormat, format_of
@@ -38,6 +41,8 @@ class StoreEnvironment:
         exactly_once: whether state must never be ahead of what is committed.
         uncommitted_max_bytes: bytes of writes of the store that may wait for a commit.
         rocksdb: shared by the stores of the process.
+        dropped: counts records that a store does not take because they come too late; it is told
+            how many, why, and the store's name.
     """
 
     task_id: TaskId
@@ -50,6 +55,7 @@ class StoreEnvironment:
     exactly_once: bool
     uncommitted_max_bytes: int
     rocksdb: RocksDBResources
+    dropped: Callable[[int, str, str], None]
 
 
 @dataclass(slots=True)
@@ -58,22 +64,27 @@ class OpenStore:
 
     Args:
         store: what processors get.
-        table: what the DSL's operators get; None for other than timestamped key-value stores.
+        table: what the DSL's operators get, for example a `TimestampedTable`; None for stores which
+            only processors use.
         cache: the record cache, None without caching.
         base: the lowest writable layer: commits, restoration, closing.
         value_format: how values lie in `base`.
         persistent: whether the data survives its process.
         keeps_offset: whether `base` keeps the changelog offset with its data. For a persistent
             store which does not, the task keeps it in its checkpoint file.
+        apply: writes changelog records to the store, where the last one of a key does not say all.
+        log_changes: sends what the store logs only at commits.
     """
 
     store: Any
-    table: TimestampedTable | None
+    table: Any
     cache: RecordCache | None
     base: CommittableStore
     value_format: ValueFormat
     persistent: bool
     keeps_offset: bool = True
+    apply: ApplyRecords | None = None
+    log_changes: Callable[[], None] | None = None
 
     def close(self) -> None:
         """Release everything; what is not committed is dropped."""
@@ -94,9 +105,13 @@ def open_key_value_store(builder: KeyValueStoreBuilder, environment: StoreEnviro
     assert key_serde is not None, f"the key serde of store {name} is not resolved"
     assert value_serde is not None, f"the value serde of store {name} is not resolved"
     value_format = format_of(builder.timestamped)
-    base = _open_base(builder, environment)
+    lru = None if builder.max_entries is None else LRUStore(builder.max_entries)
+    base = lru or open_base(builder.name, builder.persistent, environment)
     layers: BytesStore = base
-    if builder.logging:
+    if lru is not None and builder.logging and not builder.timestamped:
+        # Follows Kafka Streams, where the timestamps hide from the changelog what is forgotten.
+        layers = LoggedLRUStore(name, lru, value_format, environment.writer, context)
+    elif builder.logging:
         layers = LoggedStore(name, layers, value_format, environment.writer)
     cache = None
     if builder.caching and environment.budget.max_bytes > 0:
@@ -110,6 +125,7 @@ def open_key_value_store(builder: KeyValueStoreBuilder, environment: StoreEnviro
             budget=environment.budget,
             context=context,
         )
+        cache.remembers_more = lru is not None
     store: KeyValueStore[Any, Any] = KeyValueStore(
         name,
         layers,
@@ -131,14 +147,20 @@ def open_key_value_store(builder: KeyValueStoreBuilder, environment: StoreEnviro
             key_serde=key_serde,
             value_serde=value_serde,
         )
-    return OpenStore(store, table, cache, base, value_format, base.persistent)
+    apply = None if lru is None else lru.apply_in(value_format)
+    return OpenStore(store, table, cache, base, value_format, base.persistent, apply=apply)
 
 
-def _open_base(builder: KeyValueStoreBuilder, environment: StoreEnvironment) -> CommittableStore:
-    if not builder.persistent:
+def open_base(name: str, persistent: bool, environment: StoreEnvironment) -> CommittableStore:
+    """The lowest writable layer of a store: RocksDB below uncommitted writes, or memory.
+
+    Raises:
+        TaskCorruptedError: what is on disk cannot be read.
+    """
+    if not persistent:
         return MemoryStore()
     return OverlayStore(
-        _open_rocksdb(builder.name, environment),
+        _open_rocksdb(name, environment),
         limit_bytes=environment.uncommitted_max_bytes,
         spill_when_full=not environment.exactly_once,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from millstream.errors import IllegalStateError
@@ -36,12 +36,16 @@ class OverlayStore:
     persistent = True
 
     def __init__(self, storage: Storage, *, limit_bytes: int, spill_when_full: bool) -> None:
+        #: Called before writes move to the storage ahead of a commit, and may add some.
+        self.before_spill: Callable[[], None] | None = None
         self._storage = storage
         self._read = storage.get
         self._limit_bytes = limit_bytes
         self._spill_when_full = spill_when_full
         self._writes: dict[bytes, bytes | None] = {}
         self._order = SortedKeys(self._writes)
+        # Ranges of committed keys that the next batch deletes.
+        self._dropped: list[tuple[bytes, bytes]] = []
         # An overestimate: a key that is written again is counted again. See _is_over_limit.
         self._bytes = 0
 
@@ -104,14 +108,26 @@ class OverlayStore:
         waiting = len(self._writes) - 2 * deleted
         return max(0, self._storage.approximate_num_entries() + waiting)
 
+    def drop(self, start: bytes, end: bytes) -> None:
+        """Delete the keys in `[start, end)`, with the next commit or spill.
+
+        Until then, what is committed of them can still be read.
+        """
+        for key in self._order.between(start, end):
+            del self._writes[key]
+            self._order.discard(key)
+        self._dropped.append((start, end))
+
     def commit(self, offset: ChangelogOffset | None) -> None:
         """Write what waits, and the offset it stands for, at once."""
-        self._storage.write_batch(self._writes, offset)
+        self._storage.write_batch(self._writes, offset, dropped=self._dropped)
         self._forget()
 
     def spill(self) -> None:
         """Write what waits without moving the offset: a crash replays the changelog from there."""
-        self._storage.write_batch(self._writes, None, spilled=True)
+        if self.before_spill is not None:
+            self.before_spill()
+        self._storage.write_batch(self._writes, None, dropped=self._dropped, spilled=True)
         self._forget()
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
@@ -125,7 +141,8 @@ class OverlayStore:
                 f"A store with {len(self._writes)} uncommitted writes cannot be restored from "
                 f"{offset[0]}. Restoring ends before processing starts; commit or reopen first."
             )
-        self._storage.write_batch(items, offset)
+        self._storage.write_batch(items, offset, dropped=self._dropped)
+        self._forget()
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset of the last changelog record that is reflected in what is committed."""
@@ -139,6 +156,7 @@ class OverlayStore:
     def _forget(self) -> None:
         self._writes.clear()
         self._order.clear()
+        self._dropped.clear()
         self._bytes = 0
 
     def _is_over_limit(self) -> bool:

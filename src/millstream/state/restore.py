@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from millstream.record import TopicPartition
-from millstream.state.bytes_store import CommittableStore
+from millstream.state.bytes_store import ChangelogOffset, CommittableStore
 from millstream.state.value_formats import ValueFormat
+
+#: Applies changelog records to a store: keys, values, timestamps, and the offset reached with them,
+#: which is to be kept together with the data.
+ApplyRecords = Callable[
+    [Sequence[bytes | None], Sequence[bytes | None], Sequence[int], ChangelogOffset], None
+]
+
+
+def apply_latest(store: CommittableStore, value_format: ValueFormat) -> ApplyRecords:
+    """Applies records to a store of which the last record of a key says all.
+
+    Args:
+        store: the lowest writable layer.
+        value_format: the value of a record becomes `timestamp + value` in timestamped stores.
+    """
+
+    def apply(
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        offset: ChangelogOffset,
+    ) -> None:
+        items = dict(zip(keys, value_format.join_many(values, timestamps), strict=True))
+        items.pop(None, None)
+        store.restore(items, offset)  # type: ignore[arg-type]
+
+    return apply
 
 
 class StoreRestorer:
     """Applies changelog records to one store, in large write batches with the offset reached.
 
-    Restoring the same records twice does no harm. A record that was logged later wins, so only the
-    last one of each key in a batch is written.
+    Restoring the same records twice does no harm.
 
     Args:
         store_name: for listeners and errors.
         partition: the changelog partition.
-        store: the lowest writable layer.
-        value_format: the value of a record becomes `timestamp + value` in timestamped stores.
+        apply: writes records to the store.
         reached: the offset of the last record that the store reflects; None if it is unknown.
     """
 
@@ -27,16 +52,14 @@ class StoreRestorer:
         self,
         store_name: str,
         partition: TopicPartition,
-        store: CommittableStore,
-        value_format: ValueFormat,
+        apply: ApplyRecords,
         reached: int | None,
     ) -> None:
         self.store_name = store_name
         self.partition = partition
         #: The offset of the last record that the store reflects; None before the first one.
         self.reached = reached
-        self._store = store
-        self._format = value_format
+        self._apply = apply
 
     def start_offset(self) -> int | None:
         """Where to begin reading: behind the last record in the store; None for the beginning."""
@@ -62,8 +85,6 @@ class StoreRestorer:
         """
         if not offsets:
             return 0
-        items = dict(zip(keys, self._format.join_many(values, timestamps), strict=True))
-        items.pop(None, None)
-        self._store.restore(items, (self.partition, offsets[-1]))  # type: ignore[arg-type]
+        self._apply(keys, values, timestamps, (self.partition, offsets[-1]))
         self.reached = offsets[-1]
         return len(offsets)

@@ -183,12 +183,15 @@ class RocksDBStorage:
         items: Mapping[bytes, bytes | None],
         offset: ChangelogOffset | None,
         *,
+        dropped: Sequence[tuple[bytes, bytes]] = (),
         spilled: bool = False,
     ) -> None:
         """Write all items, and the offset if there is one, or nothing of it."""
-        if not items and offset is None:
+        if not items and offset is None and not dropped:
             return
         batch = WriteBatch(raw_mode=True)
+        for start, end in dropped:
+            batch.delete_range(start, end)
         put, delete = batch.put, batch.delete
         # Ascending keys go into the memtable faster: batches of 10,000 random keys took 0.87 us a
         # record sorted, the sorting included, and 1.39 us unsorted.

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
+from millstream.errors import ConfigError
 from millstream.serdes import Serde
 from millstream.state.builders import KeyValueStoreBuilder, StoreKind
+from millstream.state.versioned_builder import VersionedStoreBuilder, VersionedStoreSupplier
+from millstream.state.window_builders import (
+    SessionStoreBuilder,
+    SessionStoreSupplier,
+    WindowStoreBuilder,
+    WindowStoreSupplier,
+)
 
 
 @dataclass(frozen=True)
@@ -15,11 +24,13 @@ class KeyValueStoreSupplier:
 
     Args:
         name: the store's name.
-        kind: `rocksdb` or `in_memory`.
+        kind: `rocksdb`, `in_memory` or `lru`.
+        max_entries: how many keys a store of kind `lru` holds.
     """
 
     name: str
     kind: StoreKind
+    max_entries: int | None = None
 
 
 class Stores:
@@ -41,6 +52,108 @@ class Stores:
         return KeyValueStoreSupplier(name, "in_memory")
 
     @staticmethod
+    def lru_map(name: str, max_entries: int) -> KeyValueStoreSupplier:
+        """Keeps a number of keys in memory, and forgets the one that was not used for longest.
+
+        Reading and writing a key is a use of it, iterating is not. What is forgotten is deleted
+        from the changelog as well, unless the store keeps timestamps, as those of the DSL do
+        (Kafka Streams' `MemoryNavigableLRUCache`).
+
+        Args:
+            name: the store's name.
+            max_entries: how many keys it holds; at least one.
+
+        Raises:
+            ConfigError: it could hold no key.
+        """
+        if max_entries < 1:
+            raise ConfigError(
+                f"Store {name} could hold {max_entries} entries. Give a number of at least one."
+            )
+        return KeyValueStoreSupplier(name, "lru", max_entries)
+
+    @staticmethod
+    def persistent_versioned(
+        name: str, history_retention: timedelta, segment_interval: timedelta | None = None
+    ) -> VersionedStoreSupplier:
+        """Keeps several versions of each key in RocksDB, for `versioned_builder` (KIP-889).
+
+        Args:
+            name: the store's name.
+            history_retention: how far back versions can be read, and how late they may come.
+            segment_interval: old versions expire together by intervals of this length; None for one
+                that suits the retention. Not to be changed while the store exists on disk.
+
+        Raises:
+            ConfigError: a duration is out of range.
+        """
+        return VersionedStoreSupplier(name, history_retention, segment_interval)
+
+    @staticmethod
+    def persistent_window(
+        name: str, retention: timedelta, window_size: timedelta, retain_duplicates: bool = False
+    ) -> WindowStoreSupplier:
+        """Keeps windows in RocksDB, in the task's directory.
+
+        Args:
+            name: the store's name.
+            retention: how long a window is kept, counted from its start. What is older by then goes
+                by segments of half of this, and of at least a minute.
+            window_size: how long windows are.
+            retain_duplicates: whether several values of one key at one time are kept beside each
+                other. Then None deletes nothing, and the store is never cached.
+
+        Raises:
+            ConfigError: a duration is negative, or windows are longer than they are kept.
+        """
+        return WindowStoreSupplier(name, "rocksdb", retention, window_size, retain_duplicates)
+
+    @staticmethod
+    def in_memory_window(
+        name: str, retention: timedelta, window_size: timedelta, retain_duplicates: bool = False
+    ) -> WindowStoreSupplier:
+        """Keeps windows in memory; a restarted task reads the whole changelog.
+
+        Args:
+            name: the store's name.
+            retention: how long a window is kept, counted from its start.
+            window_size: how long windows are.
+            retain_duplicates: whether several values of one key at one time are kept beside each
+                other. Then None deletes nothing, and the store is never cached.
+
+        Raises:
+            ConfigError: a duration is negative, or windows are longer than they are kept.
+        """
+        return WindowStoreSupplier(name, "in_memory", retention, window_size, retain_duplicates)
+
+    @staticmethod
+    def persistent_session(name: str, retention: timedelta) -> SessionStoreSupplier:
+        """Keeps sessions in RocksDB, in the task's directory.
+
+        Args:
+            name: the store's name.
+            retention: how long a session is kept, counted from its end. What is older by then goes
+                by segments of half of this, and of at least a minute.
+
+        Raises:
+            ConfigError: the retention is negative.
+        """
+        return SessionStoreSupplier(name, "rocksdb", retention)
+
+    @staticmethod
+    def in_memory_session(name: str, retention: timedelta) -> SessionStoreSupplier:
+        """Keeps sessions in memory; a restarted task reads the whole changelog.
+
+        Args:
+            name: the store's name.
+            retention: how long a session is kept, counted from its end.
+
+        Raises:
+            ConfigError: the retention is negative.
+        """
+        return SessionStoreSupplier(name, "in_memory", retention)
+
+    @staticmethod
     def key_value_builder(
         supplier: KeyValueStoreSupplier,
         key: Serde[Any] | None = None,
@@ -53,7 +166,9 @@ class Stores:
             key: for keys; None for the config's default.
             value: for values; None for the config's default.
         """
-        return KeyValueStoreBuilder(supplier.name, supplier.kind, key, value)
+        return KeyValueStoreBuilder(
+            supplier.name, supplier.kind, key, value, max_entries=supplier.max_entries
+        )
 
     @staticmethod
     def timestamped_key_value_builder(
@@ -68,4 +183,102 @@ class Stores:
             key: for keys; None for the config's default.
             value: for values; None for the config's default.
         """
-        return KeyValueStoreBuilder(supplier.name, supplier.kind, key, value, timestamped=True)
+        return KeyValueStoreBuilder(
+            supplier.name,
+            supplier.kind,
+            key,
+            value,
+            timestamped=True,
+            max_entries=supplier.max_entries,
+        )
+
+    @staticmethod
+    def versioned_builder(
+        supplier: VersionedStoreSupplier,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+    ) -> VersionedStoreBuilder:
+        """A store of several versions of each key: logged, never cached.
+
+        Processors get a `VersionedKeyValueStore`.
+
+        Args:
+            supplier: where the data is kept, and for how long.
+            key: for keys; None for the config's default.
+            value: for values; None for the config's default.
+        """
+        return VersionedStoreBuilder(
+            supplier.name, supplier.history_ms, supplier.segment_ms, key, value
+        )
+
+    @staticmethod
+    def window_builder(
+        supplier: WindowStoreSupplier,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+    ) -> WindowStoreBuilder:
+        """A store of a plain value per key and window: logged, not cached.
+
+        Processors get a `WindowStore`.
+
+        Args:
+            supplier: where the data is kept, and for how long.
+            key: for keys; None for the config's default.
+            value: for values; None for the config's default.
+        """
+        return _window_builder(supplier, key, value, timestamped=False)
+
+    @staticmethod
+    def timestamped_window_builder(
+        supplier: WindowStoreSupplier,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+    ) -> WindowStoreBuilder:
+        """A store of a `ValueAndTimestamp` per key and window: logged, not cached.
+
+        Processors get a `WindowStore`.
+
+        Args:
+            supplier: where the data is kept, and for how long.
+            key: for keys; None for the config's default.
+            value: for values; None for the config's default.
+        """
+        return _window_builder(supplier, key, value, timestamped=True)
+
+    @staticmethod
+    def session_builder(
+        supplier: SessionStoreSupplier,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+    ) -> SessionStoreBuilder:
+        """A store of a value per key and session: logged, not cached.
+
+        Processors get a `SessionStore`.
+
+        Args:
+            supplier: where the data is kept, and for how long.
+            key: for keys; None for the config's default.
+            value: for values; None for the config's default.
+        """
+        return SessionStoreBuilder(
+            supplier.name, supplier.kind, key, value, retention_ms=supplier.retention_ms
+        )
+
+
+def _window_builder(
+    supplier: WindowStoreSupplier,
+    key: Serde[Any] | None,
+    value: Serde[Any] | None,
+    *,
+    timestamped: bool,
+) -> WindowStoreBuilder:
+    return WindowStoreBuilder(
+        supplier.name,
+        supplier.kind,
+        key,
+        value,
+        retention_ms=supplier.retention_ms,
+        window_size_ms=supplier.window_size_ms,
+        retain_duplicates=supplier.retain_duplicates,
+        timestamped=timestamped,
+    )

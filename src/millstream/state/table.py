@@ -64,6 +64,10 @@ class TimestampedTable:
         """The serialized value."""
         return self._value_serde.serialize(self._topic, value)
 
+    def encode_many(self, values: Sequence[Any]) -> list[bytes | None]:
+        """The serialized values, in a new list."""
+        return self._value_serde.serialize_many(self._topic, values)
+
     def decode(self, data: bytes | None) -> Any:
         """The value of some bytes: a new object."""
         return self._value_serde.deserialize(self._topic, data)
@@ -74,7 +78,21 @@ class TimestampedTable:
 
     def get(self, key_bytes: bytes) -> TimedValue | None:
         """The value of a key, None if there is none."""
-        return self.read_many((key_bytes,))[0]
+        # Joins of tables come here for each record: a third of the time of read_many.
+        cache = self.cache
+        if cache is not None and self.immutable:
+            entry = cache.entries.get(key_bytes)
+            if entry is not None:
+                if entry.value is None:
+                    return None
+                if entry.used_seq != GONE:
+                    cache.seq = entry.used_seq = cache.seq + 1
+                return entry.value, entry.timestamp
+        stored = self._layers.get(key_bytes)
+        if stored is None:
+            return None
+        data, timestamp = TIMESTAMPED.split(stored)
+        return self.decode(data), timestamp
 
     def read_many(self, keys: Sequence[bytes]) -> list[TimedValue | None]:
         """The value of each serialized key, in their order."""

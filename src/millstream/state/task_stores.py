@@ -24,9 +24,8 @@ from millstream.state.changelog import ChangelogWriter, RecordContext
 from millstream.state.checkpoint import CheckpointFile
 from millstream.state.directory import StateDirectory
 from millstream.state.open_store import OpenStore, StoreEnvironment
-from millstream.state.restore import StoreRestorer
+from millstream.state.restore import StoreRestorer, apply_latest
 from millstream.state.rocksdb import RocksDBResources
-from millstream.state.table import TimestampedTable
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +56,7 @@ class TaskStores:
         uncommitted_max_bytes: bytes of writes that may wait for a commit, over all stores
             (`statestore.uncommitted.max.bytes` of KIP-892).
         rocksdb: shared by the stores of the process.
+        dropped: counts records that come too late for a store: how many, why, the store's name.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class TaskStores:
         exactly_once: bool = False,
         uncommitted_max_bytes: int = 64 << 20,
         rocksdb: RocksDBResources | None = None,
+        dropped: Callable[[int, str, str], None] | None = None,
     ) -> None:
         self.task_id = task_id
         self._builders = list(builders)
@@ -87,10 +88,12 @@ class TaskStores:
         self._is_persistent = persistent > 0
         self._store_max_bytes = uncommitted_max_bytes // max(1, persistent)
         self._rocksdb = rocksdb
+        self._dropped = dropped or _count_nowhere
         self._stores: dict[str, OpenStore] = {}
         self._checkpoint = CheckpointFile(directory.checkpoint_path(task_id))
         self._checkpointed: dict[TopicPartition, int] = {}
         self._restorers: dict[TopicPartition, StoreRestorer] = {}
+        self._noted = 0
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -124,6 +127,8 @@ class TaskStores:
         with ExitStack() as finish:
             finish.callback(self._directory.unlock_task, self.task_id)
             finish.callback(self._close_stores)
+            if self._stores:
+                self._note_reached()
             if clean and self._stores:
                 self._warn_of_uncommitted()
                 self._write_checkpoint()
@@ -158,8 +163,8 @@ class TaskStores:
         """
         return self._opened(name).store
 
-    def table(self, name: str) -> TimestampedTable:
-        """The store as the DSL's operators see it.
+    def table(self, name: str) -> Any:
+        """The store as the DSL's operators see it, for example a `TimestampedTable`.
 
         Raises:
             UnknownStateStoreError: the task has no such store.
@@ -208,6 +213,22 @@ class TaskStores:
                 forward(name, changes)
             # Nothing is dirty now: what processors put beyond the budget goes silently.
             cache.evict()
+
+    def flush_silently(self, name: str) -> None:
+        """Write the changes held back in a cache that has nobody downstream to tell of them.
+
+        Args:
+            name: of the store; nothing happens if it has no cache, or one that an operator flushes.
+        """
+        cache = self._opened(name).cache
+        if cache is not None and not cache.forwards_changes:
+            cache.flush()
+
+    def log_changes(self) -> None:
+        """Send what stores log only once a commit, after the caches are flushed."""
+        for opened in self._stores.values():
+            if opened.log_changes is not None:
+                opened.log_changes()
 
     @property
     def uncommitted_bytes(self) -> int:
@@ -261,6 +282,8 @@ class TaskStores:
         moved = sum(offset - self._checkpointed.get(tp, 0) for tp, offset in reached.items())
         if force_checkpoint or moved > _CHECKPOINT_AFTER_OFFSETS:
             self._write_checkpoint()
+        if self._kept_offset_sum() - self._noted > _CHECKPOINT_AFTER_OFFSETS:
+            self._note_reached()
 
     # --- parts ---------------------------------------------------------------------------------
 
@@ -279,6 +302,7 @@ class TaskStores:
             exactly_once=self._exactly_once,
             uncommitted_max_bytes=self._store_max_bytes,
             rocksdb=self._rocksdb,
+            dropped=self._dropped,
         )
 
     def _opened(self, name: str) -> OpenStore:
@@ -303,9 +327,8 @@ class TaskStores:
             reached = opened.base.committed_offset(partition)
         else:
             reached = self._checkpointed.get(partition)
-        self._restorers[partition] = StoreRestorer(
-            name, partition, opened.base, opened.value_format, reached
-        )
+        apply = opened.apply or apply_latest(opened.base, opened.value_format)
+        self._restorers[partition] = StoreRestorer(name, partition, apply, reached)
 
     def _offsets_beside(self) -> dict[TopicPartition, int]:
         """How far the persistent stores are which keep no offset themselves."""
@@ -316,6 +339,19 @@ class TaskStores:
             and (opened := self._stores[restorer.store_name]).persistent
             and not opened.keeps_offset
         }
+
+    def _kept_offset_sum(self) -> int:
+        """How many changelog records the state stands for that outlives this process."""
+        return sum(
+            restorer.reached + 1
+            for restorer in self._restorers.values()
+            if restorer.reached is not None and self._stores[restorer.store_name].persistent
+        )
+
+    def _note_reached(self) -> None:
+        if self._is_persistent and self._restorers:
+            self._noted = self._kept_offset_sum()
+            self._directory.note_reached(self.task_id, self._noted)
 
     def _read_checkpoint(self) -> None:
         try:
@@ -347,3 +383,7 @@ class TaskStores:
                 closing.callback(opened.close)
             self._stores = {}
             self._restorers = {}
+
+
+def _count_nowhere(count: int, why: str, store: str) -> None:
+    """For stores whose owner counts nothing."""

@@ -9,7 +9,7 @@ import pytest
 
 from millstream.record import Headers, TaskId, TopicPartition
 from millstream.serdes import LONG, STRING
-from millstream.state.builders import KeyValueStoreBuilder
+from millstream.state.builders import KeyValueStoreBuilder, StoreBuilder
 from millstream.state.cache_entries import CacheBudget
 from millstream.state.directory import StateDirectory
 from millstream.state.rocksdb import RocksDBResources, RocksDBStorage
@@ -23,18 +23,19 @@ class Changelog:
     """A changelog topic in memory: what was logged, with offsets counted from 0."""
 
     def __init__(self) -> None:
-        self.records: list[tuple[str, bytes, bytes | None, int]] = []
+        self.records: list[tuple[str, bytes, bytes | None, int | None]] = []
 
     def log_many(
         self,
         store_name: str,
         keys: Sequence[bytes],
         values: Sequence[bytes | None],
-        timestamps: Sequence[int],
+        timestamps: Sequence[int] | None,
         headers: Sequence[Headers] | None = None,
     ) -> None:
         names = [store_name] * len(keys)
-        self.records += zip(names, keys, values, timestamps, strict=True)
+        times = [None] * len(keys) if timestamps is None else timestamps
+        self.records += zip(names, keys, values, times, strict=True)
 
     @property
     def last_offset(self) -> int:
@@ -83,7 +84,7 @@ def open_task(
     opened: list[TaskStores] = []
 
     def open_task(
-        builder: KeyValueStoreBuilder | None = None,
+        builder: StoreBuilder | None = None,
         *,
         budget: CacheBudget | None = None,
         exactly_once: bool = False,

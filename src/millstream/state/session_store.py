@@ -1,0 +1,219 @@
+"""Session stores as processors and queries see them: objects in, objects out."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import Any, Generic, TypeVar, cast
+
+from millstream.errors import InvalidStateStoreError, NullKeyError
+from millstream.serdes import Serde
+from millstream.state.changelog import RecordContext
+from millstream.state.iterators import KeyValueIterator
+from millstream.state.session_table import SessionTable
+from millstream.state.window_keys import SESSIONS, session_key, session_of
+from millstream.windowed import MAX_TIME_MS, Window, Windowed, windowed
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class SessionStore(Generic[K, V]):
+    """A value per key and session, kept for the store's retention (Java's `SessionStore`).
+
+    A session has a start and an end, both of which belong to it. Those that end before the latest
+    one by the retention or more have expired: they are not found, and putting one is dropped and
+    counted (in RocksDB, which forgets by segments of at least a minute, somewhat later ones are
+    still taken).
+
+    Times are milliseconds since the epoch. What is read may be kept and changed: it is not shared
+    with the store. What is put is serialized at once.
+
+    Args:
+        table: the store as operators see it.
+        topic: handed to serdes, the changelog's name.
+        key_serde: for keys.
+        persistent: whether the state survives the process.
+        context: the record being processed; its timestamp goes to the changelog.
+
+    Example:
+        store = context.get_state_store("visits")
+        with store.find_sessions("alice", now_ms - gap_ms, now_ms + gap_ms) as sessions:
+            for session, clicks in sessions:
+                store.remove(session)
+        store.put(Windowed("alice", Window(start_ms, end_ms)), total)
+    """
+
+    def __init__(
+        self,
+        table: SessionTable,
+        *,
+        topic: str,
+        key_serde: Serde[Any],
+        persistent: bool,
+        context: RecordContext,
+    ) -> None:
+        self.name = table.name
+        #: Whether the state survives the process.
+        self.persistent = persistent
+        self._table = table
+        self._topic = topic
+        self._key_serde = key_serde
+        self._context = context
+        self._is_open = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store can be used."""
+        return self._is_open
+
+    def put(self, session: Windowed[K], value: V | None) -> None:
+        """Store the value of a session; None removes it.
+
+        Args:
+            session: the key with its session.
+            value: the value.
+
+        Raises:
+            InvalidStateStoreError: the store is closed. All methods raise this.
+            NullKeyError: the key is None. So do all methods that need a key.
+        """
+        table = self._open()
+        stored_key = self._stored_key(session)
+        table.put_encoded(stored_key, table.encode(value), self._context.timestamp)
+        self._evict(table)
+
+    def remove(self, session: Windowed[K]) -> None:
+        """Remove a session, if it is there."""
+        table = self._open()
+        table.remove_stored(self._stored_key(session), self._context.timestamp)
+        self._evict(table)
+
+    def find_sessions(
+        self, key: K, earliest_end_ms: int, latest_start_ms: int
+    ) -> KeyValueIterator[Windowed[K], V]:
+        """The sessions of a key that touch some time, by end, then by start.
+
+        Args:
+            key: the key.
+            earliest_end_ms: sessions that end before are left out.
+            latest_start_ms: sessions that start after are left out.
+        """
+        return self._of_key(key, earliest_end_ms, latest_start_ms, reverse=False)
+
+    def backward_find_sessions(
+        self, key: K, earliest_end_ms: int, latest_start_ms: int
+    ) -> KeyValueIterator[Windowed[K], V]:
+        """The sessions of `find_sessions` in the opposite order."""
+        return self._of_key(key, earliest_end_ms, latest_start_ms, reverse=True)
+
+    def find_sessions_range(
+        self, lo: K | None, hi: K | None, earliest_end_ms: int, latest_start_ms: int
+    ) -> KeyValueIterator[Windowed[K], V]:
+        """The sessions of the keys from `lo` to `hi` that touch some time.
+
+        In memory by end, key and start; in RocksDB by segments of time, then by key, end and start.
+
+        Args:
+            lo: the first key in the order of serialized keys; None for the first there is.
+            hi: the last key, included; None for the last there is.
+            earliest_end_ms: sessions that end before are left out.
+            latest_start_ms: sessions that start after are left out.
+        """
+        return self._of_keys(lo, hi, earliest_end_ms, latest_start_ms, reverse=False)
+
+    def backward_find_sessions_range(
+        self, lo: K | None, hi: K | None, earliest_end_ms: int, latest_start_ms: int
+    ) -> KeyValueIterator[Windowed[K], V]:
+        """The sessions of `find_sessions_range` in the opposite order."""
+        return self._of_keys(lo, hi, earliest_end_ms, latest_start_ms, reverse=True)
+
+    def fetch(self, key: K) -> KeyValueIterator[Windowed[K], V]:
+        """All sessions of a key, by end, then by start."""
+        return self._of_key(key, 0, MAX_TIME_MS, reverse=False)
+
+    def backward_fetch(self, key: K) -> KeyValueIterator[Windowed[K], V]:
+        """The sessions of `fetch` in the opposite order."""
+        return self._of_key(key, 0, MAX_TIME_MS, reverse=True)
+
+    def fetch_range(self, lo: K | None, hi: K | None) -> KeyValueIterator[Windowed[K], V]:
+        """All sessions of the keys from `lo` to `hi`; see `find_sessions_range`."""
+        return self._of_keys(lo, hi, 0, MAX_TIME_MS, reverse=False)
+
+    def backward_fetch_range(self, lo: K | None, hi: K | None) -> KeyValueIterator[Windowed[K], V]:
+        """The sessions of `fetch_range` in the opposite order."""
+        return self._of_keys(lo, hi, 0, MAX_TIME_MS, reverse=True)
+
+    def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
+        """The value of exactly this session, None if there is none.
+
+        Args:
+            key: the key.
+            start_ms: when the session starts.
+            end_ms: when it ends.
+        """
+        table, key_bytes = self._open(), self._key(key)
+        raw = None if start_ms < 0 else table.fetch_raw(key_bytes, start_ms, end_ms)
+        return None if raw is None else cast(V, table.decode(raw))
+
+    def close(self) -> None:
+        """Refuse all calls from now on. Called by the task when it closes its stores."""
+        self._is_open = False
+
+    def _open(self) -> SessionTable:
+        if not self._is_open:
+            raise InvalidStateStoreError(
+                f"Store {self.name} is currently closed. Probably its task has moved or ended; "
+                "get the store anew."
+            )
+        return self._table
+
+    def _key(self, key: K) -> bytes:
+        key_bytes = self._key_serde.serialize(self._topic, key)
+        if key_bytes is None:
+            raise NullKeyError(
+                f"Store {self.name} needs a key, but got None. "
+                "Leave out records without key before."
+            )
+        return key_bytes
+
+    def _stored_key(self, session: Windowed[K]) -> bytes:
+        window: Window = session.window
+        return session_key(self._key(session.key), window.start_ms, window.end_ms)
+
+    def _evict(self, table: SessionTable) -> None:
+        cache = table.cache
+        # Where changes are forwarded, the operator that forwards them evicts.
+        if cache is not None and not cache.forwards_changes:
+            cache.evict()
+
+    def _of_key(
+        self, key: K, earliest_end: int, latest_start: int, *, reverse: bool
+    ) -> KeyValueIterator[Windowed[K], V]:
+        table, key_bytes = self._open(), self._key(key)
+        pairs = table.read_key(key_bytes, earliest_end)
+        items = self._decoded(reversed(pairs) if reverse else pairs, latest_start)
+        return KeyValueIterator(self.name, items, lambda: self._is_open)
+
+    def _of_keys(
+        self, lo: K | None, hi: K | None, earliest_end: int, latest_start: int, *, reverse: bool
+    ) -> KeyValueIterator[Windowed[K], V]:
+        table = self._open()
+        lowest = None if lo is None else self._key(lo)
+        highest = None if hi is None else self._key(hi)
+        pairs = table.read_keys(lowest, highest, earliest_end, MAX_TIME_MS, reverse=reverse)
+        items = self._decoded(pairs, latest_start)
+        return KeyValueIterator(self.name, items, lambda: self._is_open)
+
+    def _decoded(
+        self, pairs: Iterable[tuple[bytes, bytes]], latest_start: int
+    ) -> Generator[tuple[Windowed[K], V], None, None]:
+        topic, key_of = self._topic, SESSIONS.key_of
+        decode, value = self._key_serde.deserialize, self._table.decode
+        try:
+            for stored, raw in pairs:
+                start, end = session_of(stored)
+                if start <= latest_start:
+                    yield windowed(decode(topic, key_of(stored)), start, end), value(raw)
+        finally:
+            if isinstance(pairs, Generator):
+                pairs.close()

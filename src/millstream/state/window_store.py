@@ -1,0 +1,238 @@
+"""Window stores as processors and queries see them: objects in, objects out."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import Any, Generic, TypeVar, cast, overload
+
+from millstream.errors import InvalidStateStoreError, NullKeyError, StreamsError
+from millstream.record import ValueAndTimestamp
+from millstream.serdes import Serde
+from millstream.state.bytes_store import ByteItems
+from millstream.state.changelog import RecordContext
+from millstream.state.iterators import KeyValueIterator
+from millstream.state.window_keys import WINDOWS
+from millstream.state.window_table import WindowTable
+from millstream.windowed import MAX_TIME_MS, Windowed, end_of_window, windowed
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class WindowStore(Generic[K, V]):
+    """A value per key and window, kept for the store's retention (Kafka Streams' `WindowStore`).
+
+    A window is known by its start. In a timestamped store a value is a `ValueAndTimestamp`. Where a
+    store retains duplicates, each put adds a value, and None deletes nothing.
+
+    Windows that start before the latest one by the retention or more have expired: they are not
+    found, and putting one is dropped and counted (in RocksDB, which forgets by segments of at
+    least a minute, somewhat later ones are still taken).
+
+    Times are milliseconds since the epoch. What is read may be kept and changed: it is not shared
+    with the store. What is put is serialized at once.
+
+    Args:
+        table: the store as operators see it.
+        topic: handed to serdes, the changelog's name.
+        key_serde: for keys.
+        persistent: whether the state survives the process.
+        context: the record being processed; its timestamp goes to the changelog.
+
+    Example:
+        store = context.get_state_store("clicks-by-minute")
+        store.put("alice", (store.fetch("alice", 60_000) or 0) + 1, 60_000)
+        with store.fetch("alice", 0, 300_000) as windows:
+            for start_ms, clicks in windows:
+                ...
+    """
+
+    def __init__(
+        self,
+        table: WindowTable,
+        *,
+        topic: str,
+        key_serde: Serde[Any],
+        persistent: bool,
+        context: RecordContext,
+    ) -> None:
+        self.name = table.name
+        #: Whether the state survives the process.
+        self.persistent = persistent
+        self._table = table
+        self._topic = topic
+        self._key_serde = key_serde
+        self._context = context
+        self._is_open = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store can be used."""
+        return self._is_open
+
+    def put(self, key: K, value: V | None, window_start_ms: int) -> None:
+        """Store the value of a window; None deletes it.
+
+        Args:
+            key: the key.
+            value: the value.
+            window_start_ms: when the window starts.
+
+        Raises:
+            InvalidStateStoreError: the store is closed. All methods raise this.
+            NullKeyError: the key is None. So do all methods that need a key.
+            ValueError: the start is negative.
+        """
+        table, key_bytes = self._open(), self._key(key)
+        if window_start_ms < 0:
+            raise ValueError(
+                f"Store {self.name} cannot keep a window that starts at {window_start_ms}. "
+                "Give a time in milliseconds that is not negative."
+            )
+        data, timestamp = self._encoded(value)
+        table.put_encoded(key_bytes, window_start_ms, data, timestamp)
+        cache = table.cache
+        # Where changes are forwarded, the operator that forwards them evicts.
+        if cache is not None and not cache.forwards_changes:
+            cache.evict()
+
+    @overload
+    def fetch(self, key: K, first_ms: int) -> V | None: ...
+
+    @overload
+    def fetch(self, key: K, first_ms: int, last_ms: int) -> KeyValueIterator[int, V]: ...
+
+    def fetch(
+        self, key: K, first_ms: int, last_ms: int | None = None
+    ) -> V | KeyValueIterator[int, V] | None:
+        """The value of one window, or those of all windows that start within some time.
+
+        Args:
+            key: the key.
+            first_ms: when the window starts, or the earliest one.
+            last_ms: when the latest one starts, included; None for one window.
+
+        Returns:
+            With `last_ms` an iterator of starts and values, ascending; else a value or None.
+        """
+        if last_ms is not None:
+            return self._starts(key, first_ms, last_ms, reverse=False)
+        table, key_bytes = self._open(), self._key(key)
+        raw = None if first_ms < 0 else table.fetch_raw(key_bytes, first_ms)
+        return None if raw is None else self._value(raw)
+
+    def backward_fetch(self, key: K, first_ms: int, last_ms: int) -> KeyValueIterator[int, V]:
+        """The windows of `fetch` in descending order."""
+        return self._starts(key, first_ms, last_ms, reverse=True)
+
+    def fetch_range(
+        self, lo: K | None, hi: K | None, first_ms: int, last_ms: int
+    ) -> KeyValueIterator[Windowed[K], V]:
+        """The windows of the keys from `lo` to `hi` that start within some time.
+
+        In memory by start, then by key; in RocksDB by segments of time, then by key and start.
+
+        Args:
+            lo: the first key in the order of serialized keys; None for the first there is.
+            hi: the last key, included; None for the last there is.
+            first_ms: when the earliest window starts.
+            last_ms: when the latest one starts, included.
+        """
+        return self._windows(lo, hi, first_ms, last_ms, reverse=False)
+
+    def backward_fetch_range(
+        self, lo: K | None, hi: K | None, first_ms: int, last_ms: int
+    ) -> KeyValueIterator[Windowed[K], V]:
+        """The windows of `fetch_range` in the opposite order."""
+        return self._windows(lo, hi, first_ms, last_ms, reverse=True)
+
+    def fetch_all(self, first_ms: int, last_ms: int) -> KeyValueIterator[Windowed[K], V]:
+        """The windows of all keys that start within some time, in the order of `fetch_range`."""
+        return self._windows(None, None, first_ms, last_ms, reverse=False)
+
+    def backward_fetch_all(self, first_ms: int, last_ms: int) -> KeyValueIterator[Windowed[K], V]:
+        """The windows of `fetch_all` in the opposite order."""
+        return self._windows(None, None, first_ms, last_ms, reverse=True)
+
+    def all(self) -> KeyValueIterator[Windowed[K], V]:
+        """All windows of all keys, in the order of `fetch_range`."""
+        return self._windows(None, None, 0, MAX_TIME_MS, reverse=False)
+
+    def backward_all(self) -> KeyValueIterator[Windowed[K], V]:
+        """The windows of `all` in the opposite order."""
+        return self._windows(None, None, 0, MAX_TIME_MS, reverse=True)
+
+    def close(self) -> None:
+        """Refuse all calls from now on. Called by the task when it closes its stores."""
+        self._is_open = False
+
+    def _open(self) -> WindowTable:
+        if not self._is_open:
+            raise InvalidStateStoreError(
+                f"Store {self.name} is currently closed. Probably its task has moved or ended; "
+                "get the store anew."
+            )
+        return self._table
+
+    def _key(self, key: K) -> bytes:
+        key_bytes = self._key_serde.serialize(self._topic, key)
+        if key_bytes is None:
+            raise NullKeyError(
+                f"Store {self.name} needs a key, but got None. "
+                "Leave out records without key before."
+            )
+        return key_bytes
+
+    def _encoded(self, value: V | None) -> tuple[bytes | None, int]:
+        inner: Any = value
+        timestamp = self._context.timestamp
+        if self._table.timestamped and value is not None:
+            if not isinstance(value, ValueAndTimestamp):
+                raise StreamsError(
+                    f"Store {self.name} keeps timestamps, but was given {type(value).__name__} "
+                    "without one. Put ValueAndTimestamp(value, timestamp)."
+                )
+            inner = value.value
+            if inner is not None:
+                timestamp = value.timestamp
+        return self._table.encode(inner), timestamp
+
+    def _value(self, raw: bytes) -> V:
+        value, timestamp = self._table.split(raw)
+        return cast(V, ValueAndTimestamp(value, timestamp) if self._table.timestamped else value)
+
+    def _starts(
+        self, key: K, first_ms: int, last_ms: int, *, reverse: bool
+    ) -> KeyValueIterator[int, V]:
+        table, key_bytes = self._open(), self._key(key)
+        pairs = table.read_key(key_bytes, first_ms, last_ms)
+        items = self._decoded_starts(reversed(pairs) if reverse else pairs)
+        return KeyValueIterator(self.name, items, lambda: self._is_open)
+
+    def _decoded_starts(
+        self, pairs: Iterable[tuple[bytes, bytes]]
+    ) -> Generator[tuple[int, V], None, None]:
+        time_of, value = WINDOWS.time_of, self._value
+        for stored, raw in pairs:
+            yield time_of(stored), value(raw)
+
+    def _windows(
+        self, lo: K | None, hi: K | None, first_ms: int, last_ms: int, *, reverse: bool
+    ) -> KeyValueIterator[Windowed[K], V]:
+        table = self._open()
+        lowest = None if lo is None else self._key(lo)
+        highest = None if hi is None else self._key(hi)
+        pairs = table.read_keys(lowest, highest, first_ms, last_ms, reverse=reverse)
+        return KeyValueIterator(self.name, self._decoded(pairs), lambda: self._is_open)
+
+    def _decoded(self, pairs: ByteItems) -> Generator[tuple[Windowed[K], V], None, None]:
+        size_ms, topic = self._table.window_size_ms, self._topic
+        key_of, time_of = WINDOWS.key_of, WINDOWS.time_of
+        decode, value = self._key_serde.deserialize, self._value
+        try:
+            for stored, raw in pairs:
+                start = time_of(stored)
+                key = decode(topic, key_of(stored))
+                yield windowed(key, start, end_of_window(start, size_ms)), value(raw)
+        finally:
+            pairs.close()
