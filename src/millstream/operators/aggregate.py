@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from millstream.operators.batch import Batch, Order, Origin
+from millstream.operators.batch import Batch, Order
 from millstream.operators.calls import serialize_each
+from millstream.operators.flushed import flushed_batch
 from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.stored_versions import StoredVersions
 from millstream.state.cache import RecordCache
 from millstream.state.cache_entries import FlushedChanges
 from millstream.state.table import TimestampedTable
+from millstream.state.versioned_table import VersionedTable
 
 #: (key, value, aggregate or None) → the next aggregate; None deletes it.
 Step = Callable[[Any, Any, Any], Any]
@@ -43,7 +46,7 @@ class StreamAggregate(Operator):
         self._send_old_values = send_old_values
         self._initializer = initializer
         self._aggregator = aggregator
-        self._table: TimestampedTable
+        self._table: TimestampedTable | VersionedTable
         self._cache: RecordCache | None
         self._headers_cached = False
 
@@ -55,10 +58,15 @@ class StreamAggregate(Operator):
             self._cache.forwards_changes = True
             self._cache.sends_old_values = self._send_old_values
 
+    def start(self) -> Any:
+        """What a key without an aggregate starts from.
+
+        Follows Kafka Streams: without a record cache, this is what its first aggregate replaces.
+        """
+        return self._initializer()
+
     def step(self, key: Any, value: Any, aggregate: Any) -> Any:
         """The next aggregate of a key; None stands for no aggregate, before and after."""
-        if aggregate is None:
-            aggregate = self._initializer()
         return self._aggregator(key, value, aggregate)
 
     def process(self, batch: Batch, output: Output) -> None:
@@ -66,8 +74,11 @@ class StreamAggregate(Operator):
         key_bytes, batch = self._with_key_bytes(batch)
         if not key_bytes:
             return
-        if self._cache is None:
-            self._update_table(batch, key_bytes, output)
+        table = self._table
+        if isinstance(table, VersionedTable):
+            self._update_versions(table, batch, key_bytes, output)
+        elif self._cache is None:
+            self._update_table(table, batch, key_bytes, output)
         else:
             self._update_cache(self._cache, batch, key_bytes)
             self._forward(self._cache.evict(), batch.order[-1] if batch.order else ())
@@ -96,7 +107,8 @@ class StreamAggregate(Operator):
         entries, load, dirty, seq = cache.entries, cache.load, cache.dirty, cache.seq
         origin, keys, values, rows = batch.origin, batch.keys, batch.values, batch.rows
         headers = batch.all_headers()
-        step, own, mutable = self.step, self._table.own, not self._table.immutable
+        start, step, own = self.start, self.step, self._table.own
+        mutable = not self._table.immutable
         # Where a failing record may be left out, it must leave no traces: neither what an
         # aggregator changed before it failed, nor a value that no flush can serialize.
         guarded = self.context.may_continue
@@ -109,6 +121,8 @@ class StreamAggregate(Operator):
                 seq = cache.seq
             try:
                 before = own(entry.value) if guarded else entry.value
+                if before is None:
+                    before = start()
                 value = step(keys[index], values[index], before)
                 if mutable and value is values[index]:
                     # The record's own value may be on its way elsewhere, too: keep another object.
@@ -132,9 +146,10 @@ class StreamAggregate(Operator):
             entry.headers = () if headers is None else headers[index]
         cache.seq = seq
 
-    def _update_table(self, batch: Batch, key_bytes: list[bytes], output: Output) -> None:
+    def _update_table(
+        self, table: TimestampedTable, batch: Batch, key_bytes: list[bytes], output: Output
+    ) -> None:
         """Every update is stored, logged and forwarded; reads and writes go in one call each."""
-        table = self._table
         distinct = list(dict.fromkeys(key_bytes))
         current = dict(zip(distinct, table.read_encoded_many(distinct), strict=True))
         kept: list[int] = []
@@ -148,7 +163,9 @@ class StreamAggregate(Operator):
             try:
                 # Decoded anew for each update: what an aggregator changes in place must not be
                 # what was handed on before.
-                new = self.step(batch.keys[index], batch.values[index], table.decode(data))
+                old = self.start() if data is None else table.decode(data)
+                replaced = table.own(old) if self._send_old_values else None
+                new = self.step(batch.keys[index], batch.values[index], old)
                 new_data = table.encode(new)
             except Exception as error:
                 self.context.failed(batch, index, error)
@@ -156,8 +173,7 @@ class StreamAggregate(Operator):
             timestamp = batch.timestamps[index]
             if before is not None and before[1] > timestamp:
                 timestamp = before[1]
-            if self._send_old_values:
-                old_values.append(table.decode(data))
+            old_values.append(replaced)
             current[key] = None if new_data is None else (new_data, timestamp)
             kept.append(index)
             new_values.append(new)
@@ -187,9 +203,28 @@ class StreamAggregate(Operator):
             )
         )
 
+    def _update_versions(
+        self, table: VersionedTable, batch: Batch, key_bytes: list[bytes], output: Output
+    ) -> None:
+        """Every update that the store does not refuse as too old is logged and forwarded."""
+        changes = StoredVersions(batch)
+        for index, key in enumerate(key_bytes):
+            timestamp = batch.timestamps[index]
+            try:
+                found = table.get(key)
+                old = self.start() if found is None else found[0]
+                replaced = table.own(old) if self._send_old_values else None
+                new = self.step(batch.keys[index], batch.values[index], old)
+                if found is not None and found[1] > timestamp:
+                    timestamp = found[1]
+                changes.add(index, new, replaced, timestamp, table.put(key, new, timestamp))
+            except Exception as error:
+                self.context.failed(batch, index, error)
+        changes.emit(output, self._send_old_values)
+
     def _forward(self, changes: FlushedChanges | None, after: Order) -> None:
         if changes is not None and changes.keys:
-            self.context.output.emit(_changes_batch(changes, after))
+            self.context.output.emit(flushed_batch(changes, after))
 
 
 class StreamCount(StreamAggregate):
@@ -203,7 +238,7 @@ class StreamCount(StreamAggregate):
         super().__init__(store, int, _count, send_old_values=send_old_values)
 
     def step(self, key: Any, value: Any, aggregate: Any) -> Any:
-        return 1 if aggregate is None else aggregate + 1
+        return aggregate + 1
 
     def _update_cache(self, cache: RecordCache, batch: Batch, key_bytes: list[bytes]) -> None:
         # No user code can fail in here and counts cannot be changed in place, so the loop is
@@ -270,28 +305,6 @@ class TableToStream(Operator):
 
     def process(self, batch: Batch, output: Output) -> None:
         output.emit(batch if batch.old_values is None else batch.with_values(batch.values))
-
-
-def _changes_batch(changes: FlushedChanges, after: Order) -> Batch:
-    """Flushed changes as records.
-
-    Args:
-        changes: what was flushed.
-        after: the place in depth-first order of the record that made the cache evict something.
-    """
-    size = len(changes.keys)
-    order: list[Order] = [(*after, index) for index in range(size)]
-    origin = Origin(changes.places, changes.offsets, changes.headers)
-    return Batch(
-        changes.keys,
-        changes.new_values,
-        changes.timestamps,
-        range(size),
-        origin,
-        order,
-        None,
-        changes.old_values,
-    )
 
 
 def _count(key: Any, value: Any, aggregate: int) -> int:

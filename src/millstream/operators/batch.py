@@ -7,7 +7,7 @@ from, and, where paths of the topology meet again, its place in depth-first orde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, compress, repeat
 from typing import Any
 
@@ -26,20 +26,24 @@ class Origin:
         offsets: the offset of each row.
         headers: the headers of each row; None when no row has any, which is the usual case and
             spares the engine a list per operator.
+        stream_times: gives the stream time of the task at each row, if anybody asks; None where
+            the rows are no input of the task, as in a punctuation.
     """
 
-    __slots__ = ("_place", "_places", "headers", "offsets")
+    __slots__ = ("_place", "_places", "_stream_times", "headers", "offsets")
 
     def __init__(
         self,
         places: TopicPartition | Sequence[TopicPartition | None] | None,
         offsets: Sequence[int],
         headers: Sequence[Headers] | None = None,
+        stream_times: Callable[[], Sequence[int]] | None = None,
     ) -> None:
         self._place = places if isinstance(places, TopicPartition) else None
         self._places = None if isinstance(places, TopicPartition) else places
         self.offsets = offsets
         self.headers = headers
+        self._stream_times: Sequence[int] | Callable[[], Sequence[int]] | None = stream_times
 
     def place(self, row: int) -> TopicPartition | None:
         """The topic partition that the row was read from; None in a punctuator."""
@@ -50,6 +54,13 @@ class Origin:
         if self._places is None:
             return repeat(self._place)
         return self._places if rows is None else [self._places[row] for row in rows]
+
+    def stream_time(self, row: int) -> int | None:
+        """The highest timestamp of the task's input up to this row; None if that is not known."""
+        times = self._stream_times
+        if callable(times):
+            times = self._stream_times = times()
+        return None if times is None else times[row]
 
     def metadata(self, row: int) -> RecordMetadata:
         """Topic, partition and offset of a row."""
@@ -74,10 +85,13 @@ class Batch:
         order: the places in depth-first order; None in topologies where no paths meet.
         headers: the headers of each record where they differ from those of its input record.
         old_values: on a table's edge, what each new value replaces, if anybody wants to know.
+        is_latest: on a table's edge, whether each new value is the newest one of its key; None when
+            all are, which only versioned tables may change.
     """
 
     __slots__ = (
         "headers",
+        "is_latest",
         "keys",
         "old_values",
         "order",
@@ -97,6 +111,7 @@ class Batch:
         order: list[Order] | None = None,
         headers: list[Headers] | None = None,
         old_values: list[Any] | None = None,
+        is_latest: list[bool] | None = None,
     ) -> None:
         self.keys = keys
         self.values = values
@@ -106,6 +121,7 @@ class Batch:
         self.order = order
         self.headers = headers
         self.old_values = old_values
+        self.is_latest = is_latest
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -121,12 +137,38 @@ class Batch:
             self.order,
             self.headers,
             self.old_values,
+            self.is_latest,
         )
 
     def with_values(self, values: list[Any]) -> Batch:
         """The same records with other values; what they replace is no longer known."""
         return Batch(
             self.keys, values, self.timestamps, self.rows, self.origin, self.order, self.headers
+        )
+
+    def with_changes(
+        self,
+        values: list[Any],
+        old_values: list[Any] | None,
+        timestamps: list[int] | None = None,
+    ) -> Batch:
+        """The same changes of a table with other values; they stay the newest, or not.
+
+        Args:
+            values: the new values.
+            old_values: what they replace; None if nobody wants to know.
+            timestamps: of the new values, if they change, too.
+        """
+        return Batch(
+            self.keys,
+            values,
+            self.timestamps if timestamps is None else timestamps,
+            self.rows,
+            self.origin,
+            self.order,
+            self.headers,
+            old_values,
+            self.is_latest,
         )
 
     def with_order(self, order: list[Order]) -> Batch:
@@ -140,6 +182,7 @@ class Batch:
             order,
             self.headers,
             self.old_values,
+            self.is_latest,
         )
 
     def select(self, keep: Sequence[Any]) -> Batch:
@@ -154,6 +197,7 @@ class Batch:
             None if self.order is None else list(compress(self.order, keep)),
             None if self.headers is None else list(compress(self.headers, keep)),
             None if self.old_values is None else list(compress(self.old_values, keep)),
+            None if self.is_latest is None else list(compress(self.is_latest, keep)),
         )
 
     def take(self, indices: Sequence[int]) -> Batch:
@@ -167,6 +211,7 @@ class Batch:
             None if self.order is None else [self.order[i] for i in indices],
             None if self.headers is None else [self.headers[i] for i in indices],
             None if self.old_values is None else [self.old_values[i] for i in indices],
+            None if self.is_latest is None else [self.is_latest[i] for i in indices],
         )
 
     def expand(self, counts: Sequence[int], keys: list[Any] | None, values: list[Any]) -> Batch:
@@ -239,6 +284,9 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
         None
         if all(batch.old_values is None for batch in batches)
         else _join(batch.old_values or [None] * len(batch) for batch in batches),
+        None
+        if all(batch.is_latest is None for batch in batches)
+        else _join(batch.is_latest or [True] * len(batch) for batch in batches),
     )
     order = joined.order
     if order is None:

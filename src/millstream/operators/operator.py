@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from millstream.clock import Clock
+from millstream.config import StreamsConfig
 from millstream.operators.batch import Batch
+from millstream.processor.task_context import TaskContext
 from millstream.record import TaskId
 
 
 class Output(Protocol):
     """Where an operator puts what it produces: the edges to the node's children."""
+
+    @property
+    def children(self) -> Collection[str]:
+        """The names of the children, in the order in which they were attached."""
+        ...
+
+    @property
+    def immediate(self) -> bool:
+        """Whether some child works on what is emitted at once, as it shares a store."""
+        ...
 
     def emit(self, batch: Batch) -> None:
         """Hand a batch to every child, in the order in which the children were attached."""
@@ -37,6 +49,16 @@ class OperatorContext(Protocol):
     def clock(self) -> Clock: ...
 
     @property
+    def config(self) -> StreamsConfig:
+        """The application's settings, which also hold the default serdes."""
+        ...
+
+    @property
+    def task(self) -> TaskContext:
+        """The task: the record at hand, time, schedules."""
+        ...
+
+    @property
     def output(self) -> Output:
         """The node's own output, for what is emitted outside of `process`, such as a flush."""
         ...
@@ -47,7 +69,17 @@ class OperatorContext(Protocol):
         ...
 
     def store(self, name: str) -> Any:
-        """The store of that name, which must be connected to the node."""
+        """The store of that name as operators use it: connected to the node, or a global one."""
+        ...
+
+    def typed_store(self, name: str) -> Any:
+        """The same store as processors use it, for example a `KeyValueStore`.
+
+        Global stores are read-only, except for what fills them.
+
+        Raises:
+            StreamsError: the store is not connected, or there is none of that name.
+        """
         ...
 
     def failed(self, batch: Batch, index: int, error: Exception) -> None:
@@ -60,6 +92,19 @@ class OperatorContext(Protocol):
 
     def dropped(self, count: int, why: str) -> None:
         """Some records were left out on purpose: counted, and logged at most once a batch."""
+        ...
+
+
+class Team(Protocol):
+    """Operators that share stores and know how to work on whole batches together."""
+
+    def run(self, waiting: Mapping[str, Batch], outputs: Mapping[str, Output]) -> None:
+        """Work on all that waits, with the results of one record at a time, depth-first.
+
+        Args:
+            waiting: what waits for each node that something waits for; records have their order.
+            outputs: of all nodes of the team, by their names.
+        """
         ...
 
 
@@ -79,6 +124,14 @@ class Operator:
     def process(self, batch: Batch, output: Output) -> None:
         """Work on a batch, which is never empty."""
         raise NotImplementedError
+
+    def team(self, members: Mapping[str, Operator]) -> Team | None:
+        """How nodes that share stores work together; None if they take one record at a time.
+
+        Args:
+            members: all operators that share stores with this one, by their nodes, itself included.
+        """
+        return None
 
     def flush(self) -> None:
         """Emit what is held back until a commit. Called before each commit, in store order."""

@@ -17,8 +17,8 @@ from millstream.processor.handlers import (
     HandlerResponse,
     LogAndFailProcessingExceptionHandler,
 )
+from millstream.processor.task_context import CurrentRecord
 from millstream.record import Headers, Record, TaskId, TopicPartition
-from millstream.runtime.build_task import CurrentRecord
 from millstream.runtime.node_context import Dropped, NodeContext
 from millstream.serdes import STRING, Serde
 from millstream.state.builders import KeyValueStoreBuilder
@@ -41,6 +41,9 @@ class Emitted(NamedTuple):
 
 class Edges:
     """The way out of an operator: batches by child, None for all children."""
+
+    children = ("one", "other")
+    immediate = False
 
     def __init__(self) -> None:
         self.batches: list[tuple[str | None, Batch]] = []

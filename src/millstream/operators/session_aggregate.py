@@ -1,0 +1,140 @@
+"""Aggregations over sessions (Kafka Streams' KStreamSessionWindowAggregate).
+
+A record opens a session of its own, from its time to its time. Whatever sessions of its key are at
+most the gap away are merged into that: their aggregates are merged, in the order of their ends,
+onto a fresh one, and they are removed, each with a deletion downstream. Then the record itself is
+added. Sessions are kept without timestamps: the end of a session is its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from millstream.operators.batch import Batch
+from millstream.operators.operator import Output
+from millstream.operators.windowed import (
+    Aggregator,
+    ChangeColumns,
+    FinalResult,
+    Initializer,
+    WindowedOperator,
+)
+from millstream.state.cache_entries import FlushedChanges
+from millstream.state.session_table import SessionTable
+from millstream.windowed import windowed
+
+#: (key, one aggregate, another) → the aggregate of both.
+SessionMerger = Callable[[Any, Any, Any], Any]
+
+
+class WindowsOfActivity(Protocol):
+    """Sessions."""
+
+    @property
+    def inactivity_gap_ms(self) -> int: ...
+
+    @property
+    def grace_ms(self) -> int: ...
+
+
+class SessionAggregate(WindowedOperator):
+    """Folds the values of each key in each session into one.
+
+    Args:
+        store: the name of the store with the sessions.
+        windows: what separates sessions.
+        initializer: gives the aggregate that a session starts from.
+        aggregator: (key, value, aggregate) → the next aggregate; None deletes it.
+        merger: (key, one aggregate, another) → the aggregate of both.
+        emit_final: whether only final results are sent, when their sessions are closed.
+        send_old_values: whether somebody downstream must know what a change replaces.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        windows: WindowsOfActivity,
+        initializer: Initializer,
+        aggregator: Aggregator,
+        merger: SessionMerger,
+        *,
+        emit_final: bool = False,
+        send_old_values: bool = False,
+    ) -> None:
+        super().__init__(
+            store,
+            windows.grace_ms,
+            initializer,
+            aggregator,
+            emit_final=emit_final,
+            send_old_values=send_old_values,
+        )
+        self._gap = windows.inactivity_gap_ms
+        self._merger = merger
+        self._table: SessionTable
+
+    def close_time(self) -> int:
+        """Stream time less what late records are given: the gap as well."""
+        return self._stream_time - self._grace_ms - self._gap
+
+    def update(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
+        changes = ChangeColumns(with_old_values=self._send_old_values)
+        late = 0
+        for index, timestamp in enumerate(batch.timestamps):
+            if timestamp > self._stream_time:
+                self._stream_time = timestamp
+            try:
+                late += not self._add(batch, index, key_bytes[index], changes)
+            except Exception as error:
+                self.failed(batch, index, error)
+        self.dropped(late)
+        if self._cache is None and not self._emit_final:
+            changes.emit(batch, output, keeps_headers=False)
+
+    def final_results(self, close_time: int) -> Sequence[FinalResult] | None:
+        last = close_time - 1
+        if last < 0:
+            return None
+        first = max(0, self._emitted_until)
+        return [
+            FinalResult(key, value, key.window.end_ms)
+            for key, value in self._table.find_ended(first, last)
+        ]
+
+    def flushed(self, changes: FlushedChanges) -> FlushedChanges:
+        """A session's time is its end, whichever record has changed it."""
+        return replace(changes, timestamps=[key.window.end_ms for key in changes.keys])
+
+    def _add(self, batch: Batch, index: int, key_bytes: bytes, changes: ChangeColumns) -> bool:
+        """Put one record into its session; False if that is closed."""
+        table, merger = self._table, self._merger
+        key, time = batch.keys[index], batch.timestamps[index]
+        aggregate = self._initializer()
+        start = end = time
+        found = table.find(key_bytes, time - self._gap, time + self._gap)
+        collects = self._cache is None and not self._emit_final
+        replaced: list[Any] = []
+        for session_start, session_end, value in found:
+            if collects and self._send_old_values:
+                replaced.append(table.own(value))
+            aggregate = merger(key, aggregate, value)
+            start = min(start, session_start)
+            end = max(end, session_end)
+        if end < self.close_time():
+            return False
+        row = batch.rows[index]
+        caused = (time, batch.origin.place(row), batch.origin.offsets[row], batch.headers_of(index))
+        if start != end or start != time:
+            for number, (session_start, session_end, _) in enumerate(found):
+                table.remove(key_bytes, session_start, session_end, *caused)
+                if collects:
+                    session = windowed(key, session_start, session_end)
+                    old = replaced[number] if replaced else None
+                    changes.add(index, session, None, session_end, old)
+        aggregate = self._aggregator(key, batch.values[index], aggregate)
+        table.put(key_bytes, start, end, aggregate, *caused)
+        if collects:
+            changes.add(index, windowed(key, start, end), aggregate, end, None)
+        return True

@@ -1,0 +1,280 @@
+"""Joins of a stream with a table (Kafka Streams' `KStreamKTableJoinProcessor`).
+
+Only records of the stream give results: each is joined with the row that its key has now, or, in a
+versioned table, had at the record's time. With a grace period, records of the stream wait in a
+buffer until late changes of the table have had their chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from millstream.operators.batch import Batch, Order, Origin
+from millstream.operators.calls import call_each
+from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.value_getter import GetterSupplier, ValueGetter
+from millstream.state.buffer_value import BufferedContext
+from millstream.state.cache_entries import headers_column
+from millstream.state.grace_buffer import GraceBuffer
+from millstream.state.table import TimedValue
+
+#: Stands for a row that could not be looked up; compared by identity.
+_FAILED: Final[Any] = object()
+
+
+class _RowJoin(Operator):
+    """What joins with all kinds of tables have in common.
+
+    Args:
+        table: reads the table.
+        joiner: (value, row) → value, or (key, value, row) → value.
+        left: whether records without a row stay, joined with None.
+        with_key: whether the joiner wants to see the key.
+    """
+
+    def __init__(
+        self,
+        table: GetterSupplier,
+        joiner: Callable[..., Any],
+        *,
+        left: bool,
+        with_key: bool,
+    ) -> None:
+        self._table = table
+        self._joiner = joiner
+        self._left = left
+        self._with_key = with_key
+        self._getter: ValueGetter
+
+    def init(self, context: OperatorContext) -> None:
+        super().init(context)
+        self._getter = self._table.make(context)
+
+    def close(self) -> None:
+        self._getter.close()
+
+    def _usable(self, batch: Batch, row_keys: list[Any]) -> tuple[Batch, list[Any]]:
+        """Leave out records without a value, and, unless they stay anyway, those without a key."""
+        values = batch.values
+        if None not in values and (self._left or None not in row_keys):
+            return batch, row_keys
+        keep = [
+            value is not None and (self._left or key is not None)
+            for key, value in zip(row_keys, values, strict=True)
+        ]
+        if not all(keep):
+            self.context.dropped(len(keep) - sum(keep), "their key or value is null")
+            row_keys = [key for key, kept in zip(row_keys, keep, strict=True) if kept]
+            batch = batch.select(keep)
+        return batch, row_keys
+
+    def _join(self, batch: Batch, row_keys: list[Any], output: Output) -> None:
+        """Emit each record with its row, if there is one or none is needed."""
+        found = self._rows(batch, row_keys)
+        if _FAILED in found:
+            keep = [row is not _FAILED for row in found]
+            batch = batch.select(keep)
+            found = [row for row in found if row is not _FAILED]
+        if not self._left and None in found:
+            batch = batch.select(found)
+            found = list(filter(None, found))
+        if not found:
+            return
+        rows = [None if row is None else row[0] for row in found]
+        columns: tuple[list[Any], ...] = (batch.values, rows)
+        if self._with_key:
+            columns = (batch.keys, *columns)
+        values, batch = call_each(self._joiner, columns, batch, self.context)
+        if values:
+            output.emit(batch.with_values(values))
+
+    def _rows(self, batch: Batch, row_keys: list[Any]) -> list[TimedValue | None]:
+        """The row of each record; `_FAILED` where looking it up failed and that is no end."""
+        getter = self._getter
+        if getter.is_lookup and None not in row_keys:
+            try:
+                return getter.get_many(row_keys)
+            except Exception:
+                # A key does not fit the table's serde: find out which.
+                return self._rows_one_by_one(batch, row_keys)
+        return self._rows_one_by_one(batch, row_keys)
+
+    def _rows_one_by_one(self, batch: Batch, row_keys: list[Any]) -> list[TimedValue | None]:
+        rows: list[Any] = []
+        for index, key in enumerate(row_keys):
+            try:
+                rows.append(self._row(key, batch.timestamps[index]))
+            except Exception as error:
+                self.context.failed(batch, index, error)
+                rows.append(_FAILED)
+        return rows
+
+    def _row(self, key: Any, timestamp: int) -> TimedValue | None:
+        if key is None:
+            return None
+        getter = self._getter
+        return getter.get_as_of(key, timestamp) if getter.is_versioned else getter.get(key)
+
+
+class StreamGlobalJoin(_RowJoin):
+    """Joins each record with a row of a global table.
+
+    Args:
+        table: reads the table.
+        joiner: as for all joins.
+        key_selector: (key, value) → the key of the row; None for none.
+        left: whether records without a row stay, joined with None.
+        with_key: whether the joiner wants to see the key.
+    """
+
+    def __init__(
+        self,
+        table: GetterSupplier,
+        joiner: Callable[..., Any],
+        key_selector: Callable[[Any, Any], Any],
+        *,
+        left: bool,
+        with_key: bool,
+    ) -> None:
+        super().__init__(table, joiner, left=left, with_key=with_key)
+        self._key_selector = key_selector
+
+    def process(self, batch: Batch, output: Output) -> None:
+        row_keys, batch = call_each(
+            self._key_selector, (batch.keys, batch.values), batch, self.context
+        )
+        batch, row_keys = self._usable(batch, row_keys)
+        if row_keys:
+            self._join(batch, row_keys, output)
+
+
+class StreamTableJoin(_RowJoin):
+    """Joins each record with the row of its key.
+
+    Args:
+        table: reads the table.
+        joiner: as for all joins.
+        left: whether records without a row stay, joined with None.
+        with_key: whether the joiner wants to see the key.
+        buffer: the name of the buffer in which records wait; None if they do not.
+    """
+
+    def __init__(
+        self,
+        table: GetterSupplier,
+        joiner: Callable[..., Any],
+        *,
+        left: bool,
+        with_key: bool,
+        buffer: str | None = None,
+    ) -> None:
+        super().__init__(table, joiner, left=left, with_key=with_key)
+        self._buffer_name = buffer
+        self._buffer: GraceBuffer | None = None
+
+    def init(self, context: OperatorContext) -> None:
+        super().init(context)
+        if self._buffer_name is not None:
+            self._buffer = context.store(self._buffer_name)
+
+    def process(self, batch: Batch, output: Output) -> None:
+        batch, keys = self._usable(batch, batch.keys)
+        if not keys:
+            return
+        if self._buffer is None:
+            self._join(batch, keys, output)
+        else:
+            self._join_later(self._buffer, batch, output)
+
+    def _join_later(self, buffer: GraceBuffer, batch: Batch, output: Output) -> None:
+        """Buffer the records, and join those whose time has come; late ones do not wait."""
+        leaving = _Leaving(batch.order is not None)
+        for index, key in enumerate(batch.keys):
+            after = () if batch.order is None else batch.order[index]
+            value, row = batch.values[index], batch.rows[index]
+            context = BufferedContext(
+                batch.timestamps[index],
+                batch.origin.offsets[row],
+                batch.origin.place(row),
+                batch.headers_of(index),
+            )
+            try:
+                # A record without a key has no row to wait for.
+                waits = key is not None and buffer.put(
+                    key,
+                    value,
+                    timestamp=context.timestamp,
+                    place=context.place,
+                    offset=context.offset,
+                    headers=context.headers,
+                )
+                if waits:
+                    for record in buffer.evict():
+                        self._join_one(*record, after, leaving)
+                else:
+                    self._join_one(key, value, context, after, leaving)
+            except Exception as error:
+                self.context.failed(batch, index, error)
+        leaving.emit(output)
+
+    def _join_one(
+        self, key: Any, value: Any, context: BufferedContext, after: Order, leaving: _Leaving
+    ) -> None:
+        row = self._row(key, context.timestamp)
+        if row is None and not self._left:
+            return
+        other = None if row is None else row[0]
+        joined = self._joiner(key, value, other) if self._with_key else self._joiner(value, other)
+        leaving.add(key, joined, context, after)
+
+
+class _Leaving:
+    """Collects the results of records that waited, each with where its own record was read.
+
+    Args:
+        ordered: whether they need places in depth-first order.
+    """
+
+    def __init__(self, ordered: bool) -> None:
+        self._keys: list[Any] = []
+        self._values: list[Any] = []
+        self._contexts: list[BufferedContext] = []
+        self._order: list[Order] | None = [] if ordered else None
+
+    def add(self, key: Any, value: Any, context: BufferedContext, after: Order) -> None:
+        """Add a result.
+
+        Args:
+            key: of the record.
+            value: the result.
+            context: of the record.
+            after: the place in depth-first order of the record that made it leave.
+        """
+        if self._order is not None:
+            # Further and further: several may leave with one record.
+            self._order.append((*after, len(self._keys)))
+        self._keys.append(key)
+        self._values.append(value)
+        self._contexts.append(context)
+
+    def emit(self, output: Output) -> None:
+        """Hand the results on."""
+        contexts = self._contexts
+        if not contexts:
+            return
+        origin = Origin(
+            [context.place for context in contexts],
+            [context.offset for context in contexts],
+            headers_column([context.headers for context in contexts]),
+        )
+        output.emit(
+            Batch(
+                self._keys,
+                self._values,
+                [context.timestamp for context in contexts],
+                range(len(contexts)),
+                origin,
+                self._order,
+            )
+        )

@@ -1,0 +1,133 @@
+"""Operators from table to table, a change at a time: filter and map_values.
+
+Each may keep its results in a store of its own. Without one, what a change replaces is computed
+from what the change replaced in the table above (Kafka Streams: `KTableFilter`, `KTableMapValues`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millstream.operators.batch import Batch
+from millstream.operators.calls import call_each
+from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.table_store import TableWriter
+
+
+class _Derived(Operator):
+    """A table computed from another one."""
+
+    #: Whether a deletion is left out that is known to delete nothing.
+    _skips_absent = False
+
+    def __init__(self, store: str | None, send_old_values: bool) -> None:
+        self._store = store
+        self._send_old_values = send_old_values
+        self._writer: TableWriter | None = None
+
+    def init(self, context: OperatorContext) -> None:
+        super().init(context)
+        if self._store is not None:
+            self._writer = TableWriter(
+                context,
+                self._store,
+                send_old_values=self._send_old_values,
+                skips_absent=self._skips_absent,
+            )
+
+    def compute(self, key: Any, value: Any) -> Any:
+        """The value of this table for one of the table above."""
+        raise NotImplementedError
+
+    def _compute_both(self, key: Any, value: Any, old_value: Any) -> tuple[Any, Any]:
+        return self.compute(key, value), self.compute(key, old_value)
+
+    def process(self, batch: Batch, output: Output) -> None:
+        if self._writer is not None:
+            values, batch = call_each(self.compute, (batch.keys, batch.values), batch, self.context)
+            if values:
+                self._writer.write(batch.with_changes(values, None), output)
+            return
+        if not self._send_old_values:
+            values, batch = call_each(self.compute, (batch.keys, batch.values), batch, self.context)
+            output.emit(batch.with_changes(values, None))
+            return
+        replaced = batch.old_values or [None] * len(batch)
+        pairs, batch = call_each(
+            self._compute_both, (batch.keys, batch.values, replaced), batch, self.context
+        )
+        if self._skips_absent:
+            keep = [new is not None or old is not None for new, old in pairs]
+            if not all(keep):
+                batch = batch.select(keep)
+                pairs = [pair for pair, kept in zip(pairs, keep, strict=True) if kept]
+        if pairs:
+            values, old_values = map(list, zip(*pairs, strict=True))
+            output.emit(batch.with_changes(values, old_values))
+
+    def flush(self) -> None:
+        if self._writer is not None:
+            self._writer.flush()
+
+
+class TableFilter(_Derived):
+    """Keeps the rows for which the predicate holds; others are deletions.
+
+    A deletion of a row that was not there is left out where that is known. Follows Kafka Streams:
+    not below a versioned table, where an older change may come later.
+
+    Args:
+        predicate: (key, value) → whether the row stays; not asked for deletions.
+        negate: whether it stays otherwise.
+        store: the name of the store with the rows; None for none.
+        send_old_values: whether somebody downstream must know what a change replaces.
+        versioned: whether the table above is versioned.
+    """
+
+    def __init__(
+        self,
+        predicate: Callable[[Any, Any], Any],
+        negate: bool,
+        store: str | None,
+        *,
+        send_old_values: bool = False,
+        versioned: bool = False,
+    ) -> None:
+        super().__init__(store, send_old_values)
+        self._predicate = predicate
+        self._negate = negate
+        self._skips_absent = send_old_values and not versioned
+
+    def compute(self, key: Any, value: Any) -> Any:
+        if value is not None and bool(self._predicate(key, value)) is not self._negate:
+            return value
+        return None
+
+
+class TableMapValues(_Derived):
+    """Replaces each value by the mapper's result; None is a deletion.
+
+    Args:
+        mapper: value → value, or (key, value) → value; not asked for deletions.
+        with_key: whether it wants to see the key.
+        store: the name of the store with the results; None for none.
+        send_old_values: whether somebody downstream must know what a change replaces.
+    """
+
+    def __init__(
+        self,
+        mapper: Callable[..., Any],
+        with_key: bool,
+        store: str | None,
+        *,
+        send_old_values: bool = False,
+    ) -> None:
+        super().__init__(store, send_old_values)
+        self._mapper = mapper
+        self._with_key = with_key
+
+    def compute(self, key: Any, value: Any) -> Any:
+        if value is None:
+            return None
+        return self._mapper(key, value) if self._with_key else self._mapper(value)

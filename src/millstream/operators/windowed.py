@@ -1,0 +1,301 @@
+"""What the windowed aggregations have in common: stream time, stores, and final results.
+
+A record goes into the windows that its time lies in and that are still open. *Stream time* is
+the highest time that the operator has seen since it was started; a window is closed once stream
+time has passed its end by the grace period. Changes go downstream as in aggregations without
+windows: with a record cache when it is flushed, without one at once. With `emit_final` there are
+none of these; instead a window's result is sent once, when it is closed (KIP-825).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from millstream.operators.batch import Batch, Order
+from millstream.operators.calls import serialize_each
+from millstream.operators.emit_interval import WINDOW_CLOSE_INTERVAL, emit_interval_ms
+from millstream.operators.flushed import flushed_batch
+from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.record import UNKNOWN
+from millstream.state.cache_entries import FlushedChanges
+from millstream.windowed import Windowed
+
+#: () → the aggregate that a window starts from.
+Initializer = Callable[[], Any]
+
+#: (key, value, aggregate) → the next aggregate; None deletes it.
+Aggregator = Callable[[Any, Any, Any], Any]
+
+
+class FinalResult(NamedTuple):
+    """The aggregate of a window that is closed."""
+
+    key: Windowed[Any]
+    value: Any
+    timestamp: int
+
+
+class WindowedOperator(Operator):
+    """A windowed aggregation.
+
+    Args:
+        store: the name of the store with the windows.
+        grace_ms: how long after the end of a window late records are taken.
+        initializer: gives the aggregate that a window starts from.
+        aggregator: (key, value, aggregate) → the next aggregate; None deletes it.
+        emit_final: whether only final results are sent, when their windows are closed.
+        send_old_values: whether somebody downstream must know what a change replaces.
+    """
+
+    #: Whether a record needs a value to be aggregated.
+    needs_value = False
+
+    def __init__(
+        self,
+        store: str,
+        grace_ms: int,
+        initializer: Initializer,
+        aggregator: Aggregator,
+        *,
+        emit_final: bool,
+        send_old_values: bool,
+    ) -> None:
+        self._store = store
+        self._grace_ms = grace_ms
+        self._initializer = initializer
+        self._aggregator = aggregator
+        self._emit_final = emit_final
+        self._send_old_values = send_old_values
+        self._stream_time = UNKNOWN
+        self._failed = False
+        self._table: Any
+        self._cache: Any
+        self._interval_ms = 0
+        self._next_emit_ms = 0
+        self._emitted_until = UNKNOWN
+
+    def init(self, context: OperatorContext) -> None:
+        super().init(context)
+        self._table = context.store(self._store)
+        self._cache = self._table.cache
+        if self._emit_final:
+            self._interval_ms = emit_interval_ms(context.config, WINDOW_CLOSE_INTERVAL)
+            self._emitted_until = context.task.remembered.get(self._store, UNKNOWN)
+        elif self._cache is not None:
+            self._cache.forwards_changes = True
+            self._cache.sends_old_values = self._send_old_values
+
+    # ---- what the kinds of windows differ in
+
+    def update(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
+        """Aggregate records, none of which lacks a key.
+
+        Emits the changes, unless there is a cache or they are not wanted.
+        """
+        raise NotImplementedError
+
+    def final_results(self, close_time: int) -> Sequence[FinalResult] | None:
+        """The results of the windows closed since the last time; None if none can be yet.
+
+        Args:
+            close_time: windows that end before, or then, are closed.
+        """
+        raise NotImplementedError
+
+    def close_time(self) -> int:
+        """Stream time less what late records are given."""
+        return self._stream_time - self._grace_ms
+
+    def flushed(self, changes: FlushedChanges) -> FlushedChanges:
+        """What the cache gives up, as it goes downstream."""
+        return changes
+
+    # ---- the common way
+
+    def process(self, batch: Batch, output: Output) -> None:
+        batch = self._without_nulls(batch)
+        key_bytes, batch = self._with_key_bytes(batch)
+        if not key_bytes:
+            return
+        if self._emit_final:
+            self._update_and_close(batch, key_bytes, output)
+        else:
+            self.update(batch, key_bytes, output)
+        if self._cache is not None:
+            self._forward(self._cache.evict(), batch.order[-1] if batch.order else ())
+
+    def flush(self) -> None:
+        if self._cache is not None:
+            self._forward(self._cache.flush(), ())
+
+    def failed(self, batch: Batch, index: int, error: Exception) -> None:
+        """User code failed on a record: leave the rest of it out, or raise."""
+        self._failed = True
+        self.context.failed(batch, index, error)
+
+    def dropped(self, windows: int) -> None:
+        """Records were too late for some windows."""
+        if windows:
+            self.context.dropped(windows, "they come after the grace period of their window")
+
+    def _without_nulls(self, batch: Batch) -> Batch:
+        keys = batch.keys
+        if self.needs_value:
+            values = batch.values
+            if None not in keys and None not in values:
+                return batch
+            keep = [k is not None and v is not None for k, v in zip(keys, values, strict=True)]
+            why = "their key or value is null"
+        else:
+            if None not in keys:
+                return batch
+            keep = [key is not None for key in keys]
+            why = "their key is null"
+        self.context.dropped(len(keep) - sum(keep), why)
+        return batch.select(keep)
+
+    def _with_key_bytes(self, batch: Batch) -> tuple[list[bytes], Batch]:
+        failed = self.context.failed
+        key_bytes, keep = serialize_each(
+            self._table.encode_keys, batch.keys, lambda index, error: failed(batch, index, error)
+        )
+        return key_bytes, batch if keep is None else batch.select(keep)
+
+    def _update_and_close(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
+        """Aggregate; after each record look for closed windows, unless it was done just before."""
+        for index in range(len(batch)):
+            now_ms = self.context.clock.now_ms()
+            if now_ms < self._next_emit_ms:
+                rest = batch if index == 0 else batch.take(range(index, len(batch)))
+                self.update(rest, key_bytes[index:], output)
+                return
+            record = batch if len(batch) == 1 else batch.take((index,))
+            self._failed = False
+            self.update(record, key_bytes[index : index + 1], output)
+            if not self._failed:
+                self._next_emit_ms = now_ms + self._interval_ms
+                self._emit_closed(record, output)
+
+    def _emit_closed(self, record: Batch, output: Output) -> None:
+        close_time = self.close_time()
+        if self._emitted_until != UNKNOWN and self._emitted_until >= close_time:
+            return
+        results = self.final_results(close_time)
+        if results is None:
+            return
+        self._emitted_until = close_time
+        self.context.task.remembered[self._store] = close_time
+        if not results:
+            return
+        size = len(results)
+        order = record.order
+        headers = record.headers
+        output.emit(
+            Batch(
+                [result.key for result in results],
+                [result.value for result in results],
+                [result.timestamp for result in results],
+                [record.rows[0]] * size,
+                record.origin,
+                None if order is None else [(*order[0], place) for place in range(size)],
+                None if headers is None else headers * size,
+                [None] * size if self._send_old_values else None,
+            )
+        )
+
+    def _forward(self, changes: FlushedChanges | None, after: Order) -> None:
+        if changes is None or not changes.keys:
+            return
+        self.context.output.emit(flushed_batch(self.flushed(changes), after))
+
+
+class ChangeColumns:
+    """Changes of windows on their way downstream, collected while records are worked on.
+
+    Args:
+        with_old_values: whether what they replace goes along.
+    """
+
+    __slots__ = ("indices", "keys", "old_values", "timestamps", "values")
+
+    def __init__(self, *, with_old_values: bool) -> None:
+        self.keys: list[Windowed[Any]] = []
+        self.values: list[Any] = []
+        self.timestamps: list[int] = []
+        #: The index of the record that made each change.
+        self.indices: list[int] = []
+        self.old_values: list[Any] | None = [] if with_old_values else None
+
+    def add(
+        self, index: int, key: Windowed[Any], value: Any, timestamp: int, old_value: Any
+    ) -> None:
+        """Take in one change."""
+        self.keys.append(key)
+        self.values.append(value)
+        self.timestamps.append(timestamp)
+        self.indices.append(index)
+        if self.old_values is not None:
+            self.old_values.append(old_value)
+
+    def emit(self, batch: Batch, output: Output, *, keeps_headers: bool = True) -> None:
+        """Hand the changes on.
+
+        Args:
+            batch: the records that made them.
+            output: where they go.
+            keeps_headers: whether they carry the headers of these records.
+        """
+        if not self.keys:
+            return
+        indices, rows, order, headers = self.indices, batch.rows, batch.order, batch.headers
+        new_headers = None if headers is None else [headers[index] for index in indices]
+        if not keeps_headers and (headers is not None or batch.origin.headers is not None):
+            new_headers = [()] * len(indices)
+        output.emit(
+            Batch(
+                self.keys,
+                self.values,
+                self.timestamps,
+                [rows[index] for index in indices],
+                batch.origin,
+                None if order is None else _places(indices, order),
+                new_headers,
+                self.old_values,
+            )
+        )
+
+
+def _places(indices: Sequence[int], order: Sequence[Order]) -> list[Order]:
+    """Places in depth-first order: that of the record, then which of its changes it is."""
+    places: list[Order] = []
+    previous, number = -1, 0
+    for index in indices:
+        number = number + 1 if index == previous else 0
+        previous = index
+        places.append((*order[index], number))
+    return places
+
+
+class Reduced:
+    """A reducer as an aggregator: the first value is taken as it is."""
+
+    def __init__(self, reducer: Callable[[Any, Any], Any]) -> None:
+        self._reducer = reducer
+
+    def __call__(self, key: Any, value: Any, aggregate: Any) -> Any:
+        return value if aggregate is None else self._reducer(aggregate, value)
+
+    def merge(self, key: Any, one: Any, other: Any) -> Any:
+        """The result of two sessions that become one."""
+        return other if one is None else self._reducer(one, other)
+
+
+def count_one(key: Any, value: Any, aggregate: int) -> int:
+    """Counts a record."""
+    return aggregate + 1
+
+
+def nothing() -> None:
+    """The aggregate that a reduction starts from."""
+    return

@@ -1,0 +1,19 @@
+"""How metrics are called."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class MetricName(NamedTuple):
+    """What a metric is called in Kafka Streams.
+
+    Args:
+        name: for example `dropped-records-total`.
+        group: for example `stream-task-metrics`.
+        tags: pairs of a name and a value, such as the id of the task.
+    """
+
+    name: str
+    group: str
+    tags: tuple[tuple[str, str], ...] = ()

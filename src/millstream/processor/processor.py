@@ -1,0 +1,95 @@
+"""The Processor API: user code that gets one record at a time, with stores, time and punctuation.
+
+Semantics: Kafka Streams' `org.apache.kafka.streams.processor.api` (KIP-478, KIP-820).
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from millstream.processor.context import FixedKeyProcessorContext, ProcessorContext
+from millstream.record import FixedKeyRecord, Record
+
+KIn = TypeVar("KIn")
+VIn = TypeVar("VIn")
+KOut = TypeVar("KOut")
+VOut = TypeVar("VOut")
+
+
+class Processor(Generic[KIn, VIn, KOut, VOut]):
+    """Works on records one by one. Extend it and give the class where a supplier is wanted.
+
+    Each task makes its own processor, and uses it from one thread only. `init` comes first, with
+    the stores restored; `close` last. A task that is given up makes a new processor elsewhere.
+
+    Attributes:
+        context: what `init` was given, unless a subclass's `init` keeps it elsewhere.
+
+    Example:
+        >>> class Reverse(Processor[str, str, str, str]):
+        ...     def process(self, record: Record[str, str]) -> None:
+        ...         self.context.forward(record.with_value(record.value[::-1]))
+        >>> words = StreamsBuilder().stream("words", key=STRING, value=STRING)
+        >>> reversed_words = words.process(Reverse)
+    """
+
+    context: ProcessorContext[KOut, VOut]
+
+    def init(self, context: ProcessorContext[KOut, VOut]) -> None:
+        """Called before the first record. What it raises ends the stream thread.
+
+        Args:
+            context: the way to stores, time and children; the same for the processor's whole life.
+        """
+        self.context = context
+
+    def process(self, record: Record[KIn, VIn]) -> None:
+        """Work on a record. What it raises goes to the processing exception handler.
+
+        Args:
+            record: the record; its key and value may be None.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} must define process(record).")
+
+    def close(self) -> None:
+        """Called when the task ends. Stores may still be read and written; nothing is forwarded."""
+
+
+class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
+    """A processor that keeps the keys as they are, so that nothing must be repartitioned after it.
+
+    Attributes:
+        context: what `init` was given, unless a subclass's `init` keeps it elsewhere.
+
+    Example:
+        >>> class Number(FixedKeyProcessor[str, str, str]):
+        ...     def init(self, context: FixedKeyProcessorContext[str, str]) -> None:
+        ...         super().init(context)
+        ...         self.seen = 0
+        ...     def process(self, record: FixedKeyRecord[str, str]) -> None:
+        ...         self.seen += 1
+        ...         self.context.forward(record.with_value(f"{self.seen}: {record.value}"))
+        >>> words = StreamsBuilder().stream("words", key=STRING, value=STRING)
+        >>> numbered = words.process_values(Number)
+    """
+
+    context: FixedKeyProcessorContext[KIn, VOut]
+
+    def init(self, context: FixedKeyProcessorContext[KIn, VOut]) -> None:
+        """Called before the first record. What it raises ends the stream thread.
+
+        Args:
+            context: the way to stores, time and children; the same for the processor's whole life.
+        """
+        self.context = context
+
+    def process(self, record: FixedKeyRecord[KIn, VIn]) -> None:
+        """Work on a record. What it raises goes to the processing exception handler.
+
+        Args:
+            record: the record; its key and value may be None.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} must define process(record).")
+
+    def close(self) -> None:
+        """Called when the task ends. Stores may still be read and written; nothing is forwarded."""

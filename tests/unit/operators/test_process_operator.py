@@ -1,0 +1,310 @@
+"""The Processor API as the engine runs it: what the recorded scenarios do not reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from millstream.config import StreamsConfig
+from millstream.errors import (
+    IllegalStateError,
+    ProcessingError,
+    StreamsError,
+    UnsupportedOperationError,
+)
+from millstream.processor.handlers import LogAndContinueProcessingExceptionHandler
+from millstream.processor.processor import FixedKeyProcessor, Processor
+from millstream.processor.punctuation import PunctuationType
+from millstream.record import FixedKeyRecord, Record, RecordMetadata, TaskId
+from millstream.serdes import LONG, STRING
+from millstream.state.stores import Stores
+from millstream.testing import TopologyTestDriver
+from millstream.topology.builder import StreamsBuilder
+from millstream.topology.topology import Topology
+
+
+def processing(supplier: Callable[[], Any], **options: Any) -> Topology:
+    """From topic "in" through a processor "p" to topic "out"."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=STRING, value=STRING)
+    stream.process(supplier, name="p", **options).to("out", key=STRING, value=STRING)
+    return builder.build()
+
+
+def run(topology: Topology, *values: str, **settings: Any) -> list[str]:
+    """The values that come out."""
+    config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092", **settings)
+    with TopologyTestDriver(topology, config, initial_wall_clock_ms=77) as driver:
+        topic = driver.create_input_topic("in", key=STRING, value=STRING)
+        for timestamp, value in enumerate(values):
+            topic.pipe_input("k", value, timestamp=timestamp)
+        return driver.create_output_topic("out", key=STRING, value=STRING).read_values()
+
+
+class Recording(Processor[Any, Any, Any, Any]):
+    """Does what a test wants, with everything at hand."""
+
+    def __init__(self, *, process: Any = None, init: Any = None, close: Any = None) -> None:
+        self._do = {"init": init, "process": process, "close": close}
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        if self._do["init"]:
+            self._do["init"](context)
+
+    def process(self, record: Any) -> None:
+        if self._do["process"]:
+            self._do["process"](self.context, record)
+
+    def close(self) -> None:
+        if self._do["close"]:
+            self._do["close"](self.context)
+
+
+def test_a_processor_knows_its_task() -> None:
+    """Application, task, directory, settings, time and the place of the record."""
+    seen: list[Any] = []
+
+    def look(context: Any, record: Any) -> None:
+        seen.extend(
+            [
+                context.application_id,
+                context.task_id,
+                context.state_dir.name,
+                context.config.application_id,
+                context.current_stream_time_ms(),
+                context.current_system_time_ms(),
+                context.record_metadata(),
+                {name.name for name in context.metrics},
+            ]
+        )
+
+    run(processing(lambda: Recording(process=look)), "v")
+    assert seen == [
+        "app",
+        TaskId(0, 0),
+        "0_0",
+        "app",
+        0,
+        77,
+        RecordMetadata("in", 0, 0),
+        {"dropped-records-total"},
+    ]
+
+
+def test_there_is_no_place_outside_of_records() -> None:
+    seen: list[Any] = []
+
+    def look(context: Any) -> None:
+        seen.append((context.record_metadata(), context.current_stream_time_ms()))
+
+    run(processing(lambda: Recording(init=look, close=look)), "v")
+    assert seen[0] == (None, -1)
+    assert seen[-1] == (None, 0)
+
+
+@pytest.mark.parametrize("when", ["init", "close"])
+def test_nothing_is_forwarded_outside_of_records(when: str) -> None:
+    def forward(context: Any) -> None:
+        context.forward(Record("k", "v", 0))
+
+    with pytest.raises(IllegalStateError, match="forward"):
+        run(processing(lambda: Recording(**{when: forward})), "v")
+
+
+def test_what_init_raises_is_explained() -> None:
+    def fail(context: Any) -> None:
+        raise KeyError("url")
+
+    with pytest.raises(StreamsError, match="could not be initialized: KeyError") as raised:
+        run(processing(lambda: Recording(init=fail)))
+    assert raised.value.node == "p"
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
+def test_what_was_forwarded_before_a_failure_stays() -> None:
+    """The record that fails is left out from there on; what it caused before is not taken back."""
+
+    def half(context: Any, record: Any) -> None:
+        context.forward(record.with_value(record.value + "1"))
+        if record.value == "b":
+            raise ValueError("b")
+        context.forward(record.with_value(record.value + "2"))
+
+    out = run(
+        processing(lambda: Recording(process=half)),
+        *"abc",
+        processing_exception_handler=LogAndContinueProcessingExceptionHandler(),
+    )
+    assert out == ["a1", "a2", "b1", "c1", "c2"]
+
+
+def test_only_records_are_forwarded() -> None:
+    def forward(context: Any, record: Any) -> None:
+        context.forward(("k", "v"))
+
+    with pytest.raises(ProcessingError, match="takes a Record, but got tuple"):
+        run(processing(lambda: Recording(process=forward)), "v")
+
+
+def test_the_key_stays_in_process_values() -> None:
+    class Rekey(FixedKeyProcessor[str, str, str]):
+        def process(self, record: FixedKeyRecord[str, str]) -> None:
+            made: Any = Record("other", record.value, record.timestamp)
+            self.context.forward(made)
+
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=STRING, value=STRING)
+    stream.process_values(Rekey).to("out", key=STRING, value=STRING)
+    with pytest.raises(ProcessingError, match="FixedKeyRecord"):
+        run(builder.build(), "v")
+    with pytest.raises(AttributeError, match="key of a FixedKeyRecord stays"):
+        FixedKeyRecord("k", "v", 0).key = "other"  # type: ignore[misc]
+
+
+def test_a_store_shared_with_a_child_shows_what_the_child_has_written() -> None:
+    """The function goes on after forward() with the child done."""
+    store = Stores.key_value_builder(Stores.in_memory_key_value("s"), STRING, STRING)
+
+    def parent(context: Any, record: Any) -> None:
+        context.forward(record)
+        written = context.get_state_store("s").get(record.key)
+        context.forward(record.with_value(f"child wrote {written}"))
+
+    def child(context: Any, record: Any) -> None:
+        context.get_state_store("s").put(record.key, record.value)
+        context.forward(record)
+
+    topology = Topology().add_source("source", "in", key=STRING, value=STRING)
+    topology.add_processor("parent", lambda: Recording(process=parent), "source")
+    topology.add_processor("child", lambda: Recording(process=child), "parent")
+    topology.add_sink("sink", "out", "child", key=STRING, value=STRING)
+    topology.add_state_store(store, "parent", "child")
+    assert run(topology, "a", "b") == ["a", "child wrote a", "b", "child wrote b"]
+
+
+def test_the_record_is_the_parent_s_again_after_a_child_had_its_own() -> None:
+    """Changelog records have the time of the record being processed."""
+    store = Stores.key_value_builder(Stores.in_memory_key_value("s"), STRING, STRING)
+
+    def parent(context: Any, record: Any) -> None:
+        context.forward(record.with_timestamp(500))
+        context.get_state_store("s").put("parent", record.value)
+
+    def child(context: Any, record: Any) -> None:
+        context.get_state_store("s").put("child", record.value)
+
+    topology = Topology().add_source("source", "in", key=STRING, value=STRING)
+    topology.add_processor("parent", lambda: Recording(process=parent), "source")
+    topology.add_processor("child", lambda: Recording(process=child), "parent")
+    topology.add_state_store(store, "parent", "child")
+    with TopologyTestDriver(topology) as driver:
+        driver.create_input_topic("in", key=STRING, value=STRING).pipe_input("k", "v", timestamp=7)
+        (name,) = driver.produced_topic_names()
+        log = driver.create_output_topic(name, key=STRING, value=STRING).read_records()
+    assert [(record.key, record.timestamp) for record in log] == [("child", 500), ("parent", 7)]
+
+
+def test_a_failing_punctuator_goes_to_the_handler() -> None:
+    def schedule(context: Any) -> None:
+        def call(time_ms: int) -> None:
+            context.forward(Record("k", f"called at {time_ms}", time_ms))
+            raise ValueError("late")
+
+        context.schedule(timedelta(milliseconds=10), PunctuationType.STREAM_TIME, call)
+
+    topology = processing(lambda: Recording(init=schedule))
+    with pytest.raises(ProcessingError) as raised:
+        run(topology, "a")
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert raised.value.topic is None
+    handler = LogAndContinueProcessingExceptionHandler()
+    assert run(topology, "a", processing_exception_handler=handler) == ["called at 0"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"interval": timedelta(0)}, ValueError, "1 millisecond"),
+        ({"interval": timedelta(microseconds=999)}, ValueError, "1 millisecond"),
+        ({"interval": 10}, TypeError, "timedelta"),
+        ({"kind": "stream"}, TypeError, "PunctuationType"),
+        ({"start_ms": -1}, ValueError, "cannot start at -1"),
+    ],
+)
+def test_bad_schedules_are_refused(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    given = {"interval": timedelta(seconds=1), "kind": PunctuationType.STREAM_TIME, **options}
+
+    def schedule(context: Any) -> None:
+        context.schedule(callback=print, **given)
+
+    with pytest.raises(StreamsError, match=message) as raised:
+        run(processing(lambda: Recording(init=schedule)))
+    assert isinstance(raised.value.__cause__, error)
+
+
+def global_topology(process: Any = None, *, fill: Any = None) -> Topology:
+    """A global store "g" of topic "g-topic", and a processor that may use it."""
+
+    class Fill(Processor[str, int, None, None]):
+        def process(self, record: Record[str, int]) -> None:
+            if fill is not None:
+                fill(self.context, record)
+            self.context.get_state_store("g").put(record.key, record.value)
+
+    builder = StreamsBuilder()
+    store = Stores.key_value_builder(Stores.persistent_key_value("g"), STRING, LONG)
+    builder.add_global_store(store, "g-topic", Fill, key=STRING, value=LONG)
+    stream = builder.stream("in", key=STRING, value=STRING)
+    stream.process(lambda: Recording(process=process)).to("out", key=STRING, value=STRING)
+    return builder.build()
+
+
+def test_a_global_store_is_read_without_being_connected() -> None:
+    def look(context: Any, record: Any) -> None:
+        context.forward(record.with_value(str(context.get_state_store("g").get("g"))))
+
+    with TopologyTestDriver(global_topology(look)) as driver:
+        prices = driver.create_input_topic("g-topic", key=STRING, value=LONG)
+        topic = driver.create_input_topic("in", key=STRING, value=STRING)
+        for price in (None, 5, None):
+            prices.pipe_input("g", price)
+            topic.pipe_input("k", "v")
+        out = driver.create_output_topic("out", key=STRING, value=STRING)
+        assert out.read_values() == ["None", "5", "None"]
+        assert driver.get_all_state_stores().keys() == {"g"}
+        driver.get_state_store("g").put("x", 1)
+        assert driver.get_state_store("g").get("x") == 1
+        assert driver.produced_topic_names() == {"out"}
+
+
+@pytest.mark.parametrize("method", ["put", "delete", "put_all", "put_if_absent"])
+def test_a_global_store_is_not_written_by_tasks(method: str) -> None:
+    def write(context: Any, record: Any) -> None:
+        getattr(context.get_state_store("g"), method)("k", 1)
+
+    with pytest.raises(ProcessingError) as raised:
+        run(global_topology(write), "v")
+    assert isinstance(raised.value.__cause__, UnsupportedOperationError)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda context, record: context.forward(record, "somebody"),
+        lambda context, record: context.current_stream_time_ms(),
+        lambda context, record: context.schedule(
+            timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, print
+        ),
+    ],
+)
+def test_what_fills_a_global_store_does_nothing_else(use: Any) -> None:
+    with TopologyTestDriver(global_topology(fill=use)) as driver:
+        topic = driver.create_input_topic("g-topic", key=STRING, value=LONG)
+        with pytest.raises(StreamsError):
+            topic.pipe_input("k", 1)
