@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
+from millstream.config_optimization import optimizations
 from millstream.errors import TopologyError
+from millstream.processor.processor import Processor
 from millstream.record import K, V
 from millstream.serdes import Serde
-from millstream.state.builders import KeyValueStoreBuilder as StoreBuilder
+from millstream.state.builders import StoreBuilder
+from millstream.topology.builder_tables import TableSources
 from millstream.topology.call_site import call_site
 from millstream.topology.graph import LogicalGraph
-from millstream.topology.graph_nodes import SourceGraphNode, StoreGraphNode
+from millstream.topology.graph_nodes import (
+    GlobalStoreGraphNode,
+    SourceGraphNode,
+    StoreGraphNode,
+)
 from millstream.topology.naming import checked_name
-from millstream.topology.nodes import OffsetReset, TimestampExtractor
+from millstream.topology.nodes import OffsetReset, TimestampExtractor, check_offset_reset
 from millstream.topology.stream import KStream
 from millstream.topology.stream_part import StreamPart
 from millstream.topology.topology import Topology
+from millstream.topology.topology_stores import checked_supplier
 
 Topics = str | Sequence[str] | re.Pattern[str]
 
 
-class StreamsBuilder:
+class StreamsBuilder(TableSources):
     """Describes an application: streams are read, operations are put on them, `build` ends it.
 
     The same program gives the same topology with the same names, each time and on each machine.
 
     Args:
-        optimize: merge repartition topics that would hold the same records (Kafka Streams'
-            `topology.optimization=all`). It changes the names of internal topics: decide
-            before the first start.
+        optimize: which of Kafka Streams' optimizations to apply: True or `"all"`, False or
+            `"none"`, or their names in a list or separated by commas:
+            `reuse.ktable.source.topics`, `merge.repartition.topics`, `single.store.self.join`. They
+            change which internal topics there are: decide before the first start.
+
+    Raises:
+        ConfigError: there is no such optimization.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -41,8 +52,8 @@ class StreamsBuilder:
         Topology(4 nodes, 1 stores)
     """
 
-    def __init__(self, optimize: bool = False) -> None:
-        self._optimize = optimize
+    def __init__(self, optimize: bool | str | Iterable[str] = False) -> None:
+        self._optimizations = optimizations(optimize)
         self._graph = LogicalGraph()
 
     @overload
@@ -131,7 +142,7 @@ class StreamsBuilder:
             raise TopologyError("stream() needs at least one topic.", declared_at=call_site())
         for topic in listed:
             checked_name(topic)
-        _check_offset_reset(offset_reset)
+        check_offset_reset(offset_reset)
         node = SourceGraphNode(
             name=self._graph.names.processor("KSTREAM-SOURCE-", name),
             declared_at=call_site(),
@@ -157,6 +168,62 @@ class StreamsBuilder:
         self._graph.attach(node, self._graph.root)
         return self
 
+    def add_global_store(
+        self,
+        store_builder: StoreBuilder,
+        topic: str,
+        processor_supplier: Callable[[], Processor[Any, Any, Any, Any]],
+        *,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        name: str | None = None,
+    ) -> StreamsBuilder:
+        """Add a store that every instance fills from all partitions of a topic.
+
+        Every processor can read it by its name, without being connected to it. The one given here
+        alone writes it, and must put what it reads and nothing else: a restarted instance restores
+        the store from the topic without asking it. Where the topic is a plain table, take
+        `global_table` instead.
+
+        Args:
+            store_builder: from `Stores`; the store gets no changelog, since the topic is its log.
+            topic: the topic. Timestamps are those of its records; no extractor is asked.
+            processor_supplier: gives a new processor at each call.
+            key: the serde of the topic's keys; by default the config's.
+            value: the serde of the topic's values; by default the config's.
+            name: of the processor.
+
+        Raises:
+            TopologyError: a name is not legal; at `build()`: a name or the topic is taken.
+
+        Example:
+            >>> class Fill(Processor[str, int, None, None]):
+            ...     def process(self, record):
+            ...         if record.key is not None:
+            ...             self.context.get_state_store("prices").put(record.key, record.value)
+            >>> in_memory = Stores.in_memory_key_value("prices")
+            >>> prices = Stores.key_value_builder(in_memory, STRING, LONG)
+            >>> builder = StreamsBuilder()
+            >>> _ = builder.add_global_store(prices, "prices", Fill, key=STRING, value=LONG)
+        """
+        names, site = self._graph.names, call_site()
+        source = None if name is None else f"{name}-source"
+        source_name = names.processor("KSTREAM-SOURCE-", source)
+        processor_name = names.processor("KTABLE-SOURCE-", name)
+        checked_supplier(processor_supplier, processor_name, site)
+        node = GlobalStoreGraphNode(
+            name=processor_name,
+            declared_at=site,
+            source_name=source_name,
+            topic=checked_name(topic),
+            store_builder=store_builder,
+            supplier=processor_supplier,
+            key_serde=key,
+            value_serde=value,
+        )
+        self._graph.attach(node, self._graph.root)
+        return self
+
     def build(self) -> Topology:
         """The topology, ready to run or to be described. Nothing can be added afterwards.
 
@@ -164,14 +231,4 @@ class StreamsBuilder:
             TopologyError: the description contradicts itself: a name is used twice, topics are
                 read by two sources that differ, partition counts cannot agree.
         """
-        return self._graph.build(optimize=self._optimize)
-
-
-def _check_offset_reset(reset: OffsetReset | None) -> None:
-    if reset is None or isinstance(reset, timedelta) or reset in ("earliest", "latest", "none"):
-        return
-    raise TopologyError(
-        f"There is no offset reset {reset!r}. "
-        "Choose 'earliest', 'latest', 'none', or a timedelta before now.",
-        declared_at=call_site(),
-    )
+        return self._graph.build(self._optimizations)

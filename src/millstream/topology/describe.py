@@ -14,7 +14,13 @@ from typing import Any
 
 from millstream.topology.java_order import TreeSet, hash_order
 from millstream.topology.mermaid import flowchart
-from millstream.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from millstream.topology.nodes import (
+    GlobalStoreNodes,
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,25 @@ class SubtopologyDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class GlobalStoreDescription:
+    """A global store: its number, what reads its topic and what fills it. It makes no tasks."""
+
+    id: int
+    source: SourceDescription
+    processor: ProcessorDescription
+
+    def __str__(self) -> str:
+        return (
+            f"Sub-topology: {self.id} for global store (will not generate tasks)\n"
+            f"    {self.source}\n    {self.processor}\n"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"id": self.id, "nodes": [self.source.to_dict(), self.processor.to_dict()]}
+
+
+@dataclass(frozen=True, slots=True)
 class TopologyDescription:
     """What a topology consists of. Equal to another one if the structure is.
 
@@ -129,14 +154,23 @@ class TopologyDescription:
     """
 
     subtopologies: tuple[SubtopologyDescription, ...]
+    global_stores: tuple[GlobalStoreDescription, ...] = ()
 
     def __str__(self) -> str:
+        parts: list[SubtopologyDescription | GlobalStoreDescription] = [
+            *self.subtopologies,
+            *self.global_stores,
+        ]
+        parts.sort(key=lambda part: part.id)
         # The first one stands a blank further to the right: follows Kafka Streams.
-        return "Topologies:\n " + "".join(f"  {part}" for part in self.subtopologies)
+        return "Topologies:\n " + "".join(f"  {part}" for part in parts)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data: dicts, lists, strings and numbers, fit for JSON."""
-        return {"subtopologies": [part.to_dict() for part in self.subtopologies]}
+        data = {"subtopologies": [part.to_dict() for part in self.subtopologies]}
+        if self.global_stores:
+            data["global_stores"] = [store.to_dict() for store in self.global_stores]
+        return data
 
     def to_mermaid(self) -> str:
         """The same as a Mermaid flowchart, which GitHub and many editors draw.
@@ -157,6 +191,21 @@ def describe_subtopology(number: int, nodes: Sequence[Node]) -> SubtopologyDescr
     described = [_description(node, relations) for node in nodes]
     described.sort(key=lambda node: relations.rank(node.name))
     return SubtopologyDescription(number, tuple(described))
+
+
+def describe_global_store(number: int, store: GlobalStoreNodes) -> GlobalStoreDescription:
+    """The description of a global store.
+
+    Args:
+        number: that it has among the sub-topologies.
+        store: its nodes.
+    """
+    source, processor = store.source.name, store.processor.name
+    return GlobalStoreDescription(
+        number,
+        SourceDescription(source, (store.topic,), None, (processor,)),
+        ProcessorDescription(processor, (store.store,), (source,), ()),
+    )
 
 
 class _Relations:

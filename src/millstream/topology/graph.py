@@ -9,13 +9,21 @@ numbers of sub-topologies, so it is Kafka Streams' own (`InternalStreamsBuilder`
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from millstream.config_optimization import (
+    MERGE_REPARTITION_TOPICS,
+    REUSE_KTABLE_SOURCE_TOPICS,
+    SINGLE_STORE_SELF_JOIN,
+)
 from millstream.errors import TopologyError
 from millstream.topology.call_site import call_site
 from millstream.topology.graph_nodes import GraphNode, RootGraphNode, SourceGraphNode
 from millstream.topology.naming import Names
+from millstream.topology.null_keys import let_null_keys_pass
 from millstream.topology.optimize import merge_repartition_topics
+from millstream.topology.self_join import single_store_self_joins
+from millstream.topology.source_changelogs import reuse_source_topics
 from millstream.topology.topology import Topology
 
 
@@ -32,7 +40,8 @@ class LogicalGraph:
         self.root = RootGraphNode(name="root", declared_at="")
         self._attached: dict[GraphNode, None] = {}
         self._next_priority = 0
-        self._copartitioned: list[frozenset[str]] = []
+        self._copartitioned: list[tuple[frozenset[str], str]] = []
+        self._stand_ins: dict[str, frozenset[str]] = {}
         self._built: Topology | None = None
 
     def attach(self, node: GraphNode, *parents: GraphNode) -> None:
@@ -57,25 +66,59 @@ class LogicalGraph:
 
     def copartition(self, source_names: Iterable[str]) -> None:
         """Say that all topics read by these sources must have equally many partitions."""
-        self._copartitioned.append(frozenset(source_names))
+        self._copartitioned.append((frozenset(source_names), call_site()))
 
-    def build(self, *, optimize: bool) -> Topology:
+    def stand_in(self, name: str, sources: frozenset[str]) -> frozenset[str]:
+        """The name under which Kafka Streams goes on to know some sources, though none has it.
+
+        Where it lists what must be co-partitioned, they are missing. Checks do not miss them.
+
+        Args:
+            name: the name, of another node or of none.
+            sources: what it stands for; may be stand-ins themselves.
+        """
+        self._stand_ins[name] = sources
+        return frozenset([name])
+
+    def build(self, optimizations: frozenset[str]) -> Topology:
         """The physical topology; the same object at each call.
+
+        Args:
+            optimizations: by their names; they are applied in Kafka Streams' order.
 
         Raises:
             TopologyError: the graph contradicts itself.
         """
         if self._built is None:
-            replaced = self._merge_sources()
-            if optimize:
-                replaced |= merge_repartition_topics(self._attached, self.names)
+            merged = self._merge_sources()
+            moved: dict[str, str] = {}
+            if MERGE_REPARTITION_TOPICS in optimizations:
+                moved = merge_repartition_topics(self._attached, self.names)
+            if SINGLE_STORE_SELF_JOIN in optimizations:
+                single_store_self_joins(self._attached)
+            if REUSE_KTABLE_SOURCE_TOPICS in optimizations:
+                reuse_source_topics(self._attached)
+            let_null_keys_pass(self.root)
             topology = Topology()
+            topology.optimizations = optimizations
             self._write(topology)
-            for sources in self._copartitioned:
-                topology.copartition(sorted({replaced.get(name, name) for name in sources}))
+            for sources, site in self._copartitioned:
+                true = {merged.get(name, name) for name in self._true_sources(sources)}
+                topology.copartition(
+                    sorted({moved.get(name, name) for name in true}),
+                    listed=sorted({moved.get(name, name) for name in sources}),
+                    declared_at=site,
+                )
             topology.check_copartition()
             self._built = topology
         return self._built
+
+    def _true_sources(self, names: Iterable[str]) -> Iterator[str]:
+        for name in names:
+            if name in self._stand_ins:
+                yield from self._true_sources(self._stand_ins[name])
+            else:
+                yield name
 
     def _merge_sources(self) -> dict[str, str]:
         """Let sources of the same topics be one node; the names merged away, and into which."""

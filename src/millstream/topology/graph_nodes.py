@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from millstream.errors import TopologyError
-from millstream.operators import Branch, NullKeyFilter
+from millstream.operators import Branch, NullKeyFilter, PassThrough
 from millstream.operators.operator import OperatorSupplier
 from millstream.serdes import Serde
-from millstream.state.builders import KeyValueStoreBuilder as StoreBuilder
+from millstream.state.builders import StoreBuilder
 from millstream.topology.internal_topics import RepartitionTopic
 from millstream.topology.nodes import (
     OffsetReset,
@@ -33,6 +33,12 @@ class GraphNode:
         changes_key: whether records may leave with another key, and so belong elsewhere.
         changes_value: whether records may leave with another value.
         merges: whether it only brings streams together.
+        grace_ms: of a windowed aggregation: how long after its end a window may still change, a
+            session's inactivity gap included; None for other nodes.
+        output_versioned: whether its changes are those of a versioned table; None if they are as
+            those of its input.
+        takes_null_keys: whether it is a left or outer join of a stream, which has use for records
+            without a key, so that repartition topics above must let them pass (KIP-962).
         parents: in the order of attaching.
         children: in the order of attaching.
         priority: nodes are written in this order, each after its parents.
@@ -43,6 +49,9 @@ class GraphNode:
     changes_key: bool = False
     changes_value: bool = False
     merges: bool = False
+    grace_ms: int | None = None
+    output_versioned: bool | None = None
+    takes_null_keys: bool = False
     parents: list[GraphNode] = field(default_factory=list, repr=False)
     children: list[GraphNode] = field(default_factory=list, repr=False)
     priority: int = -1
@@ -151,16 +160,75 @@ class OperatorGraphNode(GraphNode):
     store_name_generated: bool = False
     store_names: tuple[str, ...] = ()
 
+    def complete_supplier(self) -> OperatorSupplier:
+        """The supplier, with what is known only when the graph is complete."""
+        return self.supplier
+
     def write(self, topology: Topology) -> None:
         """A processor node, its store, and its connections to stores."""
-        topology.add_processor(
-            self.name, self.supplier, self.parent_names, declared_at=self.declared_at
-        )
+        supplier = self.complete_supplier()
+        topology.add_processor(self.name, supplier, self.parent_names, declared_at=self.declared_at)
         if self.store_builder is not None:
             topology.add_state_store(
                 self.store_builder, self.name, generated_name=self.store_name_generated
             )
         topology.connect_processor_and_state_stores(self.name, *self.store_names)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class ProcessGraphNode(GraphNode):
+    """`process(...)`: a processor of the user's, with stores that it brings or refers to."""
+
+    supplier: OperatorSupplier
+    store_builders: tuple[StoreBuilder, ...] = ()
+    store_names: tuple[str, ...] = ()
+
+    def write(self, topology: Topology) -> None:
+        """A processor node, the stores it brings, and its connections to stores."""
+        topology.add_processor(
+            self.name, self.supplier, self.parent_names, declared_at=self.declared_at
+        )
+        for builder in self.store_builders:
+            topology.add_state_store(builder, self.name)
+        topology.connect_processor_and_state_stores(self.name, *self.store_names)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class GlobalStoreGraphNode(GraphNode):
+    """A global store, with what fills it. Its name is that of the processor.
+
+    Args:
+        source_name: of the node that reads the topic.
+        topic: the topic.
+        store_builder: of the store.
+        supplier: of the processor.
+        key_serde: of the topic's keys; None for the config's default.
+        value_serde: of the topic's values; None for the config's default.
+        store_name_generated: whether the user gave the store no name.
+    """
+
+    source_name: str
+    topic: str
+    store_builder: StoreBuilder
+    supplier: Callable[[], Any]
+    key_serde: Serde[Any] | None
+    value_serde: Serde[Any] | None
+    store_name_generated: bool = False
+
+    def write(self, topology: Topology) -> None:
+        """The store, its source and its processor."""
+        topology.add_global_store(
+            self.store_builder,
+            self.source_name,
+            self.topic,
+            self.name,
+            self.supplier,
+            key=self.key_serde,
+            value=self.value_serde,
+            declared_at=self.declared_at,
+        )
+        if self.store_name_generated:
+            topology.note_generated_store(self.store_builder.name, logged=False)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -216,6 +284,7 @@ class RepartitionGraphNode(GraphNode):
         value_serde: of the topic's values; None for the config's default.
         partitioner: chosen by the user; None for Kafka's default.
         optimizable: whether the operation asked for it by itself, so that it may be shared.
+        keeps_null_keys: whether records without a key pass, on any partition.
     """
 
     topic: RepartitionTopic
@@ -225,13 +294,15 @@ class RepartitionGraphNode(GraphNode):
     value_serde: Serde[Any] | None
     partitioner: Partitioner | None = None
     optimizable: bool = True
+    keeps_null_keys: bool = False
 
     def write(self, topology: Topology) -> None:
         """A filter of null keys, a sink and a source."""
         site = self.declared_at
         topic = self.topic.name
         topology.add_internal_topic(self.topic)
-        topology.add_processor(self.filter_name, NullKeyFilter, self.parent_names, declared_at=site)
+        supplier = PassThrough if self.keeps_null_keys else NullKeyFilter
+        topology.add_processor(self.filter_name, supplier, self.parent_names, declared_at=site)
         topology.add_sink(
             self.sink_name,
             topic,

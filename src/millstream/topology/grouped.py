@@ -5,23 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from millstream.operators import StreamAggregate, StreamCount, StreamReduce
-from millstream.operators.operator import OperatorSupplier
+from millstream.operators.value_getter import StoreGetter
 from millstream.record import K, V
 from millstream.serdes import LONG, Serde
 from millstream.topology.call_site import call_site
-from millstream.topology.graph_nodes import OperatorGraphNode, RepartitionGraphNode
+from millstream.topology.cogrouped import CogroupedKStream
+from millstream.topology.grouping import Grouping
 from millstream.topology.materialized import (
     Materialized,
     StoreChoice,
     key_value_builder,
     materialized,
 )
-from millstream.topology.repartition import repartition_node
 from millstream.topology.stream_part import StreamPart, checked_function
 from millstream.topology.table import KTable
+from millstream.topology.table_inner import StoredTable
+from millstream.topology.table_nodes import TableGraphNode
+from millstream.topology.windowed_stream import SessionWindowedKStream, TimeWindowedKStream
+from millstream.topology.windows import (
+    AnyWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    check_windows,
+)
 
 A = TypeVar("A")
 
@@ -42,7 +53,7 @@ class KGroupedStream(Generic[K, V]):
         'clicks-per-user'
     """
 
-    __slots__ = ("_name", "_part", "_repartition")
+    __slots__ = ("_grouping",)
 
     def __init__(
         self,
@@ -51,13 +62,12 @@ class KGroupedStream(Generic[K, V]):
         value_serde: Serde[V] | None,
         name: str | None,
     ) -> None:
-        self._part = replace(
+        known = replace(
             part,
             key_serde=part.key_serde if key_serde is None else key_serde,
             value_serde=part.value_serde if value_serde is None else value_serde,
         )
-        self._name = name
-        self._repartition: RepartitionGraphNode | None = None
+        self._grouping = Grouping(known, name)
 
     def count(self, *, store: StoreChoice = None, name: str | None = None) -> KTable[K, int]:
         """The number of records of each key.
@@ -76,7 +86,7 @@ class KGroupedStream(Generic[K, V]):
         choice = materialized(store)
         if store is not None and choice.store_name is None:
             # Follows Kafka Streams: count(Materialized) without a name takes two numbers.
-            self._part.graph.names.store("KSTREAM-AGGREGATE-")
+            self._grouping.part.graph.names.store("KSTREAM-AGGREGATE-")
         return self._aggregated("KSTREAM-AGGREGATE-", choice, name, StreamCount, LONG)
 
     def reduce(
@@ -102,7 +112,7 @@ class KGroupedStream(Generic[K, V]):
             materialized(store),
             name,
             partial(StreamReduce, reducer=reducer),
-            self._part.value_serde,
+            self._grouping.part.value_serde,
         )
 
     def aggregate(
@@ -143,6 +153,49 @@ class KGroupedStream(Generic[K, V]):
             None,
         )
 
+    @overload
+    def windowed_by(
+        self, windows: TimeWindows | UnlimitedWindows | SlidingWindows
+    ) -> TimeWindowedKStream[K, V]: ...
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
+    def windowed_by(
+        self, windows: AnyWindows
+    ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
+        """Aggregate the records of each key by stretches of time.
+
+        Args:
+            windows: `TimeWindows` (tumbling, hopping), `SlidingWindows`, `SessionWindows` or
+                `UnlimitedWindows`.
+
+        Example:
+            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
+            >>> per_user = clicks.group_by_key()
+            >>> hourly = per_user.windowed_by(TimeWindows(timedelta(hours=1))).count()
+        """
+        check_windows(windows)
+        if isinstance(windows, SessionWindows):
+            return SessionWindowedKStream(self._grouping, windows)
+        return TimeWindowedKStream(self._grouping, windows)
+
+    def cogroup(self, aggregator: Callable[[K, V, A], A]) -> CogroupedKStream[K, A]:
+        """Aggregate this group together with others of the same key (KIP-150).
+
+        Args:
+            aggregator: `(key, value, aggregate) -> aggregate` for the records of this group.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> carts = builder.stream("carts", key=STRING, value=STRING).group_by_key()
+            >>> orders = builder.stream("orders", key=STRING, value=STRING).group_by_key()
+            >>> customers = (
+            ...     carts.cogroup(lambda customer, cart, seen: [*seen, cart])
+            ...     .cogroup(orders, lambda customer, order, seen: [*seen, order])
+            ...     .aggregate(list, store=Materialized("customers", value=JSON))
+            ... )
+        """
+        return CogroupedKStream(self._grouping, aggregator)
+
     def _aggregated(
         self,
         prefix: str,
@@ -152,49 +205,30 @@ class KGroupedStream(Generic[K, V]):
         value_serde: Serde[Any] | None,
     ) -> KTable[K, Any]:
         """The table of an aggregation. Numbers go to its store, its node, its repartitioning."""
-        graph = self._part.graph
+        graph = self._grouping.part.graph
         builder = key_value_builder(
             choice,
             graph.names,
             prefix,
-            key_serde=self._part.key_serde,
+            key_serde=self._grouping.part.key_serde,
             value_serde=value_serde,
         )
-        supplier: OperatorSupplier = partial(operator, builder.name)
         generated = choice.store_name is None
-        node = OperatorGraphNode(
+        node = TableGraphNode(
             name=graph.names.processor(prefix, name),
             declared_at=call_site(),
-            supplier=supplier,
+            supplier=partial(operator, builder.name),
+            output_versioned=choice.is_versioned,
             store_builder=builder,
             store_name_generated=generated,
         )
-        placed = self._placed_by_key(builder.name, store_name_generated=generated)
+        placed = self._grouping.placed_by_key(builder.name, store_name_generated=generated)
         graph.attach(node, placed.node)
         part = replace(
             placed, node=node, key_serde=builder.key_serde, value_serde=builder.value_serde
         )
-        return KTable(part, queryable_store_name=choice.store_name)
-
-    def _placed_by_key(self, store_name: str, *, store_name_generated: bool) -> StreamPart:
-        """The stream after repartitioning, if keys may have changed."""
-        part = self._part
-        if not part.repartition_required:
-            return part
-        node = repartition_node(
-            part.graph.names,
-            self._name or store_name,
-            key_serde=part.key_serde,
-            value_serde=part.value_serde,
-            declared_at=call_site(),
-            generated=self._name is None and store_name_generated,
-        )
-        if self._repartition is None or self._name is None:
-            self._repartition = node
-        part.graph.attach(self._repartition, part.node)
-        return replace(
+        return KTable(
             part,
-            node=self._repartition,
-            sources=frozenset([self._repartition.name]),
-            repartition_required=False,
+            queryable_store_name=choice.store_name,
+            inner=StoredTable(node, StoreGetter(builder.name)),
         )

@@ -11,8 +11,15 @@ from millstream.errors import TopologyError
 from millstream.serdes import Serde
 from millstream.state.builders import KeyValueStoreBuilder
 from millstream.state.stores import KeyValueStoreSupplier
+from millstream.state.versioned_builder import VersionedStoreBuilder, VersionedStoreSupplier
+from millstream.state.window_builders import SessionStoreSupplier, WindowStoreSupplier
 from millstream.topology.call_site import call_site
 from millstream.topology.naming import Names, checked_name
+
+#: A store that `Stores` makes.
+StoreSupplier = (
+    KeyValueStoreSupplier | VersionedStoreSupplier | WindowStoreSupplier | SessionStoreSupplier
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +36,11 @@ class Materialized:
         key: the serde of its keys; by default that of the stream.
         value: the serde of its values; by default that of the operation's result.
         caching: whether several updates of a key between two commits are seen as one downstream
-            and in the changelog; by default yes.
+            and in the changelog; by default yes. Versioned stores are never cached.
         logging: whether its changes are kept in a changelog topic, from which another instance can
             restore it; or the topic's config, which implies yes.
         retention: how long windows and sessions are kept.
-        history_retention: how long old versions are kept in a versioned store.
+        history_retention: how long old versions are kept, which makes the store versioned.
 
     Raises:
         TopologyError: a name is not legal, or name, kind and supplier contradict each other.
@@ -46,7 +53,7 @@ class Materialized:
     name: str | None = None
     _: KW_ONLY
     kind: Literal["rocksdb", "in_memory", "versioned"] | None = None
-    supplier: KeyValueStoreSupplier | None = None
+    supplier: StoreSupplier | None = None
     key: Serde[Any] | None = None
     value: Serde[Any] | None = None
     caching: bool | None = None
@@ -57,7 +64,9 @@ class Materialized:
     def __post_init__(self) -> None:
         if self.store_name is not None:
             checked_name(self.store_name)
-        if self.supplier is not None and (self.name is not None or self.kind is not None):
+        if self.supplier is not None and (
+            self.name not in (None, self.supplier.name) or self.kind is not None
+        ):
             raise TopologyError(
                 "A store's supplier brings its own name and kind, so Materialized takes either "
                 "supplier=... or name and kind=..., not both.",
@@ -75,9 +84,39 @@ class Materialized:
         """The name that the user gave, directly or with a supplier."""
         return self.name if self.supplier is None else self.supplier.name
 
+    @property
+    def is_versioned(self) -> bool:
+        """Whether old versions of values are kept as well."""
+        return (
+            self.kind == "versioned"
+            or self.history_retention is not None
+            or isinstance(self.supplier, VersionedStoreSupplier)
+        )
+
+    def versioned_supplier(self, name: str) -> VersionedStoreSupplier:
+        """How long versions are kept.
+
+        Args:
+            name: the store's name.
+
+        Raises:
+            TopologyError: the user did not say how long.
+        """
+        if isinstance(self.supplier, VersionedStoreSupplier):
+            return self.supplier
+        if self.history_retention is None:
+            _refuse(
+                f"The versioned store {name!r} must know how long versions are kept. "
+                "Give history_retention=..., a timedelta."
+            )
+        return VersionedStoreSupplier(name, self.history_retention)
+
 
 #: Whatever `store=` takes.
-StoreChoice = str | Materialized | KeyValueStoreSupplier | None
+StoreChoice = str | Materialized | StoreSupplier | None
+
+#: The store of a table by key.
+TableStoreBuilder = KeyValueStoreBuilder | VersionedStoreBuilder
 
 
 def materialized(store: StoreChoice) -> Materialized:
@@ -98,8 +137,8 @@ def key_value_builder(
     *,
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
-) -> KeyValueStoreBuilder:
-    """The builder of the key-value store of a table.
+) -> TableStoreBuilder:
+    """The builder of the store of a table: a key-value store, or a versioned one.
 
     Args:
         choice: what the user wants.
@@ -109,22 +148,41 @@ def key_value_builder(
         value_serde: of the values, unless the user chose one.
 
     Raises:
-        TopologyError: the user asked for what a key-value store cannot be.
+        TopologyError: the user asked for what the store of a table cannot be.
     """
-    if choice.kind == "versioned" or choice.history_retention is not None:
-        _refuse("Versioned stores are not supported yet. Leave out kind='versioned'.")
     if choice.retention is not None:
         _refuse("A retention is for windows and sessions only; this store keeps its latest values.")
-    name, supplier, logging = choice.store_name, choice.supplier, choice.logging
+    supplier, logging = choice.supplier, choice.logging
+    name = names.store(prefix) if choice.store_name is None else choice.store_name
+    key_serde = key_serde if choice.key is None else choice.key
+    value_serde = value_serde if choice.value is None else choice.value
+    topic_config = {} if isinstance(logging, bool) else dict(logging)
+    if choice.is_versioned:
+        history = choice.versioned_supplier(name)
+        return VersionedStoreBuilder(
+            name=name,
+            history_ms=history.history_ms,
+            segment_ms=history.segment_ms,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            logging=logging is not False,
+            topic_config=topic_config,
+        )
+    if supplier is not None and not isinstance(supplier, KeyValueStoreSupplier):
+        _refuse(
+            f"The store {name!r} backs a table by key, which is kept in a key-value store, but the "
+            f"supplier is a {type(supplier).__name__}."
+        )
     return KeyValueStoreBuilder(
-        name=names.store(prefix) if name is None else name,
-        kind=choice.kind if supplier is None else supplier.kind,
-        key_serde=key_serde if choice.key is None else choice.key,
-        value_serde=value_serde if choice.value is None else choice.value,
+        name=name,
+        kind=choice.kind if supplier is None else supplier.kind,  # type: ignore[arg-type]
+        key_serde=key_serde,
+        value_serde=value_serde,
         timestamped=True,
         caching=choice.caching is not False,
         logging=logging is not False,
-        topic_config={} if isinstance(logging, bool) else dict(logging),
+        topic_config=topic_config,
+        max_entries=None if supplier is None else supplier.max_entries,
     )
 
 

@@ -22,8 +22,10 @@ class _Flowchart:
     def lines(self) -> Iterator[str]:
         yield "flowchart TD"
         edges: list[str] = []
-        for part in self._description["subtopologies"]:
-            yield f'  subgraph sub{part["id"]}["Sub-topology {part["id"]}"]'
+        titled = [("Sub-topology", part) for part in self._description["subtopologies"]]
+        titled += [("Global store", part) for part in self._description.get("global_stores", ())]
+        for title, part in titled:
+            yield f'  subgraph sub{part["id"]}["{title} {part["id"]}"]'
             stores: dict[str, None] = {}
             for node in part["nodes"]:
                 yield f'    {self._id("node", node["name"])}["{_label(node["name"])}"]'

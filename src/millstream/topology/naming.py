@@ -75,3 +75,18 @@ class Names:
         number = self._next
         self._next += 1
         return number
+
+
+def suffixed_name(names: Names, given: str | None, suffix: str, prefix: str) -> str:
+    """The name of one of several nodes that an operation becomes.
+
+    Args:
+        names: the counter; it moves on in any case.
+        given: the user's name for the operation.
+        suffix: follows it, for example `-join-this`.
+        prefix: begins the name that is generated otherwise.
+
+    Raises:
+        TopologyError: the name is not legal.
+    """
+    return names.processor(prefix, None if given is None else given + suffix)

@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from millstream.errors import TopologyError
 from millstream.operators.operator import OperatorSupplier
 from millstream.serdes import Serde
+from millstream.state.builders import StoreBuilder
+from millstream.topology.call_site import call_site
 
 #: `extractor(record, partition_time) -> timestamp`, in milliseconds since the epoch.
 TimestampExtractor = Callable[[Any, int], int]
@@ -105,3 +108,47 @@ class SinkNode:
 
 
 Node = SourceNode | ProcessorNode | SinkNode
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalStoreNodes:
+    """A store that every instance fills from all partitions of one topic, and what fills it.
+
+    It is no part of a sub-topology, although it takes a number among them.
+
+    Args:
+        source: reads the topic.
+        processor: writes what was read to the store.
+        store_builder: the store's, without changelog: the topic is its log.
+        position: how many ordinary nodes were added to the topology before it.
+    """
+
+    source: SourceNode
+    processor: ProcessorNode
+    store_builder: StoreBuilder
+    position: int
+
+    @property
+    def store(self) -> str:
+        """The store's name."""
+        return self.store_builder.name
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic."""
+        return self.source.topics[0]
+
+
+def check_offset_reset(reset: OffsetReset | None) -> None:
+    """Refuse what is no offset reset.
+
+    Raises:
+        TopologyError: it is none.
+    """
+    if reset is None or isinstance(reset, timedelta) or reset in ("earliest", "latest", "none"):
+        return
+    raise TopologyError(
+        f"There is no offset reset {reset!r}. "
+        "Choose 'earliest', 'latest', 'none', or a timedelta before now.",
+        declared_at=call_site(),
+    )

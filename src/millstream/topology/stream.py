@@ -19,20 +19,24 @@ from millstream.topology.grouped import KGroupedStream
 from millstream.topology.naming import checked_name
 from millstream.topology.nodes import Partitioner
 from millstream.topology.repartition import repartition_node
+from millstream.topology.stream_joins import StreamJoins
 from millstream.topology.stream_part import StreamPart, checked_function
+from millstream.topology.stream_process import StreamProcess
+from millstream.topology.stream_to_table import StreamToTable
+from millstream.topology.windowed_serdes import partitioner_of
 
 K1 = TypeVar("K1")
 V1 = TypeVar("V1")
 
 
-class KStream(Generic[K, V]):
+class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Generic[K, V]):
     """A stream of records with keys of type K and values of type V (Kafka Streams' `KStream`).
 
     Comes from `StreamsBuilder.stream` or from an operation on another stream or table. Operations
     do not change a stream: each gives a new one. Functions must not change what they are given.
 
-    `name=` names an operation, which otherwise gets a generated name such as
-    `KSTREAM-FILTER-0000000001`. If a function raises, the processing exception handler decides.
+    `name=` names an operation, which otherwise gets a name like `KSTREAM-FILTER-0000000001`. If a
+    function raises, the processing exception handler decides.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -41,10 +45,7 @@ class KStream(Generic[K, V]):
         >>> words.count(store="counts").to_stream().to("counts", value=LONG)
     """
 
-    __slots__ = ("_part",)
-
-    def __init__(self, part: StreamPart) -> None:
-        self._part = part
+    __slots__ = ()
 
     def filter(
         self, predicate: Callable[[K, V], object], *, name: str | None = None
@@ -120,16 +121,9 @@ class KStream(Generic[K, V]):
             supplier=operators.PassThrough,
         )
         part.graph.attach(node, part.node, more.node)
-        return KStream(
-            StreamPart(
-                part.graph,
-                node,
-                None,
-                None,
-                part.sources | more.sources,
-                part.repartition_required or more.repartition_required,
-            )
-        )
+        sources = part.sources | more.sources
+        moved = part.repartition_required or more.repartition_required
+        return KStream(StreamPart(part.graph, node, None, None, sources, moved))
 
     def map(
         self, mapper: Callable[[K, V], tuple[K1, V1]], *, name: str | None = None
@@ -440,13 +434,14 @@ class KStream(Generic[K, V]):
         else:
             checked_function("to", "topic", topic)
         part = self._part
+        key_serde = part.key_serde if key is None else key
         node = SinkGraphNode(
             name=part.graph.names.processor("KSTREAM-SINK-", name),
             declared_at=call_site(),
             topic=topic,
-            key_serde=part.key_serde if key is None else key,
+            key_serde=key_serde,
             value_serde=part.value_serde if value is None else value,
-            partitioner=partitioner,
+            partitioner=partitioner or partitioner_of(key_serde),
         )
         part.graph.attach(node, part.node)
 

@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from millstream.state.builders import KeyValueStoreBuilder as StoreBuilder
-from millstream.topology.internal_topics import RepartitionTopic, decorated
-from millstream.topology.nodes import Node, ProcessorNode, SourceNode
+from millstream.state.builders import StoreBuilder
+from millstream.topology.internal_topics import RepartitionTopic, changelog_name, decorated
+from millstream.topology.java_order import hash_order
+from millstream.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class SubTopology:
         sink_topics: the topics written whose names are fixed, internal ones included.
         repartition_topics: those among the source topics that are internal.
         stores: the builders of the stores that its nodes use.
-        changelogs: the changelog topic of each store that is logged.
+        changelogs: the topic from which each store is restored: its changelog, or a topic that the
+            sub-topology reads anyway.
         internal_topics: every internal topic that it reads or writes, changelogs included.
     """
 
@@ -52,6 +54,58 @@ class SubTopology:
     def decorate(self, topic: str, application_id: str) -> str:
         """The name of a topic on the cluster: internal ones begin with the application id."""
         return decorated(topic, application_id) if topic in self.internal_topics else topic
+
+
+def subtopology_of(
+    number: int,
+    nodes: tuple[Node, ...],
+    state_stores: Mapping[str, StoreBuilder],
+    internal_topics: Mapping[str, RepartitionTopic],
+    source_changelogs: Mapping[str, str],
+) -> SubTopology:
+    """The sub-topology that some nodes of a topology are.
+
+    Args:
+        number: of the sub-topology.
+        nodes: in the order in which they were added.
+        state_stores: all stores of the topology, by name.
+        internal_topics: all its repartition topics, by name.
+        source_changelogs: the topic that each store without a changelog is restored from, if any.
+    """
+    sources = [node for node in nodes if isinstance(node, SourceNode)]
+    source_topics = tuple(dict.fromkeys(topic for node in sources for topic in node.topics))
+    sink_topics = tuple(
+        dict.fromkeys(
+            node.topic
+            for node in nodes
+            if isinstance(node, SinkNode) and isinstance(node.topic, str)
+        )
+    )
+    # In this order caches are flushed: follows Kafka Streams, where a node has a set of stores.
+    store_names = dict.fromkeys(
+        store
+        for node in nodes
+        if isinstance(node, ProcessorNode)
+        for store in hash_order(node.stores)
+    )
+    stores = {name: state_stores[name] for name in store_names}
+    own = {name: changelog_name(name) for name, builder in stores.items() if builder.logging}
+    read = {name: topic for name, topic in source_changelogs.items() if name in stores}
+    repartition_topics = {
+        topic: internal_topics[topic] for topic in source_topics if topic in internal_topics
+    }
+    passing = [topic for topic in sink_topics if topic in internal_topics]
+    return SubTopology(
+        id=number,
+        nodes=nodes,
+        source_topics=source_topics,
+        source_patterns=tuple(node.pattern for node in sources if node.pattern is not None),
+        sink_topics=sink_topics,
+        repartition_topics=repartition_topics,
+        stores=stores,
+        changelogs={name: (own | read)[name] for name in stores if name in own or name in read},
+        internal_topics=frozenset((*repartition_topics, *passing, *own.values())),
+    )
 
 
 def group_nodes(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from millstream.errors import TopologyError
-from millstream.operators.operator import OperatorSupplier
 from millstream.serdes import Serde
-from millstream.state.builders import KeyValueStoreBuilder as StoreBuilder
+from millstream.state.builders import StoreBuilder
 from millstream.topology.call_site import call_site
-from millstream.topology.copartition import check_enforced_partitions, merge_overlapping
-from millstream.topology.describe import TopologyDescription, describe_subtopology
+from millstream.topology.copartition import CopartitionedSources
+from millstream.topology.describe import (
+    TopologyDescription,
+    describe_global_store,
+    describe_subtopology,
+)
 from millstream.topology.internal_topics import (
     ChangelogTopic,
     RepartitionTopic,
@@ -21,6 +24,7 @@ from millstream.topology.internal_topics import (
 )
 from millstream.topology.naming import checked_name
 from millstream.topology.nodes import (
+    GlobalStoreNodes,
     Node,
     OffsetReset,
     Partitioner,
@@ -30,10 +34,17 @@ from millstream.topology.nodes import (
     TimestampExtractor,
     TopicExtractor,
 )
-from millstream.topology.subtopology import SubTopology, group_nodes
+from millstream.topology.subtopology import SubTopology, group_nodes, subtopology_of
+from millstream.topology.topology_stores import (
+    GlobalStores,
+    checked_supplier,
+    numbered,
+    supplied_stores,
+    taken_store,
+)
 
 
-class Topology:
+class Topology(GlobalStores, CopartitionedSources):
     """What an application computes: nodes, the stores they use, and its internal topics.
 
     `StreamsBuilder.build` makes one from the words of the DSL; the `add_` methods add to it.
@@ -45,7 +56,9 @@ class Topology:
     Attributes:
         nodes: by name, in the order of adding.
         state_stores: the builders of the stores, by name.
+        global_stores: the global stores, by name.
         internal_topics: the repartition topics, by undecorated name.
+        optimizations: the names of those that were applied; None if no `StreamsBuilder` made it.
 
     Example:
         >>> topology = Topology()
@@ -56,12 +69,17 @@ class Topology:
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.state_stores: dict[str, StoreBuilder] = {}
+        self.global_stores: dict[str, GlobalStoreNodes] = {}
         self.internal_topics: dict[str, RepartitionTopic] = {}
-        self._copartitioned: list[tuple[str, ...]] = []
+        self._source_changelogs: dict[str, str] = {}
+        self._copartitioned = []
         self._generated_stores: set[str] = set()
+        self._other_generated_stores: dict[str, bool] = {}
+        self.optimizations: frozenset[str] | None = None
 
     def __repr__(self) -> str:
-        return f"Topology({len(self.nodes)} nodes, {len(self.state_stores)} stores)"
+        stores = len(self.state_stores) + len(self.global_stores)
+        return f"Topology({len(self.nodes)} nodes, {stores} stores)"
 
     # ---- building
 
@@ -91,7 +109,6 @@ class Topology:
             TopologyError: the name is taken; there is no topic; a topic is read by another source.
         """
         site = call_site() if declared_at is None else declared_at
-        self._check_new(name, site)
         pattern = topics if isinstance(topics, re.Pattern) else None
         if isinstance(topics, re.Pattern):
             listed: tuple[str, ...] = ()
@@ -104,16 +121,12 @@ class Topology:
         source = SourceNode(
             name, listed, pattern, key, value, timestamp_extractor, offset_reset, site
         )
-        for topic in listed:
-            checked_name(topic)
-        for other in self._sources():
-            _check_apart(source, other)
-        return self._add(source)
+        return self._add(self._checked_source(source))
 
     def add_processor(
         self,
         name: str,
-        supplier: OperatorSupplier,
+        supplier: Callable[[], Any],
         parents: str | Sequence[str],
         *,
         stores: Sequence[str] = (),
@@ -123,25 +136,31 @@ class Topology:
 
         Args:
             name: of the node, unique in the topology.
-            supplier: gives a fresh operator at each call. It is called here to see that it does.
+            supplier: gives a fresh `Processor` at each call: its class, or a function. It is called
+                here to see that it does. If it has a method `stores()`, the builders which that
+                gives are added and connected.
             parents: the nodes whose output it takes.
             stores: the names of stores to connect.
             declared_at: file and line to name in errors; by default the caller's.
 
         Raises:
             TopologyError: the name is taken; there is no parent, or it is unknown or a sink; a
-                store is unknown; the supplier gives the same operator twice.
+                store is unknown; the supplier gives the same processor twice, or none.
+
+        Example:
+            >>> class Shout(Processor):
+            ...     def process(self, record):
+            ...         self.context.forward(record.with_value(record.value.upper()))
+            >>> topology = Topology().add_source("words", "words-topic", value=STRING)
+            >>> topology.add_processor("shout", Shout, "words")
+            Topology(2 nodes, 0 stores)
         """
         site = call_site() if declared_at is None else declared_at
         listed = self._checked_parents(name, parents, site)
-        if supplier() is supplier():
-            raise TopologyError(
-                "A supplier must give a new operator at each call, because each task needs its "
-                "own, but it gave the same one twice.",
-                node=name,
-                declared_at=site,
-            )
-        self._add(ProcessorNode(name, supplier, listed, (), site))
+        make = checked_supplier(supplier, name, site)
+        self._add(ProcessorNode(name, make, listed, (), site))
+        for builder in supplied_stores(supplier):
+            self.add_state_store(builder, name)
         return self.connect_processor_and_state_stores(name, *stores)
 
     def add_sink(
@@ -192,17 +211,14 @@ class Topology:
             TopologyError: another store has that name; a processor is unknown, or no processor.
         """
         name = store_builder.name
-        known = self.state_stores.get(name)
-        if known is None:
-            self.state_stores[checked_name(name)] = store_builder
+        users = [self.nodes[processor] for processor in processor_names if processor in self.nodes]
+        # The line that describes the node says more than that of build().
+        site = next((node.declared_at for node in users if node.declared_at), None) or call_site()
+        self._check_new_store(store_builder, site, shareable=True)
+        if name not in self.state_stores:
+            self.state_stores[name] = store_builder
             if generated_name:
                 self._generated_stores.add(name)
-        elif known is not store_builder:
-            raise TopologyError(
-                f"There is another store called {name!r} already. Give each store its own name, or "
-                "add one and the same builder to share a store.",
-                declared_at=call_site(),
-            )
         for processor in processor_names:
             self.connect_processor_and_state_stores(processor, name)
         return self
@@ -229,6 +245,13 @@ class Topology:
                 declared_at=node.declared_at,
             )
         for store in store_names:
+            if store in self.global_stores:
+                raise TopologyError(
+                    f"The global store {store!r} is open to every processor and must not be "
+                    "connected. Leave it out of stores=...",
+                    node=processor_name,
+                    declared_at=node.declared_at,
+                )
             if store not in self.state_stores:
                 raise TopologyError(
                     f"There is no store {store!r}. Add it with add_state_store first, or correct "
@@ -240,49 +263,60 @@ class Topology:
         self.nodes[processor_name] = replace(node, stores=stores)
         return self
 
+    def note_generated_store(self, name: str, *, logged: bool) -> Topology:
+        """Say that a store has a generated name which is not among those of the nodes.
+
+        Follows Kafka Streams: global stores count, and so do those of tables that nobody needs to
+        keep, since a change to the program may need them.
+
+        Args:
+            name: of the store.
+            logged: whether it has a changelog, or would have.
+        """
+        self._other_generated_stores[name] = logged
+        return self
+
     def add_internal_topic(self, topic: RepartitionTopic) -> Topology:
         """Say that a topic, read by a source and written by a sink, is a repartition topic."""
         self.internal_topics[checked_name(topic.name)] = topic
         return self
 
-    def copartition(self, source_names: Iterable[str]) -> Topology:
-        """Say that all topics read by these sources must have equally many partitions."""
-        self._copartitioned.append(tuple(source_names))
+    def add_source_changelog(self, store_name: str, topic: str) -> Topology:
+        """Say that a store without a changelog is restored from a topic that a source reads.
+
+        Args:
+            store_name: of the store, which holds what the topic says and nothing else.
+            topic: the topic.
+        """
+        self._source_changelogs[store_name] = topic
         return self
 
     # ---- asking
 
     def subtopologies(self) -> list[SubTopology]:
-        """The sub-topologies, by their number."""
+        """The sub-topologies, in the order of their numbers. Global stores are not among them."""
         return [
-            self._subtopology(number, nodes)
-            for number, nodes in enumerate(group_nodes(list(self.nodes.values())))
+            subtopology_of(
+                number, part, self.state_stores, self.internal_topics, self._source_changelogs
+            )
+            for number, part in enumerate(self._numbered())
+            if not isinstance(part, GlobalStoreNodes)
         ]
 
     def describe(self) -> TopologyDescription:
         """The nodes and how they are connected; `str()` of it is Kafka Streams' text."""
         return TopologyDescription(
             tuple(
-                describe_subtopology(number, nodes)
-                for number, nodes in enumerate(group_nodes(list(self.nodes.values())))
-            )
+                describe_subtopology(number, part)
+                for number, part in enumerate(self._numbered())
+                if not isinstance(part, GlobalStoreNodes)
+            ),
+            tuple(
+                describe_global_store(number, part)
+                for number, part in enumerate(self._numbered())
+                if isinstance(part, GlobalStoreNodes)
+            ),
         )
-
-    def copartition_groups(self) -> list[frozenset[str]]:
-        """Sets of (undecorated) topics that must have equally many partitions."""
-        groups = (
-            [topic for name in sources for topic in self._topics_of(name)]
-            for sources in self._copartitioned
-        )
-        return merge_overlapping(groups)
-
-    def check_copartition(self) -> None:
-        """Refuse partition counts that cannot agree, whatever the cluster looks like.
-
-        Raises:
-            CopartitionError: repartition topics to be joined were given different counts.
-        """
-        check_enforced_partitions(self.copartition_groups(), self.internal_topics)
 
     def changelog_topics(self) -> dict[str, ChangelogTopic]:
         """The changelog of each logged store that a processor uses, by undecorated topic name."""
@@ -307,13 +341,16 @@ class Topology:
         Inserting an operator changes these names, and the application then starts without the
         state and the records under the old ones (KIP-1111).
         """
+        others = self._other_generated_stores
         return {
             "changelog topics": [
                 topic.name
                 for topic in self.changelog_topics().values()
                 if topic.store in self._generated_stores
-            ],
-            "state stores": [name for name in self.state_stores if name in self._generated_stores],
+            ]
+            + [changelog_name(name) for name, logged in others.items() if logged],
+            "state stores": [name for name in self.state_stores if name in self._generated_stores]
+            + list(others),
             "repartition topics": [
                 topic.name for topic in self.internal_topics.values() if topic.generated
             ],
@@ -336,8 +373,15 @@ class Topology:
 
     # ---- inside
 
+    def _numbered(self) -> list[tuple[Node, ...] | GlobalStoreNodes]:
+        groups = group_nodes(list(self.nodes.values()))
+        return numbered(groups, self.nodes, self.global_stores)
+
     def _check_new(self, name: str, site: str) -> None:
         known = self.nodes.get(checked_name(name))
+        for store in self.global_stores.values():
+            for node in (store.source, store.processor):
+                known = node if node.name == name else known
         if known is not None:
             where = f", declared at {known.declared_at}" if known.declared_at else ""
             raise TopologyError(
@@ -345,6 +389,21 @@ class Topology:
                 node=name,
                 declared_at=site,
             )
+
+    def _check_new_store(self, builder: StoreBuilder, site: str, *, shareable: bool) -> None:
+        name = checked_name(builder.name)
+        known = self.state_stores.get(name)
+        if (shareable and known is builder) or (known is None and name not in self.global_stores):
+            return
+        raise taken_store(name, self.nodes.values(), site)
+
+    def _checked_source(self, source: SourceNode) -> SourceNode:
+        self._check_new(source.name, source.declared_at)
+        for topic in source.topics:
+            checked_name(topic)
+        for other in self._sources():
+            _check_apart(source, other)
+        return source
 
     def _add(self, node: Node) -> Topology:
         self.nodes[node.name] = node
@@ -374,47 +433,8 @@ class Topology:
         return listed
 
     def _sources(self) -> list[SourceNode]:
-        return [node for node in self.nodes.values() if isinstance(node, SourceNode)]
-
-    def _topics_of(self, source: str) -> tuple[str, ...]:
-        node = self.nodes[source]
-        assert isinstance(node, SourceNode)
-        return node.topics
-
-    def _subtopology(self, number: int, nodes: tuple[Node, ...]) -> SubTopology:
-        sources = [node for node in nodes if isinstance(node, SourceNode)]
-        source_topics = tuple(dict.fromkeys(topic for node in sources for topic in node.topics))
-        sink_topics = tuple(
-            dict.fromkeys(
-                node.topic
-                for node in nodes
-                if isinstance(node, SinkNode) and isinstance(node.topic, str)
-            )
-        )
-        store_names = dict.fromkeys(
-            store for node in nodes if isinstance(node, ProcessorNode) for store in node.stores
-        )
-        stores = {name: self.state_stores[name] for name in store_names}
-        changelogs = {
-            name: changelog_name(name) for name, builder in stores.items() if builder.logging
-        }
-        repartition_topics = {
-            topic: self.internal_topics[topic]
-            for topic in source_topics
-            if topic in self.internal_topics
-        }
-        passing = [topic for topic in sink_topics if topic in self.internal_topics]
-        return SubTopology(
-            id=number,
-            nodes=nodes,
-            source_topics=source_topics,
-            source_patterns=tuple(node.pattern for node in sources if node.pattern is not None),
-            sink_topics=sink_topics,
-            repartition_topics=repartition_topics,
-            stores=stores,
-            changelogs=changelogs,
-            internal_topics=frozenset((*repartition_topics, *passing, *changelogs.values())),
-        )
+        sources = [node for node in self.nodes.values() if isinstance(node, SourceNode)]
+        return sources + [store.source for store in self.global_stores.values()]
 
 
 def _check_apart(source: SourceNode, other: SourceNode) -> None:

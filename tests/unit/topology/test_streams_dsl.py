@@ -369,7 +369,9 @@ def test_join_partners_with_different_counts_are_refused_when_built() -> None:
     streams = [builder.stream("in").repartition(partitions=n, name=f"r{n}") for n in (2, 3)]
     graph = streams[0]._part.graph
     graph.copartition(streams[0]._part.sources | streams[1]._part.sources)
-    with pytest.raises(CopartitionError, match="'r2-repartition' has 2, 'r3-repartition' has 3"):
+    with pytest.raises(
+        CopartitionError, match="'r2-repartition' has 2 .*, 'r3-repartition' has 3 "
+    ):
         builder.build()
 
 

@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[Callable[[Topology], object], str]] = {
     "sink as parent": (lambda t: t.add_sink("b", "x", "sink"), "'sink' cannot be a parent"),
     "one operator for all": (
         lambda t: t.add_processor("b", lambda: SHARED, "source"),
-        "new operator at each call",
+        "new processor at each call",
     ),
     "unknown store": (
         lambda t: t.connect_processor_and_state_stores("processor", "nope"),
@@ -182,7 +182,7 @@ def test_copartition_groups_with_common_topics_are_united() -> None:
 def test_different_enforced_counts_are_refused() -> None:
     """No cluster can make 2 and 3 equal, so the program is told at once."""
     topology = repartitions(2, 3).copartition(["source0", "source1"])
-    with pytest.raises(CopartitionError, match="'r0' has 2, 'r1' has 3"):
+    with pytest.raises(CopartitionError, match="'r0' has 2 .*, 'r1' has 3 "):
         topology.check_copartition()
 
 

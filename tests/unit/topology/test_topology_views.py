@@ -6,10 +6,12 @@ import doctest
 import importlib
 import pickle
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+import millstream
 import millstream.topology
 from millstream import serdes
 from millstream.errors import TopologyError
@@ -154,7 +156,7 @@ def test_examples_in_docstrings_run(path: Path) -> None:
     """With the public names imported, as a reader of the documentation would have them."""
     module = importlib.import_module(f"millstream.topology.{path.stem}")
     public = {name: getattr(serdes, name) for name in ("STRING", "LONG", "INTEGER", "JSON")}
-    public |= {"StreamsBuilder": StreamsBuilder, "Materialized": Materialized, "re": re}
-    public |= {"Topology": Topology}
+    public |= {name: getattr(millstream, name) for name in millstream.__all__}
+    public |= {"re": re, "timedelta": timedelta}
     result = doctest.testmod(module, globs=public, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0

@@ -1,0 +1,77 @@
+"""How far apart in time two records may be that are joined."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from millstream.errors import ConfigError
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_NONE: Final = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWindows:
+    """When two records of equal key belong together (Kafka Streams' `JoinWindows`).
+
+    A record of the other stream is a partner of one of this stream at time t if its time is from
+    `t - before` to `t + after`, both included. One of the two may be negative: with
+    `before=timedelta(seconds=-1)` a partner must be later by a second at least.
+
+    A record's partners are awaited until stream time (the highest time on either side) has passed
+    the end of its window by the grace period. Only then does a left or outer join give it up. Both
+    sides are kept in stores for `before + after + grace`.
+
+    Args:
+        time_difference: how far a partner may be before or after.
+        before: how far before, if that differs.
+        after: how far after, if that differs.
+        grace: how long to wait for records that are out of order.
+
+    Raises:
+        ConfigError: a window that ends before it begins, or a negative time difference or grace.
+
+    Example:
+        >>> JoinWindows(timedelta(minutes=5), before=timedelta(0)).size_ms
+        300000
+    """
+
+    time_difference: timedelta
+    _: KW_ONLY
+    before: timedelta | None = None
+    after: timedelta | None = None
+    grace: timedelta = _NONE
+    #: The two bounds and the grace period in milliseconds.
+    before_ms: int = field(init=False, repr=False, compare=False)
+    after_ms: int = field(init=False, repr=False, compare=False)
+    grace_ms: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for what, span in (("time_difference", self.time_difference), ("grace", self.grace)):
+            if span < _NONE:
+                raise ConfigError(
+                    f"JoinWindows got {what}={span!r}, but time does not run backwards: "
+                    "give a timedelta of 0 or more."
+                )
+        before = self.time_difference if self.before is None else self.before
+        after = self.time_difference if self.after is None else self.after
+        if before + after < _NONE:
+            raise ConfigError(
+                f"A join window from {before} before to {after} after a record ends before it "
+                "begins. before + after must be 0 or more."
+            )
+        object.__setattr__(self, "before_ms", before // _MILLISECOND)
+        object.__setattr__(self, "after_ms", after // _MILLISECOND)
+        object.__setattr__(self, "grace_ms", self.grace // _MILLISECOND)
+
+    @property
+    def size_ms(self) -> int:
+        """From the beginning to the end of a window, in milliseconds."""
+        return self.before_ms + self.after_ms
+
+    @property
+    def retention_ms(self) -> int:
+        """How long records are kept to be joined, in milliseconds."""
+        return self.size_ms + self.grace_ms

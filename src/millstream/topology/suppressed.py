@@ -1,0 +1,172 @@
+"""Which changes a table holds back (`Suppressed`), and how many of them (`BufferConfig`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Final
+
+from millstream.errors import ConfigError
+from millstream.topology.naming import checked_name
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class BufferConfig:
+    """How much `KTable.suppress` may hold back, and what happens when that is not enough.
+
+    Kafka Streams' `Suppressed.BufferConfig`. A *strict* buffer never lets a change go early: when
+    it is full the application stops. An *eager* one emits its oldest changes when it is full.
+    The methods do not change a config; each gives a new one.
+
+    Attributes:
+        record_limit: how many keys it may hold; None for any number.
+        byte_limit: how many bytes it may take, by Kafka Streams' way of counting; None for any.
+        emits_early: whether it is eager.
+        logging: whether the buffer is kept in a changelog, from which it is restored.
+        topic_config: of the changelog, by Kafka's own names.
+
+    Raises:
+        ConfigError: a limit is negative.
+
+    Example:
+        >>> BufferConfig.max_records(1_000).with_max_bytes(1_000_000).emits_early
+        True
+        >>> BufferConfig.unbounded().emits_early
+        False
+    """
+
+    record_limit: int | None = None
+    byte_limit: int | None = None
+    emits_early: bool = False
+    logging: bool = True
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for what, limit in (("records", self.record_limit), ("bytes", self.byte_limit)):
+            if limit is not None and limit < 0:
+                raise ConfigError(f"A buffer cannot be limited to {limit} {what}; give 0 or more.")
+
+    @staticmethod
+    def unbounded() -> BufferConfig:
+        """A strict buffer that takes as much memory as it needs."""
+        return BufferConfig()
+
+    @staticmethod
+    def max_records(limit: int) -> BufferConfig:
+        """An eager buffer of at most so many keys."""
+        return BufferConfig(record_limit=limit, emits_early=True)
+
+    @staticmethod
+    def max_bytes(limit: int) -> BufferConfig:
+        """An eager buffer of at most so many bytes."""
+        return BufferConfig(byte_limit=limit, emits_early=True)
+
+    def with_no_bound(self) -> BufferConfig:
+        """A strict buffer that takes as much memory as it needs."""
+        return replace(self, record_limit=None, byte_limit=None, emits_early=False)
+
+    def with_max_records(self, limit: int) -> BufferConfig:
+        """The same with another limit of keys."""
+        return replace(self, record_limit=limit)
+
+    def with_max_bytes(self, limit: int) -> BufferConfig:
+        """The same with another limit of bytes."""
+        return replace(self, byte_limit=limit)
+
+    def emit_early_when_full(self) -> BufferConfig:
+        """An eager buffer of the same size."""
+        return replace(self, emits_early=True)
+
+    def shut_down_when_full(self) -> BufferConfig:
+        """A strict buffer of the same size: when it is full, the application stops."""
+        return replace(self, emits_early=False)
+
+    def with_logging_disabled(self) -> BufferConfig:
+        """The same without a changelog: what is held back is lost when its task moves or ends."""
+        return replace(self, logging=False, topic_config={})
+
+    def with_logging_enabled(self, topic_config: Mapping[str, str]) -> BufferConfig:
+        """The same with a changelog.
+
+        Args:
+            topic_config: the topic's config by Kafka's own names, over the defaults.
+        """
+        return replace(self, logging=True, topic_config=dict(topic_config))
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """Which changes of a table `KTable.suppress` holds back (Kafka Streams' `Suppressed`).
+
+    Made by `until_window_closes` and `until_time_limit`.
+
+    Attributes:
+        limit_ms: for how long, in milliseconds of stream time; None until the window closes.
+        buffer: how much may be held back.
+        name: of the operation.
+    """
+
+    limit_ms: int | None
+    buffer: BufferConfig
+    name: str | None = None
+
+    @staticmethod
+    def until_window_closes(buffer: BufferConfig, name: str | None = None) -> Suppressed:
+        """One final result for each window, once nothing can change it any more.
+
+        A window closes when stream time passes its end by the grace period, so the last windows
+        wait until newer records arrive.
+
+        Args:
+            buffer: how much may be held back; strict, since a result that is emitted early is not
+                final.
+            name: of the operation; its store is called `<name>-store`.
+
+        Raises:
+            ConfigError: the buffer emits early.
+            TopologyError: the name is not legal.
+
+        Example:
+            >>> final = Suppressed.until_window_closes(BufferConfig.unbounded())
+        """
+        if buffer.emits_early:
+            raise ConfigError(
+                "until_window_closes() emits final results only, so its buffer must not emit "
+                "early. Use BufferConfig.unbounded(), or add .shut_down_when_full()."
+            )
+        return Suppressed(None, buffer, None if name is None else checked_name(name))
+
+    @staticmethod
+    def until_time_limit(
+        limit: timedelta, buffer: BufferConfig, name: str | None = None
+    ) -> Suppressed:
+        """At most one change for each key within a time.
+
+        A change is held back until stream time passes that of the first change held back for its
+        key by `limit`; then the latest one is emitted.
+
+        Args:
+            limit: how long, in stream time.
+            buffer: how much may be held back.
+            name: of the operation; its store is called `<name>-store`.
+
+        Raises:
+            ConfigError: the limit is negative.
+            TopologyError: the name is not legal.
+
+        Example:
+            >>> calmer = Suppressed.until_time_limit(
+            ...     timedelta(seconds=30), BufferConfig.max_records(10_000)
+            ... )
+        """
+        if limit < timedelta(0):
+            raise ConfigError(
+                f"until_time_limit() got limit={limit!r}, but time does not run backwards: "
+                "give a timedelta of 0 or more."
+            )
+        return Suppressed(
+            limit // _MILLISECOND, buffer, None if name is None else checked_name(name)
+        )

@@ -1,0 +1,216 @@
+"""Processors and stores in a topology: who may be added, connected, and how they are numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from millstream.config import StreamsConfig
+from millstream.errors import TopologyError
+from millstream.processor.processor import FixedKeyProcessor, Processor
+from millstream.runtime.check import check_topology
+from millstream.serdes import STRING
+from millstream.state.builders import KeyValueStoreBuilder
+from millstream.state.stores import Stores
+from millstream.testing import TopologyTestDriver
+from millstream.topology.builder import StreamsBuilder
+from millstream.topology.topology import Topology
+
+
+def store(name: str) -> KeyValueStoreBuilder:
+    return Stores.key_value_builder(Stores.in_memory_key_value(name), STRING, STRING)
+
+
+class Put(Processor[str, str, str, str]):
+    """Puts what it reads into a store."""
+
+    store = "g"
+
+    def process(self, record: Any) -> None:
+        self.context.get_state_store(self.store).put(record.key, record.value)
+
+
+def with_global() -> Topology:
+    topology = Topology()
+    return topology.add_global_store(
+        store("g"), "read-g", "g-topic", "fill-g", Put, key=STRING, value=STRING
+    )
+
+
+@pytest.mark.parametrize(
+    ("add", "message"),
+    [
+        (lambda t: t.add_source("read-g", "other"), "another node called 'read-g'"),
+        (lambda t: t.add_source("fill-g", "other"), "another node called 'fill-g'"),
+        (lambda t: t.add_source("s", "g-topic"), "read by another source already, 'read-g'"),
+        (lambda t: t.add_state_store(store("g")), "another store called 'g'"),
+        (lambda t: t.add_global_store(store("g"), "a", "b", "c", Put), "another store called 'g'"),
+        (lambda t: t.add_global_store(store("h"), "a", "g-topic", "c", Put), "read by another"),
+        (lambda t: t.add_global_store(store("h"), "a", "b", "a", Put), "need different names"),
+        (lambda t: t.add_global_store(store("h"), "a", "b", "read-g", Put), "another node called"),
+        (lambda t: t.add_global_store(store("h"), "a", "b", "c", dict), "no method process"),
+        (
+            lambda t: (
+                t.add_source("s", "in")
+                .add_processor("p", Put, "s")
+                .connect_processor_and_state_stores("p", "g")
+            ),
+            "global store 'g' is open to every processor",
+        ),
+    ],
+)
+def test_what_a_global_store_takes_is_taken(add: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        add(with_global())
+
+
+def test_a_global_store_cannot_take_the_name_of_a_store() -> None:
+    topology = Topology().add_source("s", "in").add_processor("p", Put, "s")
+    topology.add_state_store(store("g"), "p")
+    with pytest.raises(TopologyError, match="another store called 'g'"):
+        topology.add_global_store(store("g"), "read-g", "g-topic", "fill-g", Put)
+
+
+def test_global_stores_are_numbered_where_they_were_added() -> None:
+    topology = Topology().add_source("a", "a-topic").add_sink("b", "b-topic", "a")
+    topology.add_global_store(store("g"), "read-g", "g-topic", "fill-g", Put)
+    topology.add_source("c", "c-topic")
+    topology.add_global_store(store("h"), "read-h", "h-topic", "fill-h", Put)
+    assert [part.id for part in topology.subtopologies()] == [0, 2]
+    description = topology.describe()
+    assert [part.id for part in description.global_stores] == [1, 3]
+    headings = [line.strip() for line in str(description).splitlines() if "Sub-topology" in line]
+    assert headings == [
+        "Sub-topology: 0",
+        "Sub-topology: 1 for global store (will not generate tasks)",
+        "Sub-topology: 2",
+        "Sub-topology: 3 for global store (will not generate tasks)",
+    ]
+    data = description.to_dict()["global_stores"][0]
+    assert [node["name"] for node in data["nodes"]] == ["read-g", "fill-g"]
+    assert 'subgraph sub1["Global store 1"]' in description.to_mermaid()
+
+
+def test_an_application_with_a_global_store_is_refused_for_now() -> None:
+    config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
+    topology = with_global().add_source("s", "in", key=STRING, value=STRING)
+    with pytest.raises(TopologyError, match="global") as raised:
+        check_topology(topology, config)
+    assert raised.value.node == "fill-g"
+
+
+SHARED = Put()
+
+
+@pytest.mark.parametrize("dsl", [True, False])
+@pytest.mark.parametrize(
+    ("supplier", "message"),
+    [
+        (lambda: SHARED, "same one twice"),
+        (dict, "no method process"),
+        (SHARED, "a class or a function without arguments"),
+    ],
+)
+def test_suppliers_are_looked_at_where_they_are_given(
+    dsl: bool, supplier: Any, message: str
+) -> None:
+    stream = StreamsBuilder().stream("in")
+    topology = Topology().add_source("s", "in")
+    with pytest.raises(TopologyError, match=message) as raised:
+        stream.process(supplier) if dsl else topology.add_processor("p", supplier, "s")
+    assert "test_topology_stores.py" in str(raised.value)
+
+
+def test_the_two_kinds_of_processors_are_not_mixed_up() -> None:
+    class Fixed(FixedKeyProcessor[str, str, str]):
+        pass
+
+    stream: Any = StreamsBuilder().stream("in")
+    with pytest.raises(TopologyError, match=r"Use process_values\(\)"):
+        stream.process(Fixed)
+    with pytest.raises(TopologyError, match=r"Use process\(\)"):
+        stream.process_values(Put)
+
+
+class Bringing:
+    """A supplier that brings its store; two may share it."""
+
+    def __init__(self, builder: KeyValueStoreBuilder) -> None:
+        self.builder = builder
+
+    def __call__(self) -> Put:
+        put = Put()
+        put.store = "s"
+        return put
+
+    def stores(self) -> list[KeyValueStoreBuilder]:
+        return [self.builder]
+
+
+@pytest.mark.parametrize("dsl", [True, False])
+def test_suppliers_may_bring_their_stores(dsl: bool) -> None:
+    supplier = Bringing(store("s"))
+    if dsl:
+        builder = StreamsBuilder()
+        stream = builder.stream("in", key=STRING, value=STRING)
+        stream.process(supplier)
+        stream.process(supplier)
+        topology = builder.build()
+    else:
+        topology = Topology().add_source("source", "in", key=STRING, value=STRING)
+        topology.add_processor("p", supplier, "source").add_processor("q", supplier, "source")
+    (part,) = topology.subtopologies()
+    assert list(part.stores) == ["s"]
+    with TopologyTestDriver(topology) as driver:
+        driver.create_input_topic("in", key=STRING, value=STRING).pipe_input("k", "v")
+        assert driver.get_state_store("s").get("k") == "v"
+
+
+def test_a_class_brings_stores_by_a_class_method() -> None:
+    """What its instances call `stores` is their own business."""
+
+    class Own(Put):
+        store = "s"
+
+        @classmethod
+        def stores(cls) -> list[KeyValueStoreBuilder]:
+            return [store("s")]
+
+    class Other(Put):
+        def stores(self) -> list[str]:
+            return ["fruit", "bread"]
+
+    topology = Topology().add_source("s", "in").add_processor("p", Own, "s")
+    topology.add_processor("q", Other, "s")
+    assert list(topology.state_stores) == ["s"]
+
+
+def test_a_read_only_store_is_a_copy_of_its_topic() -> None:
+    """No changelog of its own; what reads it is in its sub-topology."""
+
+    class Read(Processor[str, str, str, str]):
+        def process(self, record: Any) -> None:
+            rate = self.context.get_state_store("rates").get(record.key)
+            self.context.forward(record.with_value(f"{record.value} at {rate}"))
+
+    class Fill(Put):
+        store = "rates"
+
+    topology = Topology().add_source("orders", "orders", key=STRING, value=STRING)
+    topology.add_processor("read", Read, "orders")
+    topology.add_sink("sink", "out", "read", key=STRING, value=STRING)
+    topology.add_read_only_state_store(
+        store("rates"), "read-rates", "rates-topic", "fill", Fill, key=STRING, value=STRING
+    )
+    topology.connect_processor_and_state_stores("read", "rates")
+    (part,) = topology.subtopologies()
+    assert part.changelogs == {"rates": "rates-topic"}
+    with TopologyTestDriver(topology) as driver:
+        driver.create_input_topic("rates-topic", key=STRING, value=STRING).pipe_input("k", "2")
+        driver.create_input_topic("orders", key=STRING, value=STRING).pipe_input("k", "order")
+        assert driver.produced_topic_names() == {"out"}
+        out = driver.create_output_topic("out", key=STRING, value=STRING)
+        assert out.read_value() == "order at 2"
+        assert driver.topology_metadata()["topics"] == {}
