@@ -19,6 +19,7 @@ from millstream.errors import (
     MissingSourceTopicError,
     NotEnoughSlotsError,
     NotPicklableError,
+    NullKeyError,
     ProcessingError,
     ProductionError,
     SerializationError,
@@ -29,6 +30,12 @@ from millstream.errors import (
     TaskMigratedError,
     TopologyError,
     UnknownStateStoreError,
+    UnsupportedOperationError,
+)
+from millstream.processor.context import (
+    FixedKeyProcessorContext,
+    ProcessingContext,
+    ProcessorContext,
 )
 from millstream.processor.handlers import (
     ErrorContext,
@@ -38,35 +45,67 @@ from millstream.processor.handlers import (
     LogAndFailExceptionHandler,
     LogAndFailProcessingExceptionHandler,
 )
+from millstream.processor.processor import FixedKeyProcessor, Processor
+from millstream.processor.punctuation import Cancellable, PunctuationType
 from millstream.record import (
+    FixedKeyRecord,
     Record,
     RecordMetadata,
     TaskId,
     TopicPartition,
     ValueAndTimestamp,
+    VersionedRecord,
 )
 from millstream.state.stores import Stores
 from millstream.topology.builder import StreamsBuilder
+from millstream.topology.cogrouped import (
+    CogroupedKStream,
+    SessionWindowedCogroupedKStream,
+    TimeWindowedCogroupedKStream,
+)
 from millstream.topology.describe import TopologyDescription
+from millstream.topology.global_table import GlobalKTable
 from millstream.topology.grouped import KGroupedStream
+from millstream.topology.grouped_table import KGroupedTable
+from millstream.topology.join_windows import JoinWindows
 from millstream.topology.materialized import Materialized
 from millstream.topology.stream import KStream
+from millstream.topology.suppressed import BufferConfig, Suppressed
 from millstream.topology.table import KTable
 from millstream.topology.topology import Topology
+from millstream.topology.windowed_stream import SessionWindowedKStream, TimeWindowedKStream
+from millstream.topology.windows import (
+    EmitStrategy,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
+from millstream.windowed import Window, Windowed
 
 __all__ = [
     "AT_LEAST_ONCE",
     "BrokerUnavailableError",
+    "BufferConfig",
+    "Cancellable",
+    "CogroupedKStream",
     "ConfigError",
     "CopartitionError",
     "EXACTLY_ONCE_V2",
     "EmbeddedKafkaError",
+    "EmitStrategy",
     "EnvironmentMismatchError",
     "ErrorContext",
+    "FixedKeyProcessor",
+    "FixedKeyProcessorContext",
+    "FixedKeyRecord",
+    "GlobalKTable",
     "HandlerResponse",
     "IllegalStateError",
     "InvalidStateStoreError",
+    "JoinWindows",
     "KGroupedStream",
+    "KGroupedTable",
     "KStream",
     "KTable",
     "KafkaStreams",
@@ -79,27 +118,45 @@ __all__ = [
     "MissingSourceTopicError",
     "NotEnoughSlotsError",
     "NotPicklableError",
+    "NullKeyError",
+    "ProcessingContext",
     "ProcessingError",
+    "Processor",
+    "ProcessorContext",
     "ProductionError",
+    "PunctuationType",
     "Record",
     "RecordMetadata",
     "SerializationError",
+    "SessionWindowedCogroupedKStream",
+    "SessionWindowedKStream",
+    "SessionWindows",
+    "SlidingWindows",
     "SparkError",
     "Stores",
     "StreamsBuilder",
     "StreamsConfig",
     "StreamsError",
     "StreamsUncaughtExceptionHandlerResponse",
+    "Suppressed",
     "TaskAssignmentError",
     "TaskCorruptedError",
     "TaskId",
     "TaskMetadata",
     "TaskMigratedError",
     "ThreadMetadata",
+    "TimeWindowedCogroupedKStream",
+    "TimeWindowedKStream",
+    "TimeWindows",
     "TopicPartition",
     "Topology",
     "TopologyDescription",
     "TopologyError",
     "UnknownStateStoreError",
+    "UnlimitedWindows",
+    "UnsupportedOperationError",
     "ValueAndTimestamp",
+    "VersionedRecord",
+    "Window",
+    "Windowed",
 ]

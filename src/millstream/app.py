@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import FrameType, TracebackType
@@ -53,6 +53,7 @@ class ThreadMetadata:
     thread_name: str
     thread_state: str
     active_tasks: tuple[TaskMetadata, ...] = field(default=())
+    standby_tasks: tuple[TaskMetadata, ...] = field(default=())
     host: str | None = None
     pid: int | None = None
 
@@ -218,7 +219,8 @@ class KafkaStreams:
             ThreadMetadata(
                 name,
                 state.name,
-                tuple(TaskMetadata(task_id, of_task) for task_id, of_task in sorted(tasks.items())),
+                _tasks(tasks, standby=False),
+                _tasks(tasks, standby=True),
                 *self._supervisor.worker_of(name),
             )
             for name, (state, tasks) in self._states.threads().items()
@@ -253,11 +255,25 @@ class KafkaStreams:
 
         Args:
             listener: an object with `on_restore_start(topic_partition, store, start, end)`,
-                `on_batch_restored(topic_partition, store, end, count)` and
-                `on_restore_end(topic_partition, store, total)`. Called in this process.
+                `on_batch_restored(topic_partition, store, end, count)`,
+                `on_restore_end(topic_partition, store, total)` and, for a task that is given up
+                before that, `on_restore_suspended(topic_partition, store, total)`, which may be
+                left out. Called in this process.
         """
         self._check_not_started("the restore listener")
         self._supervisor.restore_listener = _RestoreCalls(listener)
+
+    def set_standby_update_listener(self, listener: Any) -> None:
+        """Be told how the state of standby tasks is kept up to date (KIP-988).
+
+        Args:
+            listener: an object with `on_update_start(topic_partition, store, start)`,
+                `on_batch_loaded(topic_partition, store, task_id, batch_end, count, end)` and
+                `on_update_suspended(topic_partition, store, offset, end, reason)`, where the reason
+                is `"MIGRATED"` or `"PROMOTED"`. Called in this process.
+        """
+        self._check_not_started("the standby listener")
+        self._supervisor.standby_listener = _StandbyCalls(listener)
 
     # --- pausing ---------------------------------------------------------------------------------
 
@@ -292,6 +308,14 @@ class KafkaStreams:
             raise IllegalStateError(f"Set {what} before start(); it is {self.state.name} now.")
 
 
+def _tasks(states: Mapping[str, str], *, standby: bool) -> tuple[TaskMetadata, ...]:
+    return tuple(
+        TaskMetadata(task_id, state)
+        for task_id, state in sorted(states.items())
+        if (state == "STANDBY") is standby
+    )
+
+
 class _RestoreCalls:
     """Turns restore events into the calls that a listener knows."""
 
@@ -304,8 +328,29 @@ class _RestoreCalls:
             listener.on_restore_start(event.place, event.store, event.offset, event.end_offset)
         elif event.kind == "batch":
             listener.on_batch_restored(event.place, event.store, event.offset, event.records)
-        else:
+        elif event.kind == "end":
             listener.on_restore_end(event.place, event.store, event.records)
+        elif hasattr(listener, "on_restore_suspended"):
+            listener.on_restore_suspended(event.place, event.store, event.records)
+
+
+class _StandbyCalls:
+    """Turns what happens to standbys into the calls that a listener knows."""
+
+    def __init__(self, listener: Any) -> None:
+        self._listener = listener
+
+    def __call__(self, event: RestoreEvent) -> None:
+        listener, place, store = self._listener, event.place, event.store
+        if event.kind == "standby start":
+            listener.on_update_start(place, store, event.offset)
+        elif event.kind == "standby batch":
+            listener.on_batch_loaded(
+                place, store, event.task_id, event.offset, event.records, event.end_offset
+            )
+        else:
+            reason = event.kind.removeprefix("standby ").upper()
+            listener.on_update_suspended(place, store, event.offset, event.end_offset, reason)
 
 
 __all__ = [

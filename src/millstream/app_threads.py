@@ -72,6 +72,7 @@ class ThreadSupervisor:
     ) -> None:
         self.exception_handler: ExceptionHandler = _shut_down
         self.restore_listener: Callable[[RestoreEvent], None] | None = None
+        self.standby_listener: Callable[[RestoreEvent], None] | None = None
         self.error: StreamsError | None = None
         self.paused = False
         self._topology = topology
@@ -267,8 +268,12 @@ class ThreadSupervisor:
             self._metrics[thread] = report.data
         elif report.kind == "failed":
             self._judge(thread, report.data)
-        elif report.kind == "restore" and self.restore_listener is not None:
-            self._tell_restore_listener(self.restore_listener, report.data)
+        elif report.kind == "restore":
+            event: RestoreEvent = report.data
+            standby = event.kind.startswith("standby")
+            listener = self.standby_listener if standby else self.restore_listener
+            if listener is not None:
+                self._tell_restore_listener(listener, event)
 
     def _on_exit(self, thread: str, ended: ThreadExit) -> None:
         self._states.thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)
@@ -286,8 +291,9 @@ class ThreadSupervisor:
         try:
             listener(event)
         except Exception as error:
+            whose = "standby" if event.kind.startswith("standby") else "restore"
             failure = StreamsError(
-                f"The restore listener failed on '{event.kind}' of store '{event.store}': "
+                f"The {whose} listener failed on '{event.kind}' of store '{event.store}': "
                 f"{type(error).__name__}: {error}. Correct it, or let it catch what it raises.",
                 topic=event.place.topic,
                 partition=event.place.partition,

@@ -14,7 +14,7 @@ from millstream.config_clients import (
     Scope,
     check_client_settings,
 )
-from millstream.config_fields import did_you_mean
+from millstream.config_optimization import optimizations
 from millstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,13 +26,6 @@ _APPLICATION_ID: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _HOST_AND_PORT: Final = re.compile(r"\S+:\d{1,5}")
 #: Kafka's longest topic name is 249; an internal topic still has to append a store's name.
 _APPLICATION_ID_LENGTH_MAX: Final = 200
-_OPTIMIZATIONS: Final = (
-    "none",
-    "all",
-    "reuse.ktable.source.topics",
-    "merge.repartition.topics",
-    "single.store.self.join",
-)
 _RACK_TAGS_MAX: Final = 5
 _IN_FLIGHT_MAX: Final = 5
 _TRANSACTION_TIMEOUT_MS: Final = 10_000
@@ -90,13 +83,10 @@ def _check_names(config: StreamsConfig) -> None:
         raise ConfigError(
             f"application_server is {config.application_server!r}, but must be 'host:port'."
         )
-    for name in config.topology_optimization.split(","):
-        if name.strip() not in _OPTIMIZATIONS:
-            raise ConfigError(
-                f"topology_optimization is {config.topology_optimization!r}, but must be none, "
-                f"all, or a list of {', '.join(_OPTIMIZATIONS[2:])}."
-                f"{did_you_mean(name, _OPTIMIZATIONS)}"
-            )
+    try:
+        optimizations(config.topology_optimization)
+    except ConfigError as error:
+        raise ConfigError(f"topology_optimization: {error.message}") from None
     if len(config.rack_aware_assignment_tags) > _RACK_TAGS_MAX:
         raise ConfigError(f"rack_aware_assignment_tags may name at most {_RACK_TAGS_MAX} tags.")
 

@@ -10,6 +10,8 @@ StreamsError
 ├── ProductionError               a record could not be written to Kafka
 │   └── RecordRefusedError        one record of a list was refused at once; those before it are sent
 ├── IllegalStateError             a call that the object's present state does not allow
+├── UnsupportedOperationError     what this object can never do, such as writing a global store
+├── NullKeyError                  a store was given None where it needs a key
 ├── InvalidStateStoreError        a store that is unknown, closed or elsewhere
 │   └── UnknownStateStoreError
 ├── TaskAssignmentError           the leader could not work out or announce an assignment
@@ -108,7 +110,7 @@ def _rebuild(
     return error
 
 
-class TopologyError(StreamsError):
+class TopologyError(StreamsError, ValueError):
     """The topology contradicts itself or the cluster. Never retriable: the program must change.
 
     Args:
@@ -203,6 +205,14 @@ class RecordRefusedError(ProductionError):
 
 class IllegalStateError(StreamsError):
     """A call came in a state that does not allow it."""
+
+
+class NullKeyError(StreamsError, TypeError):
+    """A store was given None where it needs a key."""
+
+
+class UnsupportedOperationError(StreamsError):
+    """What this object can never do, such as writing to a global store from a task."""
 
 
 class InvalidStateStoreError(StreamsError):

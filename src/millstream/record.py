@@ -78,11 +78,10 @@ class Record(Generic[K, V]):
                 f"A record's timestamp must not be negative, but is {timestamp} (key {key!r}). "
                 "Give the record a timestamp in milliseconds since the epoch."
             )
-        set_field = object.__setattr__
-        set_field(self, "key", key)
-        set_field(self, "value", value)
-        set_field(self, "timestamp", timestamp)
-        set_field(self, "headers", tuple(headers))
+        _set_key(self, key)
+        _set_value(self, value)
+        _set_timestamp(self, timestamp)
+        _set_headers(self, tuple(headers))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(
@@ -128,6 +127,92 @@ class Record(Generic[K, V]):
         return Record(self.key, self.value, self.timestamp, headers)
 
 
+# Records are made in hot loops: by the slots' own setters 0.2 us sooner than by object.__setattr__.
+_set_key = vars(Record)["key"].__set__
+_set_value = vars(Record)["value"].__set__
+_set_timestamp = vars(Record)["timestamp"].__set__
+_set_headers = vars(Record)["headers"].__set__
+
+
+class FixedKeyRecord(Generic[K, V]):
+    """A record whose key stays what it is: what `process_values` works on. Immutable.
+
+    Args:
+        key: the key, or None.
+        value: the value.
+        timestamp: milliseconds since the epoch, not negative.
+        headers: pairs of a name and bytes (or None), in order.
+
+    Raises:
+        ValueError: the timestamp is negative.
+
+    Example:
+        >>> FixedKeyRecord("alice", 1, 1_000).with_timestamp(2_000)
+        FixedKeyRecord(key='alice', value=1, timestamp=2000, headers=())
+    """
+
+    __slots__ = ("_record",)
+
+    def __init__(self, key: K, value: V, timestamp: int, headers: Headers = ()) -> None:
+        object.__setattr__(self, "_record", Record(key, value, timestamp, headers))
+
+    _record: Record[K, V]
+
+    @property
+    def key(self) -> K:
+        """The key."""
+        return self._record.key
+
+    @property
+    def value(self) -> V:
+        """The value."""
+        return self._record.value
+
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since the epoch."""
+        return self._record.timestamp
+
+    @property
+    def headers(self) -> Headers:
+        """Pairs of a name and bytes (or None), in order."""
+        return self._record.headers
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "key":
+            raise AttributeError("The key of a FixedKeyRecord stays; use process() to change keys.")
+        raise AttributeError(
+            f"A FixedKeyRecord cannot be changed; use record.with_{name}(...) to get a changed "
+            "copy."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FixedKeyRecord, (self.key, self.value, self.timestamp, self.headers))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            self._record == other._record if isinstance(other, FixedKeyRecord) else NotImplemented
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._record)
+
+    def __repr__(self) -> str:
+        return f"FixedKey{self._record!r}"
+
+    def with_value(self, value: Any) -> FixedKeyRecord[K, Any]:
+        """This record with another value."""
+        return FixedKeyRecord(self.key, value, self.timestamp, self.headers)
+
+    def with_timestamp(self, timestamp: int) -> FixedKeyRecord[K, V]:
+        """This record at another time, in milliseconds since the epoch."""
+        return FixedKeyRecord(self.key, self.value, timestamp, self.headers)
+
+    def with_headers(self, headers: Headers) -> FixedKeyRecord[K, V]:
+        """This record with other headers."""
+        return FixedKeyRecord(self.key, self.value, self.timestamp, headers)
+
+
 class RecordMetadata(NamedTuple):
     """Where the record being processed was read.
 
@@ -137,6 +222,20 @@ class RecordMetadata(NamedTuple):
     topic: str | None
     partition: int
     offset: int
+
+
+class VersionedRecord(NamedTuple):
+    """A value of a versioned store, and from when it is valid.
+
+    Args:
+        value: the value.
+        timestamp: from when it is valid, in milliseconds since the epoch.
+        valid_to: until when, exclusive; None if it still is or if that is not known.
+    """
+
+    value: Any
+    timestamp: int
+    valid_to: int | None = None
 
 
 class ValueAndTimestamp(NamedTuple):

@@ -17,6 +17,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -186,10 +187,14 @@ def test_every_error_is_explained() -> None:
 INTERNAL = frozenset(
     {
         "add_internal_topic",
+        "add_source_changelog",
         "changelog_topics",
         "check_copartition",
         "copartition",
         "copartition_groups",
+        "joined_at",
+        "listed_sources",
+        "note_generated_store",
         "subtopologies",
     }
 )
@@ -202,8 +207,10 @@ INTERNAL = frozenset(
         (millstream.KStream, "dsl.md"),
         (millstream.KGroupedStream, "dsl.md"),
         (millstream.KTable, "dsl.md"),
+        (millstream.KGroupedTable, "dsl.md"),
+        (millstream.GlobalKTable, "dsl.md"),
         (millstream.Topology, "dsl.md"),
-        (millstream.Stores, "dsl.md"),
+        (millstream.Stores, "stores.md"),
         (millstream.KafkaStreams, "running.md"),
         (testing.TopologyTestDriver, "testing.md"),
         (testing.TestInputTopic, "testing.md"),
@@ -236,7 +243,7 @@ def at_hand() -> dict[str, Any]:
     """What examples in docstrings may use without importing it: everything public."""
     public = {each: getattr(millstream, each) for each in millstream.__all__}
     public |= {each: getattr(serdes, each) for each in serdes.__all__}
-    return public | {"re": re}
+    return public | {"re": re, "timedelta": timedelta}
 
 
 def examples_of(module: ModuleType) -> list[doctest.DocTest]:

@@ -1,4 +1,4 @@
-"""The command `millstream`: a broker for development, and a look at what is installed.
+"""The command `millstream`: a broker for development, and looks at programs and machines.
 
 Each subcommand is a module of this package, listed in `millstream.cli.main.COMMANDS`.
 """

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Protocol
 
-from millstream.cli import broker, doctor
+from millstream.cli import broker, describe, doctor
 from millstream.errors import StreamsError
 
 # What shells report for a program that Ctrl-C ended.
@@ -31,7 +31,7 @@ class Command(Protocol):
 
 
 #: The subcommands, in the order of the overview.
-COMMANDS: tuple[Command, ...] = (broker, doctor)
+COMMANDS: tuple[Command, ...] = (broker, describe, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -54,21 +54,45 @@ def broker_jars(
         EmbeddedKafkaError: the jars could not be fetched, or are not what they should be.
     """
     sums = expected_sums()
-    folder = cache_folder(environ)
+    dependencies = _package_data(f"kafka-{KAFKA_VERSION}.ivy.xml")
+    return fetched_jars(cache_folder(environ), sums, dependencies, java, environ, clock)
+
+
+def fetched_jars(
+    folder: Path,
+    sums: Mapping[str, str],
+    dependencies: str,
+    java: Java,
+    environ: Mapping[str, str] = os.environ,
+    clock: Clock | None = None,
+) -> list[Path]:
+    """The jars of a cache folder, in a fixed order; fetches what is missing.
+
+    Args:
+        folder: where they are kept.
+        sums: the SHA-256 of every jar by file name.
+        dependencies: the `ivy.xml` that leads to them.
+        java: runs Ivy when something has to be fetched.
+        environ: where MILLSTREAM_IVY_SETTINGS and proxies are looked up.
+        clock: measures how long is waited.
+
+    Raises:
+        EmbeddedKafkaError: the jars could not be fetched, or are not what they should be.
+    """
     if not damaged_jars(folder, sums):
         return [folder / name for name in sums]
     deadline = Deadline(clock or SystemClock(), _FETCH_TIMEOUT_MS)
     with _locked(folder, deadline):
         if damaged_jars(folder, sums):
-            _fetch_into(folder, sums, java, environ, deadline)
+            _fetch_into(folder, sums, dependencies, java, environ, deadline)
     return [folder / name for name in sums]
 
 
-def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the jars of this Kafka version are kept."""
+def cache_folder(environ: Mapping[str, str] = os.environ, what: str = "kafka") -> Path:
+    """Where the jars of this Kafka version are kept: the broker's, or others named by `what`."""
     parent = environ.get("MILLSTREAM_CACHE")
     cache = Path(parent).expanduser() if parent else Path.home() / ".cache" / "millstream"
-    return cache / f"kafka-{KAFKA_VERSION}"
+    return cache / f"{what}-{KAFKA_VERSION}"
 
 
 def expected_sums() -> dict[str, str]:
@@ -119,13 +143,14 @@ def _locked(folder: Path, deadline: Deadline) -> Iterator[None]:
 def _fetch_into(
     folder: Path,
     sums: Mapping[str, str],
+    dependencies: str,
     java: Java,
     environ: Mapping[str, str],
     deadline: Deadline,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
         work = Path(name)
-        _run_ivy(work, java, environ, deadline)
+        _run_ivy(work, folder, dependencies, java, environ, deadline)
         fetched = work / "jars"
         damaged = damaged_jars(fetched, sums)
         if damaged:
@@ -138,16 +163,23 @@ def _fetch_into(
         fetched.rename(folder)
 
 
-def _run_ivy(work: Path, java: Java, environ: Mapping[str, str], deadline: Deadline) -> None:
-    dependencies = work / "ivy.xml"
-    dependencies.write_text(_package_data(f"kafka-{KAFKA_VERSION}.ivy.xml"))
+def _run_ivy(
+    work: Path,
+    folder: Path,
+    dependencies: str,
+    java: Java,
+    environ: Mapping[str, str],
+    deadline: Deadline,
+) -> None:
+    ivy_xml = work / "ivy.xml"
+    ivy_xml.write_text(dependencies)
     command = [
         str(java.path),
         *jvm_proxy_options(environ),
         *("-cp", str(ivy_jar()), "org.apache.ivy.Main", "-warn"),
         *mirror_settings(work, environ),
         # Ivy's own cache is thrown away too: a damaged one would stay in the way of every retry.
-        *("-cache", str(work / "cache"), "-ivy", str(dependencies), "-confs", "default"),
+        *("-cache", str(work / "cache"), "-ivy", str(ivy_xml), "-confs", "default"),
         *("-retrieve", str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")),
     ]
     said = ""
@@ -173,7 +205,7 @@ def _run_ivy(work: Path, java: Java, environ: Mapping[str, str], deadline: Deadl
     raise EmbeddedKafkaError(
         f"The jars of Apache Kafka {KAFKA_VERSION} could not be fetched: {said}. Without a way to "
         "Maven Central, let MILLSTREAM_IVY_SETTINGS name an ivysettings.xml for your mirror, or "
-        f"copy {cache_folder(environ)} from a machine that has it."
+        f"copy {folder} from a machine that has it."
     )
 
 

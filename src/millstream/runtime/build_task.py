@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
-from millstream.errors import ConfigError
 from millstream.operators.operator import Output
 from millstream.processor.handlers import (
     LogAndFailExceptionHandler,
     LogAndFailProcessingExceptionHandler,
     ProcessingHandler,
 )
-from millstream.record import UNKNOWN, Headers, TaskId, TopicPartition
+from millstream.processor.task_context import CurrentRecord
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.engine_task import EngineTask
 from millstream.runtime.executor import Executor
-from millstream.runtime.node_context import Dropped, NodeContext, SinkErrors, SourceErrors
+from millstream.runtime.global_stores import GlobalStores
+from millstream.runtime.node_context import (
+    Dropped,
+    NodeContext,
+    NodeStores,
+    SinkErrors,
+    SourceErrors,
+)
 from millstream.runtime.partition_group import PartitionGroup
+from millstream.runtime.punctuations import Punctuations
 from millstream.runtime.record_queue import RecordQueue, TimestampExtractor
+from millstream.runtime.required_serde import required_serde
 from millstream.runtime.sinks import Collector, Sink, SinkMeeting
 from millstream.runtime.stream_task import StreamTask
-from millstream.serdes import Serde
 from millstream.state.cache_entries import CacheBudget
 from millstream.state.changelog import ChangelogWriter
 from millstream.state.directory import StateDirectory
@@ -30,15 +38,7 @@ from millstream.state.rocksdb import RocksDBResources
 from millstream.state.task_stores import TaskStores
 from millstream.topology.nodes import ProcessorNode, SinkNode, SourceNode
 from millstream.topology.subtopology import SubTopology
-
-
-class CurrentRecord:
-    """The record that a processor is working on, for stores that processors write to."""
-
-    timestamp: int = UNKNOWN
-    place: TopicPartition | None = None
-    offset: int = UNKNOWN
-    headers: Headers = ()
+from millstream.topology.windowed_serdes import PartitionByInnerKey
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class TaskServices:
         rocksdb: what the stores of the process share.
         order_across_topics: whether the order of outputs matters even among different topics. It
             does where what is written is read back at once, as in the test driver.
+        global_stores: those that every task can read; None if there are none.
     """
 
     config: StreamsConfig
@@ -66,6 +67,7 @@ class TaskServices:
     budget: CacheBudget
     rocksdb: RocksDBResources | None = None
     order_across_topics: bool = False
+    global_stores: GlobalStores | None = None
 
 
 def build_task(
@@ -91,7 +93,7 @@ def build_task(
 class TaskParts:
     """A task put together, with those of its parts that its owner may want to reach.
 
-    Takes what `build_task` takes.
+    Takes what `build_task` takes, and what counts the records that it leaves out.
 
     Attributes:
         task: the task.
@@ -105,13 +107,24 @@ class TaskParts:
         task_id: TaskId,
         partitions: frozenset[TopicPartition],
         services: TaskServices,
+        drops: Dropped | None = None,
     ) -> None:
         self._subtopology = subtopology
         self._task_id = task_id
         self._services = services
-        self.drops = Dropped(task_id, services.clock)
+        self.drops = drops or Dropped(task_id, services.clock)
         self.record = CurrentRecord()
         self._stores = self._make_stores()
+        punctuations = Punctuations(services.clock)
+        self._engine_task = EngineTask(
+            task_id,
+            services.config,
+            services.directory.task_directory(task_id),
+            punctuations,
+            self.drops,
+            self.record,
+            lambda: self._group.stream_time,
+        )
         executor = Executor(
             subtopology.nodes,
             self._make_context,
@@ -126,6 +139,8 @@ class TaskParts:
             group=self._group,
             executor=executor,
             flush_order=_flush_order(subtopology),
+            punctuations=punctuations,
+            engine_task=self._engine_task,
             clock=services.clock,
         )
 
@@ -164,6 +179,7 @@ class TaskParts:
             context=self.record,
             budget=services.budget,
             rocksdb=services.rocksdb,
+            dropped=self.drops.add,
         )
 
     def _processing_handler(self) -> ProcessingHandler:
@@ -171,27 +187,35 @@ class TaskParts:
         return handler or LogAndFailProcessingExceptionHandler()
 
     def _make_context(self, node: ProcessorNode, output: Output) -> NodeContext:
+        shared = self._services.global_stores
         return NodeContext(
             node.name,
             self._task_id,
             self._services.clock,
             output,
-            {name: self._stores.table(name) for name in node.stores},
+            NodeStores(node.stores, self._stores.table, shared.tables if shared else None),
             self._processing_handler(),
             self.drops,
+            self._services.config,
+            self._engine_task,
+            NodeStores(node.stores, self._stores.store, shared.read_only if shared else None),
         )
 
     def _make_sink(self, node: SinkNode, meeting: SinkMeeting | None) -> Sink:
         config = self._services.config
         sources = {n.name for n in self._subtopology.nodes if isinstance(n, SourceNode)}
         handler = None if sources.issuperset(node.parents) else self._processing_handler()
+        key_serde = required_serde(node, "key", config)
+        partitioner = node.partitioner
+        if isinstance(partitioner, PartitionByInnerKey):
+            partitioner = partitioner.bound(key_serde)
         return Sink(
             node.name,
             self._task_id,
             self._real_name(node.topic) if isinstance(node.topic, str) else node.topic,
-            required_serde(node.key_serde, config.default_key_serde, "key", node.name),
-            required_serde(node.value_serde, config.default_value_serde, "value", node.name),
-            node.partitioner,
+            key_serde,
+            required_serde(node, "value", config),
+            partitioner,
             self._services.collector,
             meeting,
             SinkErrors(handler, self.drops, node.name, self._task_id),
@@ -205,8 +229,8 @@ class TaskParts:
             place,
             source.name,
             self._task_id,
-            required_serde(source.key_serde, config.default_key_serde, "key", source.name),
-            required_serde(source.value_serde, config.default_value_serde, "value", source.name),
+            required_serde(source, "key", config),
+            required_serde(source, "value", config),
             self._extractor_of(place, source),
             SourceErrors(handler, self.drops, source.name),
         )
@@ -227,30 +251,18 @@ class TaskParts:
         raise AssertionError(f"no source of sub-topology {self._subtopology.id} reads {place}")
 
 
-def required_serde(
-    serde: Serde[Any] | None, default: Serde[Any] | None, what: str, node: str
-) -> Serde[Any]:
-    """The serde of a source or sink: its own, or the configured default.
+def _flush_order(subtopology: SubTopology) -> Mapping[str, Sequence[str]]:
+    """The nodes of each store, store by store in the order of the topology.
 
-    Raises:
-        ConfigError: there is neither.
+    A node that uses several stores is flushed once, at the first of them.
     """
-    found = serde or default
-    if found is None:
-        raise ConfigError(
-            f"There is no {what} serde: none is given where the records are read, written or "
-            f"repartitioned, and default_{what}_serde is not set. Give {what}=... there (for "
-            f"example {what}=millstream.serdes.STRING), or set the default.",
-            node=node,
-        )
-    return found
-
-
-def _flush_order(subtopology: SubTopology) -> Sequence[str]:
-    """The nodes of each store, store by store in the order of the topology."""
-    names: dict[str, None] = {}
+    order: dict[str, list[str]] = {}
+    placed: set[str] = set()
     for store in subtopology.stores:
-        for node in subtopology.nodes:
-            if isinstance(node, ProcessorNode) and store in node.stores:
-                names[node.name] = None
-    return list(names)
+        order[store] = [
+            node.name
+            for node in subtopology.nodes
+            if isinstance(node, ProcessorNode) and store in node.stores and node.name not in placed
+        ]
+        placed.update(order[store])
+    return order

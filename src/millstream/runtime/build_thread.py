@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from millstream.assignment.high_availability import assign_high_availability
+from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.kafka.admin import ClusterAdmin
@@ -25,6 +27,7 @@ from millstream.runtime.collector import KafkaCollector
 from millstream.runtime.commits import Commits
 from millstream.runtime.control import Control
 from millstream.runtime.group_assignor import AssignorCluster, GroupAssignor
+from millstream.runtime.offset_sums import OffsetSums
 from millstream.runtime.purge import RepartitionPurge
 from millstream.runtime.rebalance import Rebalances
 from millstream.runtime.restoration import Restoration
@@ -85,14 +88,22 @@ def build_thread(
         topics = topology_topics(topology, config)
         session_ms = int(clients.member_settings.get("session_timeout_ms", _DEFAULT_SESSION_MS))
         cluster = AssignorCluster(
-            clients.assignor_admin, int(session_ms * _ASSIGN_PART_OF_SESSION), clock
+            clients.assignor_admin,
+            config.application_id,
+            int(session_ms * _ASSIGN_PART_OF_SESSION),
+            clock,
         )
+        offset_sums = OffsetSums(StateDirectory(config.state_dir, config.application_id))
         assignor = GroupAssignor(
             identity.process_id,
             config.application_server,
             config.client_tags,
             topics,
             cluster,
+            offset_sums,
+            _assignment_config(config),
+            assign_high_availability,
+            clock,
         )
         names, pattern = subscription(topology, config)
         member = GroupMember(
@@ -104,7 +115,7 @@ def build_thread(
             client_id=f"{identity.name}-consumer",
             clock=clock,
         )
-        tasks = _tasks(topology, config, clients, member, control, clock)
+        tasks = _tasks(topology, config, clients, member, control, clock, offset_sums)
         commits = Commits(clients.producer, member, clock, config.task_timeout_ms)
         settings = _settings(config, identity)
         thread = StreamThread(
@@ -188,6 +199,7 @@ def _tasks(
     member: GroupMember,
     control: Control,
     clock: Clock,
+    offset_sums: OffsetSums,
 ) -> Tasks:
     collector = KafkaCollector(clients.producer, clients.admin)
     services = TaskServices(
@@ -204,16 +216,25 @@ def _tasks(
     def create(task_id: TaskId, partitions: frozenset[TopicPartition]) -> StreamTask:
         return build_task(parts[task_id.subtopology], task_id, partitions, services)
 
+    policies = reset_policies(topology, config)
+    starts = StartOffsets(
+        member, clients.consumer, lambda topic: policies.get(topic, policies[""]), clock
+    )
+    read = {topic for part in parts.values() for topic in part.source_topics}
+
+    def limits(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        committed = starts.committed([place for place in partitions if place.topic in read])
+        return {
+            place: 0 if offset is None else offset.offset for place, offset in committed.items()
+        }
+
     restoration = Restoration(
         clients.restore_consumer,
         clients.restore_consumer,
         clock,
         config.task_timeout_ms,
         lambda event: control.report("restore", event),
-    )
-    policies = reset_policies(topology, config)
-    starts = StartOffsets(
-        member, clients.consumer, lambda topic: policies.get(topic, policies[""]), clock
+        limits,
     )
     return Tasks(
         create,
@@ -224,6 +245,17 @@ def _tasks(
         timeout_ms=config.task_timeout_ms,
         # Pausing throws away what was fetched ahead, so it must be rare: not at 1000 records.
         max_buffered=max(10 * config.buffered_records_per_partition, 2 * _max_poll_records(config)),
+        offset_sums=offset_sums,
+    )
+
+
+def _assignment_config(config: StreamsConfig) -> AssignmentConfig:
+    return AssignmentConfig(
+        num_standby_replicas=config.num_standby_replicas,
+        max_warmup_replicas=config.max_warmup_replicas,
+        acceptable_recovery_lag=config.acceptable_recovery_lag,
+        probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
+        rack_aware_assignment_tags=tuple(config.rack_aware_assignment_tags),
     )
 
 

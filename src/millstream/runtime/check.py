@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 
 from millstream.config import StreamsConfig
+from millstream.config_optimization import optimizations
 from millstream.errors import ConfigError, TopologyError
-from millstream.runtime.build_task import required_serde
-from millstream.topology.nodes import ProcessorNode, SinkNode, SourceNode
+from millstream.runtime.required_serde import required_serde
+from millstream.topology.nodes import ProcessorNode, SourceNode
 from millstream.topology.topology import Topology
 
 logger = logging.getLogger(__name__)
@@ -22,14 +23,8 @@ _REFUSED = (
 )
 #: The same, where an application is still right, only less available or less measured.
 _IGNORED = (
-    "num_standby_replicas",
-    "acceptable_recovery_lag",
-    "max_warmup_replicas",
-    "probing_rebalance_interval_ms",
     "rack_aware_assignment_strategy",
-    "rack_aware_assignment_tags",
     "metrics_recording_level",
-    "topology_optimization",
 )
 
 
@@ -37,22 +32,51 @@ def check_topology(topology: Topology, config: StreamsConfig) -> None:
     """See that a topology can be run with these settings.
 
     Raises:
-        TopologyError: it reads nothing.
+        TopologyError: it reads nothing, or has a global store.
         ConfigError: a serde is missing, or a setting is not supported yet.
     """
     _check_supported(config)
-    if config.ensure_explicit_internal_resource_naming:
-        topology.check_explicit_names()
+    check_building(topology, config)
     sources = [node for node in topology.nodes.values() if isinstance(node, SourceNode)]
     if not sources:
         raise TopologyError(
             "The topology reads no topic. Begin with builder.stream(...) or topology.add_source()."
         )
+    if topology.global_stores:
+        store = next(iter(topology.global_stores.values()))
+        raise TopologyError(
+            "Global stores and global tables run in the TopologyTestDriver only so far, not in "
+            f"KafkaStreams, but this topology has one of topic '{store.topic}'. Read the topic as "
+            "a table, and join with it by its key.",
+            node=store.processor.name,
+            declared_at=store.processor.declared_at,
+        )
     for node in topology.nodes.values():
         if not isinstance(node, ProcessorNode):
-            _check_serdes(node, config)
-    for builder in topology.state_stores.values():
-        builder.resolved(config)
+            required_serde(node, "key", config)
+            required_serde(node, "value", config)
+    _check_stores(topology, config)
+
+
+def check_building(topology: Topology, config: StreamsConfig) -> None:
+    """See that a topology was built as these settings ask for.
+
+    Raises:
+        TopologyError: names were generated where explicit ones are demanded.
+        ConfigError: other optimizations were applied than the settings name.
+    """
+    if config.ensure_explicit_internal_resource_naming:
+        topology.check_explicit_names()
+    applied = topology.optimizations
+    if applied is None or "topology_optimization" not in config.given:
+        return
+    if optimizations(config.topology_optimization) != applied:
+        raise ConfigError(
+            f"topology_optimization is {config.topology_optimization!r}, but the topology was "
+            f"built with {', '.join(sorted(applied)) or 'none'}. Optimizations are applied when "
+            "a topology is built: give the same to "
+            f"StreamsBuilder(optimize={config.topology_optimization!r}), or remove the setting."
+        )
 
 
 def _check_supported(config: StreamsConfig) -> None:
@@ -72,11 +96,15 @@ def _check_supported(config: StreamsConfig) -> None:
         logger.warning("these settings have no effect yet: %s", ", ".join(ignored))
 
 
-def _check_serdes(node: SourceNode | SinkNode, config: StreamsConfig) -> None:
-    try:
-        required_serde(node.key_serde, config.default_key_serde, "key", node.name)
-        required_serde(node.value_serde, config.default_value_serde, "value", node.name)
-    except ConfigError as error:
-        if node.declared_at:
-            error.message = f"{error.message} The node was declared at {node.declared_at}."
-        raise
+def _check_stores(topology: Topology, config: StreamsConfig) -> None:
+    for name, builder in topology.state_stores.items():
+        try:
+            builder.resolved(config)
+        except ConfigError as error:
+            for node in topology.nodes.values():
+                if isinstance(node, ProcessorNode) and name in node.stores:
+                    error.node = node.name
+                    if node.declared_at:
+                        error.message += f" The node was declared at {node.declared_at}."
+                    break
+            raise

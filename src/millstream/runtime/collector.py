@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from millstream.clock import SystemClock
 from millstream.errors import UnknownTopicError
 from millstream.kafka.admin import ClusterAdmin
 from millstream.kafka.producer import RecordProducer
@@ -69,10 +70,12 @@ class TaskChangelogs:
         store_name: str,
         keys: Sequence[bytes],
         values: Sequence[bytes | None],
-        timestamps: Sequence[int],
+        timestamps: Sequence[int] | None,
         headers: Sequence[Headers] | None = None,
     ) -> None:
         """Send the changes of a store, in order."""
         topic = self._topics.get(store_name)
         if topic is not None:
+            if timestamps is None:
+                timestamps = [SystemClock().now_ms()] * len(keys)
             self._producer.send_many(topic, self._partition, keys, values, timestamps, headers)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from millstream.operators.batch import Batch, Order, merge_batches
-from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.operator import Operator, OperatorContext, Output, Team
 from millstream.runtime.sinks import Sink, SinkMeeting
 from millstream.runtime.steps import children_of, meeting_sinks, needs_order, plan_steps
 from millstream.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
@@ -44,7 +44,15 @@ class _Station:
 class _StationOutput:
     """The edges from a node to its children."""
 
-    __slots__ = ("_any_inside", "_children", "_inside", "_only", "_ordered", "_positions")
+    __slots__ = (
+        "_children",
+        "_inside",
+        "_only",
+        "_ordered",
+        "_positions",
+        "children",
+        "immediate",
+    )
 
     def __init__(
         self, children: Sequence[_Station], same_step: frozenset[str], ordered: bool
@@ -52,14 +60,15 @@ class _StationOutput:
         self._children = children
         self._only = children[0] if len(children) == 1 else None
         self._inside = [child.name in same_step for child in children]
-        self._any_inside = any(self._inside)
-        self._positions = {child.name: position for position, child in enumerate(children)}
+        self.immediate = any(self._inside)
+        self.children = [child.name for child in children]
+        self._positions = {name: position for position, name in enumerate(self.children)}
         self._ordered = ordered
 
     def emit(self, batch: Batch) -> None:
         if not batch.keys:
             return
-        if self._any_inside:
+        if self.immediate:
             # Children that share a store with this node: the next record must not come before
             # everything that this one causes is done.
             for index in range(len(batch)):
@@ -127,6 +136,7 @@ class Executor:
         steps = plan_steps(nodes)
         self._connect(children_of(nodes), steps)
         self._steps = [[self._stations[name] for name in step] for step in steps]
+        self._teams = [_team(step) for step in self._steps]
 
     def init(self) -> None:
         """Start the operators, in topology order. Their stores must be open and restored."""
@@ -151,6 +161,11 @@ class Executor:
             operator.flush()
             self._run_steps()
 
+    def punctuate(self, callback: Callable[[int], None], time_ms: int) -> None:
+        """Call a node's punctuator, and work on what it forwards."""
+        callback(time_ms)
+        self._run_steps()
+
     def close(self) -> None:
         """Close the operators, in topology order.
 
@@ -170,12 +185,14 @@ class Executor:
             raise failure
 
     def _run_steps(self) -> None:
-        for step in self._steps:
+        for step, team in zip(self._steps, self._teams, strict=True):
             if len(step) == 1:
                 station = step[0]
                 if station.inbox:
                     batches, station.inbox = station.inbox, []
                     station.operator.process(merge_batches(batches), station.output)
+            elif team is not None:
+                _run_team(step, team)
             else:
                 _run_record_by_record(step)
         if self._meeting_sinks:
@@ -206,7 +223,29 @@ class Executor:
                 self._stations[name].output = output
 
 
+def _team(step: list[_Station]) -> Team | None:
+    members = {s.name: s.operator for s in step if isinstance(s.operator, Operator)}
+    teams = (operator.team(members) for operator in members.values())
+    return next((team for team in teams if team is not None), None) if len(step) > 1 else None
+
+
+def _run_team(step: list[_Station], team: Team) -> None:
+    waiting: dict[str, Batch] = {}
+    for station in step:
+        if station.inbox:
+            batches, station.inbox = station.inbox, []
+            waiting[station.name] = merge_batches(batches)
+    if waiting:
+        team.run(waiting, {station.name: station.output for station in step})
+
+
 def _run_record_by_record(step: list[_Station]) -> None:
+    """Work on what waits at the nodes of a step, in depth-first order.
+
+    A node takes one record at a time, since the next one may wait at another node and must see
+    what this one leaves in a store. Where the next ones wait at the same node, and none of its
+    children is in the step, nobody could tell the difference: it takes them together.
+    """
     waiting: list[tuple[Order, int, Batch, int]] = []
     for position, station in enumerate(step):
         batches, station.inbox = station.inbox, []
@@ -215,7 +254,18 @@ def _run_record_by_record(step: list[_Station]) -> None:
             assert order is not None, "a step of several nodes needs records in order"
             waiting.extend((place, position, batch, i) for i, place in enumerate(order))
     waiting.sort(key=lambda entry: entry[:2])
-    for _, position, batch, index in waiting:
+    done, size = 0, len(waiting)
+    while done < size:
+        _, position, batch, index = waiting[done]
         station = step[position]
-        one = batch if len(batch) == 1 else batch.take([index])
-        station.operator.process(one, station.output)
+        start, done = done, done + 1
+        if not station.output.immediate:
+            while done < size and waiting[done][2] is batch:
+                done += 1
+        if done - start == len(batch):
+            run = batch
+        elif done - start == 1:
+            run = batch.take([index])
+        else:
+            run = batch.take([entry[3] for entry in waiting[start:done]])
+        station.operator.process(run, station.output)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from millstream.assignment.assignor import StreamsAssignor
 from millstream.assignment.internal_topics import missing_source_topics
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
+from millstream.assignment.task_assignor import AssignmentConfig, TaskAssignor
 from millstream.assignment.topics import NewTopic, TopologyTopics
 from millstream.clock import Clock, Deadline
 from millstream.errors import MissingSourceTopicError, StreamsError
 from millstream.kafka.admin import ClusterAdmin
 from millstream.kafka.member_assignor import MemberAssignment, MemberSubscription
 from millstream.kafka.member_events import Assigned
+from millstream.record import TaskId, TopicPartition
 
 
 class AssignorCluster:
@@ -22,13 +24,15 @@ class AssignorCluster:
 
     Args:
         admin: talks to the cluster.
+        group_id: whose committed offsets are asked for.
         timeout_ms: for all calls of one rebalance together. The leader does not heartbeat
             meanwhile, so it must be well below `session.timeout.ms`.
         clock: for the deadline.
     """
 
-    def __init__(self, admin: ClusterAdmin, timeout_ms: int, clock: Clock) -> None:
+    def __init__(self, admin: ClusterAdmin, group_id: str, timeout_ms: int, clock: Clock) -> None:
         self._admin = admin
+        self._group_id = group_id
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._deadline = Deadline(clock, timeout_ms)
@@ -40,6 +44,16 @@ class AssignorCluster:
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         """The partition count of each of the topics that exists."""
         return self._admin.partition_counts(topics, self._remaining_ms())
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offset after the last record of each partition."""
+        return self._admin.end_offsets(partitions, self._remaining_ms())
+
+    def committed_offsets(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """The offset that the group has committed of each partition; 0 where it has none."""
+        return self._admin.committed_offsets(self._group_id, partitions, self._remaining_ms())
 
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
         """Create internal topics and wait until they are there."""
@@ -57,7 +71,12 @@ class GroupAssignor:
         end_point: `application.server`, or empty.
         client_tags: the instance's `client.tag.*`.
         topics: the topics of the topology.
-        cluster: asked for partition counts, creates internal topics.
+        cluster: asked for partition counts and offsets, creates internal topics.
+        offset_sums: what state of which tasks this thread has, by `TaskOffsetSums`; called on the
+            member's thread.
+        config: what the task assignor may look at.
+        task_assignor: decides which process gets which tasks; by default the high-availability one.
+        clock: says when probing rebalances are due.
     """
 
     def __init__(
@@ -67,13 +86,20 @@ class GroupAssignor:
         client_tags: Mapping[str, str],
         topics: TopologyTopics,
         cluster: AssignorCluster,
+        offset_sums: Callable[[], Mapping[TaskId, int]],
+        config: AssignmentConfig,
+        task_assignor: TaskAssignor,
+        clock: Clock,
     ) -> None:
         self._process_id = process_id
         self._end_point = end_point
         self._client_tags = dict(client_tags)
         self._topics = topics
         self._cluster = cluster
-        self._assignor = StreamsAssignor(topics, cluster)
+        self._offset_sums = offset_sums
+        self._assignor = StreamsAssignor(
+            topics, cluster, task_assignor, config, process_id=process_id, clock=clock
+        )
         self._joins = 0
 
     def user_data(self) -> bytes:
@@ -82,6 +108,7 @@ class GroupAssignor:
         return SubscriptionInfo(
             process_id=self._process_id,
             end_point=self._end_point,
+            task_offset_sums=self._offset_sums(),
             unique_field=self._joins,
             client_tags=self._client_tags,
         ).encode()

@@ -41,6 +41,10 @@ class JavaPriorityQueue(Generic[T]):
             place = parent
         heap[place] = element
 
+    def peek(self) -> T:
+        """The first element, which stays. The queue must not be empty."""
+        return self._heap[0]
+
     def poll(self) -> T:
         """Remove and return the first element. The queue must not be empty."""
         heap, key = self._heap, self._key

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from millstream.clock import Clock, SystemClock
+from millstream.config import StreamsConfig
 from millstream.errors import (
     BrokerUnavailableError,
     ProcessingError,
@@ -28,6 +29,7 @@ from millstream.processor.handlers import (
     ProcessingHandler,
     SourceRecord,
 )
+from millstream.processor.task_context import TaskContext
 from millstream.record import Record, TaskId
 
 logger = logging.getLogger(__name__)
@@ -86,6 +88,9 @@ class NodeContext:
         stores: the stores connected to the node, by name.
         handler: answers for records that user code fails on.
         drops: counts records that are left out.
+        config: the application's settings; may be left out where no operator asks for them.
+        task: the task as its nodes see it; may be left out where no operator asks for it.
+        typed_stores: the same stores as processors use them; by default those of operators.
     """
 
     def __init__(
@@ -97,6 +102,9 @@ class NodeContext:
         stores: Mapping[str, Any],
         handler: ProcessingHandler,
         drops: Dropped,
+        config: StreamsConfig | None = None,
+        task: TaskContext | None = None,
+        typed_stores: Mapping[str, Any] | None = None,
     ) -> None:
         self.node = node
         self.task_id = task_id
@@ -105,6 +113,21 @@ class NodeContext:
         self._stores = stores
         self._handler = handler
         self._drops = drops
+        self._config = config
+        self._task = task
+        self._typed_stores = stores if typed_stores is None else typed_stores
+
+    @property
+    def config(self) -> StreamsConfig:
+        """The application's settings."""
+        assert self._config is not None, f"node {self.node} was made without settings"
+        return self._config
+
+    @property
+    def task(self) -> TaskContext:
+        """The task as its nodes see it."""
+        assert self._task is not None, f"node {self.node} was made without its task"
+        return self._task
 
     @property
     def may_continue(self) -> bool:
@@ -112,13 +135,20 @@ class NodeContext:
         return not isinstance(self._handler, LogAndFailProcessingExceptionHandler)
 
     def store(self, name: str) -> Any:
-        """The store of that name, which must be connected to the node."""
+        """The store of that name as operators use it: connected to the node, or a global one."""
+        return self._store(self._stores, name)
+
+    def typed_store(self, name: str) -> Any:
+        """The same store as processors use it."""
+        return self._store(self._typed_stores, name)
+
+    def _store(self, stores: Mapping[str, Any], name: str) -> Any:
         try:
-            return self._stores[name]
+            return stores[name]
         except KeyError:
             raise StreamsError(
                 f"Processor '{self.node}' has no access to store '{name}'. Connect it: name the "
-                "store in stores=... where the processor is added.",
+                "store in stores=... where the processor is added, or let its supplier bring it.",
                 node=self.node,
                 task_id=self.task_id,
             ) from None
@@ -145,6 +175,35 @@ class NodeContext:
     def dropped(self, count: int, why: str) -> None:
         """Some records were left out on purpose."""
         self._drops.add(count, why, self.node)
+
+
+class NodeStores(Mapping[str, Any]):
+    """The stores of one node by name, looked up when they are asked for.
+
+    Args:
+        names: of the stores connected to the node.
+        find: gives one of them.
+        shared: the global stores, which need not be connected.
+    """
+
+    def __init__(
+        self,
+        names: Collection[str],
+        find: Callable[[str], Any],
+        shared: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._names = names
+        self._find = find
+        self._shared = shared or {}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._find(name) if name in self._names else self._shared[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._names, *self._shared))
+
+    def __len__(self) -> int:
+        return len(self._names) + len(self._shared)
 
 
 class SourceErrors:

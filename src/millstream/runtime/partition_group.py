@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from functools import partial
+from itertools import accumulate, chain, islice
 from operator import attrgetter
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from millstream.errors import StreamsError
 from millstream.operators.batch import Batch, Order, Origin, merge_batches
@@ -15,6 +16,9 @@ from millstream.runtime.java_priority_queue import JavaPriorityQueue
 from millstream.runtime.record_queue import RecordQueue, Taken
 
 T = TypeVar("T")
+
+#: Later than any time there is.
+_NEVER_MS: Final = 1 << 63
 
 #: For each source node what it read.
 TaskBatch = list[tuple[str, Batch]]
@@ -94,15 +98,21 @@ class PartitionGroup:
                 return False
         return True
 
-    def next_batch(self, most: int) -> TaskBatch | None:
+    def next_batch(self, most: int, until_ms: int | None = None) -> TaskBatch | None:
         """The next records, at most `most`; None if nothing waits.
+
+        Args:
+            most: how many at most.
+            until_ms: the batch ends with the first record that takes stream time there.
 
         Raises:
             StreamsError: the next record cannot be read.
         """
+        if until_ms is None:
+            until_ms = _NEVER_MS
         if len(self.queues) == 1:
-            return self._cut(next(iter(self.queues.values())), most)
-        return self._interleave(most)
+            return self._cut(next(iter(self.queues.values())), most, until_ms)
+        return self._interleave(most, until_ms)
 
     def clear(self) -> None:
         """Forget everything that waits, not the stream time."""
@@ -121,19 +131,23 @@ class PartitionGroup:
                 if queue.size:
                     self._line.append(queue)
 
-    def _cut(self, queue: RecordQueue, most: int) -> TaskBatch | None:
+    def _cut(self, queue: RecordQueue, most: int, until_ms: int) -> TaskBatch | None:
         available = queue.available()
         if not available:
             return None
-        taken = queue.take(min(available, most))
+        count = min(available, most)
+        if until_ms < _NEVER_MS:
+            count = queue.count_until(until_ms, count)
+        taken = queue.take(count)
+        stream_times = partial(_stream_times, self.stream_time, taken.timestamps)
         self.stream_time = max(self.stream_time, queue.partition_time)
         size = len(taken.keys)
-        origin = Origin(queue.place, taken.offsets, taken.headers)
+        origin = Origin(queue.place, taken.offsets, taken.headers, stream_times)
         order: list[Order] | None = [(i,) for i in range(size)] if self._ordered else None
         batch = Batch(taken.keys, taken.values, taken.timestamps, range(size), origin, order)
         return [(queue.source, batch)]
 
-    def _interleave(self, most: int) -> TaskBatch | None:
+    def _interleave(self, most: int, until_ms: int) -> TaskBatch | None:
         while self._line:
             queue = self._line[0]
             if queue.available():
@@ -146,17 +160,21 @@ class PartitionGroup:
         while len(self._by_time) and len(taken.turns) < most:
             queue = poll()
             taken.turns.append(queue)
+            is_last = queue.head_time >= until_ms
             if queue.pass_one():
                 offer(queue)
+                if is_last:
+                    break
                 continue
             taken.add(queue)
-            if not self._offer_again(queue):
+            if not self._offer_again(queue) or is_last:
                 break
         if not taken.turns:
             return None
         taken.add_rest()
+        stream_time = self.stream_time
         self.stream_time = max(self.stream_time, *(q.partition_time for q in taken.parts))
-        return taken.batches(self._ordered)
+        return taken.batches(self._ordered, stream_time)
 
     def _offer_again(self, queue: RecordQueue) -> bool:
         try:
@@ -196,8 +214,13 @@ class _Taken:
             if count > self._counted.get(queue, 0):
                 self.add(queue)
 
-    def batches(self, ordered: bool) -> TaskBatch:
-        """The records of each source, which know their place among all."""
+    def batches(self, ordered: bool, stream_time: int) -> TaskBatch:
+        """The records of each source, which know their place among all.
+
+        Args:
+            ordered: whether they must know it.
+            stream_time: the stream time before them.
+        """
         size = len(self.turns)
         rows: dict[RecordQueue, list[int]] = {queue: [] for queue in self.parts}
         for row, queue in enumerate(self.turns):
@@ -209,13 +232,29 @@ class _Taken:
             if any(part.headers is not None for part in parts):
                 _scatter(headers, rows[queue], chain.from_iterable(map(_headers, parts)))
         origin = Origin(
-            [queue.place for queue in self.turns], offsets, headers if any(headers) else None
+            [queue.place for queue in self.turns],
+            offsets,
+            headers if any(headers) else None,
+            partial(self._stream_times, rows, stream_time),
         )
         by_source: dict[str, list[Batch]] = {}
         for queue, parts in self.parts.items():
             batch = _batch(parts, rows[queue], origin, ordered)
             by_source.setdefault(queue.source, []).append(batch)
         return [(source, _in_row_order(batches)) for source, batches in by_source.items()]
+
+    def _stream_times(self, rows: dict[RecordQueue, list[int]], before: int) -> list[int]:
+        timestamps = [0] * len(self.turns)
+        for queue, parts in self.parts.items():
+            _scatter(
+                timestamps, rows[queue], chain.from_iterable(part.timestamps for part in parts)
+            )
+        return _stream_times(before, timestamps)
+
+
+def _stream_times(before: int, timestamps: Sequence[int]) -> list[int]:
+    """The highest time up to each record, and before them all."""
+    return list(islice(accumulate(timestamps, max, initial=before), 1, None))
 
 
 def _headers(part: Taken) -> Sequence[Headers]:

@@ -41,8 +41,9 @@ class Change:
 class Rebalances:
     """Follows the group member on behalf of the processing loop.
 
-    A revoked task is committed and closed before the member goes on to the next join, so that no
-    two threads ever work on one task. A lost task is closed without a commit.
+    A revoked task is committed and stopped before the member goes on to the next join, so that no
+    two threads ever work on one task; the assignment that follows says whether its state stays as
+    a standby. A lost task is closed without a commit.
 
     Args:
         member: the thread's place in the group.
@@ -129,7 +130,10 @@ class Rebalances:
             committed = self._commit_if_needed(revoked)
             # A fenced member or producer has closed all tasks by now.
             left = [task.task_id for task in self._tasks.owners_of(event.partitions)]
-            self._tasks.close(left, clean=committed)
+            if committed:
+                self._tasks.suspend(left)
+            else:
+                self._tasks.close(left, clean=False)
         except TaskCorruptedError:
             left = [task.task_id for task in self._tasks.owners_of(event.partitions)]
             self._tasks.close(left, clean=False)
@@ -183,9 +187,10 @@ class Rebalances:
     def _assign(self, event: Assigned) -> Change:
         assignment = self._decode(event)
         self._generation = event.generation
-        self._commit_if_needed(self._tasks.outdated(assignment.active))
-        self._tasks.assign(assignment.active)
+        self._commit_if_needed(self._tasks.outdated(assignment.active, assignment.standby))
+        self._tasks.assign(assignment.active, assignment.standby)
         names = [str(task_id) for task_id in sorted(assignment.active)]
+        names += [f"{task_id} (standby)" for task_id in sorted(assignment.standby)]
         due_ms = assignment.next_rebalance_ms
         self._follow_up = None if due_ms is None else (due_ms, event.generation)
         return Change(f"generation {event.generation}: tasks {names}", assigned=True)

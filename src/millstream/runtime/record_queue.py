@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from millstream.errors import BatchSerializationError, SerializationError, StreamsError
@@ -196,6 +197,13 @@ class RecordQueue:
             return False
         self.head_time = head.timestamps[index]
         return True
+
+    def count_until(self, until_ms: int, most: int) -> int:
+        """How many of the next `most` records there are up to the first that is so late."""
+        head = self._head
+        assert head is not None
+        times = islice(head.timestamps, head.taken, head.taken + most)
+        return next((n for n, time in enumerate(times, 1) if time >= until_ms), most)
 
     def take_passed(self) -> Taken:
         """The records passed over since the last call; at least one."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from millstream.clock import Clock
 from millstream.errors import StreamsError
 from millstream.kafka.member_events import CommitOffset
+from millstream.processor.punctuation import PunctuationType
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.commit_metadata import CommitMetadata
+from millstream.runtime.engine_task import EngineTask
 from millstream.runtime.executor import Executor
 from millstream.runtime.partition_group import PartitionGroup
+from millstream.runtime.punctuations import Punctuations
 from millstream.runtime.record_queue import RawRecords
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import TASK_STATES, TaskState
@@ -38,8 +41,11 @@ class StreamTask:
         stores: its stores, not yet open.
         group: its input queues.
         executor: its nodes.
-        flush_order: the nodes that may hold records back, in the order of their stores.
+        flush_order: for each store, in the order of the topology, the nodes that may hold records
+            back in it.
         clock: dates changes of state.
+        punctuations: what its processors want to be called for, by time.
+        engine_task: the task as its nodes see it.
     """
 
     def __init__(
@@ -49,8 +55,10 @@ class StreamTask:
         stores: TaskStores,
         group: PartitionGroup,
         executor: Executor,
-        flush_order: Collection[str],
+        flush_order: Mapping[str, Sequence[str]],
         clock: Clock,
+        punctuations: Punctuations,
+        engine_task: EngineTask,
     ) -> None:
         self.task_id = task_id
         self.stores = stores
@@ -61,9 +69,12 @@ class StreamTask:
         self.processed_total = 0
         self._group = group
         self._executor = executor
-        self._flush_order = list(flush_order)
+        self._flush_order = flush_order
         self._clock = clock
+        self._punctuations = punctuations
+        self._engine_task = engine_task
         self._batch_limit = _FIRST_BATCH_RECORDS
+        self._has_run = False
         self._state = StateMachine(
             f"Task {task_id}", TaskState.CREATED, TASK_STATES, clock, self._log_state
         )
@@ -105,6 +116,8 @@ class StreamTask:
                 metadata = CommitMetadata.decode(offset.metadata)
                 queue.partition_time = metadata.partition_time
                 self._group.stream_time = max(self._group.stream_time, metadata.partition_time)
+                self._remember(metadata)
+        self._has_run = True
         self._executor.init()
         self._state.transition_to(TaskState.RUNNING, "restored")
 
@@ -126,7 +139,9 @@ class StreamTask:
         """
         started_ms = self._clock.monotonic_ms()
         limit = min(most, self._batch_limit)
-        batches = self._group.next_batch(limit)
+        batches = self._group.next_batch(
+            limit, self._punctuations.next_ms(PunctuationType.STREAM_TIME)
+        )
         if batches is None:
             # What waited was left out: its offsets are to be committed all the same.
             self.commit_needed = True
@@ -137,6 +152,39 @@ class StreamTask:
         self.processed_total += count
         self._fit_batches(count, limit, self._clock.monotonic_ms() - started_ms)
         return count
+
+    @property
+    def commit_requested(self) -> bool:
+        """Whether a processor has asked for a commit, and there is something to commit."""
+        return self._engine_task.commit_requested and self.commit_needed
+
+    @property
+    def next_wall_clock_ms(self) -> int | None:
+        """When the next punctuation by wall clock is due; None if there is none."""
+        return self._punctuations.next_ms(PunctuationType.WALL_CLOCK_TIME)
+
+    def punctuate_stream_time(self) -> bool:
+        """Make the calls that are due by stream time; whether there were any.
+
+        To be called after each batch, which ends where stream time reaches the next one.
+        """
+        stream_time = self._group.stream_time
+        return stream_time >= 0 and self._punctuate(PunctuationType.STREAM_TIME, stream_time)
+
+    def punctuate_wall_clock_time(self) -> bool:
+        """Make the calls that are due by wall clock; whether there were any."""
+        return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock.now_ms())
+
+    def _punctuate(self, kind: PunctuationType, now_ms: int) -> bool:
+        called = self._punctuations.run_due(kind, now_ms, self._executor.punctuate)
+        self.commit_needed = self.commit_needed or called
+        return called
+
+    def _remember(self, metadata: CommitMetadata) -> None:
+        """Take over what operators knew; of several partitions the latest."""
+        remembered = self._engine_task.remembered
+        for name, time in metadata.processors.items():
+            remembered[name] = max(time, remembered.get(name, time))
 
     def _fit_batches(self, count: int, limit: int, took_ms: int) -> None:
         """Let the next batch take about `_BATCH_MS`, however slow the user's code is.
@@ -150,7 +198,10 @@ class StreamTask:
 
     def prepare_commit(self) -> None:
         """Let go of what is held back in caches, with all it causes downstream."""
-        self._executor.flush(self._flush_order)
+        for store, owners in self._flush_order.items():
+            self._executor.flush(owners)
+            self.stores.flush_silently(store)
+        self.stores.log_changes()
 
     def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:
         """Where to go on after a restart, for each partition that was read."""
@@ -158,8 +209,8 @@ class StreamTask:
         for place, queue in self._group.queues.items():
             offset = queue.next_offset()
             if offset is not None:
-                metadata = CommitMetadata(queue.partition_time).encode()
-                offsets[place] = CommitOffset(offset, metadata, None)
+                metadata = CommitMetadata(queue.partition_time, self._engine_task.remembered)
+                offsets[place] = CommitOffset(offset, metadata.encode(), None)
         return offsets
 
     def post_commit(
@@ -173,17 +224,45 @@ class StreamTask:
                 producer has written, perhaps when it owned the task some time before.
         """
         reached = self.stores.changelog_offsets()
+        known = {place: acked[place] for place in reached if place in acked}
+        for place in self._group.queues:
+            if place in reached and place in offsets:
+                # The topic of a table that has no other changelog.
+                known[place] = offsets[place].offset - 1
         self.stores.commit(
             {
-                place: acked[place]
-                for place, offset in reached.items()
-                if place in acked and (offset is None or acked[place] > offset)
+                place: offset
+                for place, offset in known.items()
+                if (before := reached[place]) is None or offset > before
             }
         )
         for place in self._group.queues:
             if place in offsets:
                 self.committed[place] = offsets[place].offset
         self.commit_needed = False
+        self._engine_task.commit_requested = False
+
+    def suspend(self) -> None:
+        """Stop processing, with the stores left open. Everything must have been committed."""
+        self._state.transition_to(TaskState.SUSPENDED, "revoked")
+        self._stop()
+
+    def demote(self) -> None:
+        """Let a suspended task follow its changelogs as a standby, with the stores it has open."""
+        self.stores.recycle()
+        self._state.transition_to(TaskState.RESTORING, "now a standby")
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the task has processed: its operators cannot be started a second time."""
+        return self._has_run
+
+    def _stop(self) -> None:
+        try:
+            self._executor.close()
+        finally:
+            self._group.clear()
+            self._punctuations.clear()
 
     def close(self, *, clean: bool) -> None:
         """Give the task up. Uncommitted work must have been committed before, or it is lost.
@@ -199,9 +278,10 @@ class StreamTask:
             self._state.transition_to(TaskState.SUSPENDED, "clean" if clean else "not committed")
         try:
             if running:
-                self._executor.close()
+                self._stop()
         finally:
             self._group.clear()
+            self._punctuations.clear()
             self.stores.close(clean=clean)
             self._state.transition_to(TaskState.CLOSED, "given up")
 

@@ -19,6 +19,7 @@ from millstream.errors import (
 from millstream.kafka.consumer import RecordConsumer
 from millstream.kafka.member_events import CommitOffset
 from millstream.record import TaskId, TopicPartition
+from millstream.runtime.offset_sums import OffsetSums
 from millstream.runtime.record_queue import RawRecords
 from millstream.runtime.restoration import Restoration
 from millstream.runtime.retry import Retry
@@ -61,7 +62,8 @@ class Tasks:
     """What the thread owns.
 
     A task goes through: created → stores opened (its directory locked) → restored → running. Its
-    input partitions are only fetched once it runs.
+    input partitions are only fetched once it runs. A standby task stays where it restores: it
+    follows its changelogs until it is promoted, which costs just what it has not read yet.
 
     Args:
         create: makes a task of an id and its input partitions.
@@ -70,6 +72,7 @@ class Tasks:
         offsets: where to begin.
         clock: for retries.
         timeout_ms: how long the cluster may not answer (`task.timeout.ms`).
+        offset_sums: told how far the state of each task is.
         max_buffered: with more records than this waiting in a partition it is paused, until the
             half of them are processed. Only partitions that wait for another one get so far.
     """
@@ -84,7 +87,9 @@ class Tasks:
         *,
         timeout_ms: int,
         max_buffered: int,
+        offset_sums: OffsetSums,
     ) -> None:
+        self._offset_sums = offset_sums
         self._create = create
         self._restoration = restoration
         self._consumer = consumer
@@ -93,6 +98,7 @@ class Tasks:
         self._timeout_ms = timeout_ms
         self._max_buffered = max_buffered
         self._tasks: dict[TaskId, StreamTask] = {}
+        self._standby: set[TaskId] = set()
         self._opening: dict[TaskId, Retry] = {}
         self._starting = Retry("starting restored tasks", clock, timeout_ms)
         self._by_partition: dict[TopicPartition, StreamTask] = {}
@@ -117,32 +123,106 @@ class Tasks:
 
     @property
     def all_running(self) -> bool:
-        """Whether no task waits for its directory or its state."""
-        return len(self._running) == len(self._tasks)
+        """Whether no active task waits for its directory or its state."""
+        return len(self._running) == len(self._tasks) - len(self._standby)
+
+    @property
+    def standby(self) -> frozenset[TaskId]:
+        """The tasks that are kept as copies only."""
+        return frozenset(self._standby)
 
     @property
     def is_restoring(self) -> bool:
         """Whether records are to be expected from a changelog."""
         return self._restoration.is_reading
 
-    def assign(self, wanted: Mapping[TaskId, frozenset[TopicPartition]]) -> None:
+    def assign(
+        self,
+        wanted: Mapping[TaskId, frozenset[TopicPartition]],
+        standby: Mapping[TaskId, frozenset[TopicPartition]] | None = None,
+    ) -> None:
         """Own exactly these tasks: close the others, create what is new.
 
-        What is closed should hold nothing uncommitted (`outdated`): else that work is repeated.
+        What is closed should hold nothing uncommitted (`outdated`): else that work is repeated. A
+        standby that becomes active, and a suspended task that becomes a standby, keep their stores
+        open.
+
+        Args:
+            wanted: the active tasks, with their input partitions.
+            standby: the standby tasks, with the input partitions that they do not read.
         """
-        for task in self.outdated(wanted):
+        copies = standby or {}
+        for task in self.outdated(wanted, copies):
             self.close([task.task_id], clean=not task.commit_needed)
         for task_id in sorted(wanted):
             if task_id not in self._tasks:
                 self._add(task_id, wanted[task_id])
+            elif task_id in self._standby:
+                self._standby.remove(task_id)
+                logger.info("task %s: standby becomes active", task_id)
+                self._restore(self._tasks[task_id])
+        for task_id in sorted(copies):
+            if task_id not in self._tasks:
+                self._standby.add(task_id)
+                self._add(task_id, copies[task_id])
+            elif task_id not in self._standby:
+                self._standby.add(task_id)
+                logger.info("task %s: active becomes standby", task_id)
+                self._tasks[task_id].demote()
+                self._restore(self._tasks[task_id])
+        self._sort()
 
-    def outdated(self, wanted: Mapping[TaskId, frozenset[TopicPartition]]) -> list[StreamTask]:
+    def outdated(
+        self,
+        wanted: Mapping[TaskId, frozenset[TopicPartition]],
+        standby: Mapping[TaskId, frozenset[TopicPartition]] | None = None,
+    ) -> list[StreamTask]:
         """The tasks that `assign` would close: not wanted any more, or with other partitions."""
-        return [task for task in self.all if wanted.get(task.task_id) != task.partitions]
+        return [task for task in self.all if not self._fits(task, wanted, standby or {})]
+
+    def _fits(
+        self,
+        task: StreamTask,
+        wanted: Mapping[TaskId, frozenset[TopicPartition]],
+        standby: Mapping[TaskId, frozenset[TopicPartition]],
+    ) -> bool:
+        """Whether a task can go on as it is, or with its stores open."""
+        if wanted.get(task.task_id) == task.partitions:
+            # What ran once has operators that know the past: it does not start a second time.
+            return task.state is not TaskState.SUSPENDED and not (
+                task.task_id in self._standby and task.has_run
+            )
+        if standby.get(task.task_id) == task.partitions:
+            return task.task_id in self._standby or task.state is TaskState.SUSPENDED
+        return False
 
     def owners_of(self, partitions: Collection[TopicPartition]) -> list[StreamTask]:
-        """The tasks that read any of these partitions."""
-        return [task for task in self.all if not task.partitions.isdisjoint(partitions)]
+        """The active tasks that read any of these partitions."""
+        return [
+            task
+            for task in self.all
+            if task.task_id not in self._standby and not task.partitions.isdisjoint(partitions)
+        ]
+
+    def suspend(self, task_ids: Iterable[TaskId]) -> None:
+        """Stop running tasks that are committed, but keep their stores open: the assignment that
+        follows may want them as standbys. Others are closed.
+
+        Raises:
+            StreamsError: a task could not be stopped in an orderly way.
+        """
+        for task_id in list(task_ids):
+            task = self._tasks[task_id]
+            if task.state is not TaskState.RUNNING or not task.stores.restorers():
+                self.close([task_id], clean=True)
+                continue
+            self._stop_fetching(task)
+            try:
+                task.suspend()
+            except Exception as error:
+                self.close([task_id], clean=False)
+                raise task.fail(error) from error
+        self._sort()
 
     def close(self, task_ids: Iterable[TaskId], *, clean: bool) -> None:
         """Give tasks up and stop fetching for them.
@@ -152,6 +232,7 @@ class Tasks:
         failure: Exception | None = None
         for task_id in list(task_ids):
             task = self._tasks.pop(task_id)
+            self._standby.discard(task_id)
             self._opening.pop(task_id, None)
             try:
                 self._restoration.remove(task_id)
@@ -182,8 +263,10 @@ class Tasks:
                     f"corrupted again: {error.message} Check the disk of state_dir.",
                     task_id=task_id,
                 ) from error
-            task = self._tasks[task_id]
+            task, copy = self._tasks[task_id], task_id in self._standby
             self.close([task_id], clean=False)
+            if copy:
+                self._standby.add(task_id)
             self._add(task_id, task.partitions, wipe=True)
 
     def advance(self, timeout_ms: int) -> None:
@@ -196,6 +279,7 @@ class Tasks:
             if retry.is_due:
                 self._open(self._tasks[task_id], retry)
         self._restoration.step(timeout_ms)
+        self._offset_sums.publish(self._sorted)
         if self._starting.is_due:
             self._start_restored()
 
@@ -231,6 +315,8 @@ class Tasks:
         """
         try:
             count = task.process(most)
+            # Before the next batch: this one ends where stream time reaches a punctuation.
+            task.punctuate_stream_time()
         except Exception as error:
             failure = task.fail(error)
             raise failure from failure.__cause__
@@ -240,10 +326,34 @@ class Tasks:
                 self._consumer.resume([place])
         return count
 
+    def punctuate(self) -> bool:
+        """Make the calls that processors wait for by now; whether there were any.
+
+        Raises:
+            StreamsError: a task failed; it carries the task's id.
+        """
+        called = False
+        for task in self._running:
+            called = self._punctuated(task) or called
+        return called
+
+    def next_wall_clock_ms(self) -> int | None:
+        """When the next punctuation by wall clock is due; None if there is none."""
+        times = [task.next_wall_clock_ms for task in self._running]
+        return min((time for time in times if time is not None), default=None)
+
     def processable(self, max_idle_ms: int) -> list[StreamTask]:
         """The tasks that could take a batch now, by id."""
         at_end = self._consumer.at_end
         return [task for task in self._running if task.is_processable(at_end, max_idle_ms)]
+
+    def _punctuated(self, task: StreamTask) -> bool:
+        try:
+            by_stream = task.punctuate_stream_time()
+            return task.punctuate_wall_clock_time() or by_stream
+        except Exception as error:
+            failure = task.fail(error)
+            raise failure from failure.__cause__
 
     def _add(
         self, task_id: TaskId, partitions: frozenset[TopicPartition], *, wipe: bool = False
@@ -258,7 +368,8 @@ class Tasks:
 
     def _open(self, task: StreamTask, retry: Retry) -> None:
         try:
-            self._offsets.expect(task.partitions)
+            if task.task_id not in self._standby:
+                self._offsets.expect(task.partitions)
             task.open_stores()
         except (LockError, BrokerUnavailableError) as error:
             retry.failed(error)
@@ -269,13 +380,21 @@ class Tasks:
             failure = task.fail(error)
             raise failure from failure.__cause__
         del self._opening[task.task_id]
-        self._restoration.add(task.task_id, task.stores.restorers())
+        self._restore(task)
+
+    def _restore(self, task: StreamTask) -> None:
+        if task.state is TaskState.RESTORING:
+            self._restoration.add(
+                task.task_id, task.stores.restorers(), standby=task.task_id in self._standby
+            )
 
     def _start_restored(self) -> None:
         restored = [
             task
             for task in self.all
-            if task.state is TaskState.RESTORING and not self._restoration.unfinished(task.task_id)
+            if task.state is TaskState.RESTORING
+            and task.task_id not in self._standby
+            and not self._restoration.unfinished(task.task_id)
         ]
         if not restored:
             return
@@ -308,3 +427,4 @@ class Tasks:
     def _sort(self) -> None:
         self._sorted = [self._tasks[task_id] for task_id in sorted(self._tasks)]
         self._running = [task for task in self._sorted if task.state is TaskState.RUNNING]
+        self._offset_sums.publish(self._sorted)

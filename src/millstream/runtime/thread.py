@@ -160,6 +160,8 @@ class StreamThread:
             self._tasks.advance(min(timeout_ms, most_ms) if restoring else 0)
             if restoring:
                 timeout_ms = 0
+        elif self._tasks.standby:
+            self._tasks.advance(0)
         self._announce_running()
         if not running:
             self._rebalances.has_news(timeout_ms)
@@ -172,10 +174,13 @@ class StreamThread:
             self._tasks.reset_position(error)
 
     def _wait_ms(self) -> int:
-        """How long to wait for records: not at all with some at hand, nor past the next commit."""
+        """How long to wait for records: not at all with some at hand, nor past what is due next."""
         most = self._settings.poll_ms
         if self._tasks.processable(self._settings.max_task_idle_ms):
             return 0
+        punctuation_ms = self._tasks.next_wall_clock_ms()
+        if punctuation_ms is not None:
+            most = max(0, min(most, punctuation_ms - self._clock.now_ms()))
         if self._rebalances.under_way or not any(t.commit_needed for t in self._tasks.running):
             return most
         due_ms = self._last_commit_ms + self._settings.commit_interval_ms
@@ -184,11 +189,13 @@ class StreamThread:
     def _process(self) -> None:
         """Let the tasks take batches in turn until nothing waits, or it is time to look around."""
         settings = self._settings
+        self._tasks.punctuate()
         started_ms = self._clock.monotonic_ms()
         while tasks := self._tasks.processable(settings.max_task_idle_ms):
             for task in self._in_turn(tasks):
                 self._processed_total += self._tasks.process(task, settings.max_batch_records)
                 self._turn = task.task_id
+                self._tasks.punctuate()
                 self._rebalances.progress()
                 self._commit_if_due()
                 late = self._clock.monotonic_ms() - started_ms > settings.poll_pause_ms
@@ -203,7 +210,8 @@ class StreamThread:
 
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._last_commit_ms < self._settings.commit_interval_ms:
+        due = now_ms - self._last_commit_ms >= self._settings.commit_interval_ms
+        if not due and not any(task.commit_requested for task in self._tasks.running):
             return
         # A group that rebalances takes no commits; what is due is made up for right after.
         if self._rebalances.under_way:
@@ -319,7 +327,11 @@ class StreamThread:
             )
 
     def _report_tasks(self) -> None:
-        states = {str(task.task_id): task.state.name for task in self._tasks.all}
+        standby = self._tasks.standby
+        states = {
+            str(task.task_id): "STANDBY" if task.task_id in standby else task.state.name
+            for task in self._tasks.all
+        }
         self._control.report("tasks", states)
 
     def _on_state(self, new: ThreadState, old: ThreadState, why: str) -> None:

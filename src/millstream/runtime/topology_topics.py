@@ -13,6 +13,7 @@ from millstream.assignment.topics import (
     TopologyTopics,
 )
 from millstream.config import StreamsConfig
+from millstream.state.window_builders import changelog_retention
 from millstream.topology.nodes import SourceNode
 from millstream.topology.subtopology import SubTopology
 from millstream.topology.topology import Topology
@@ -26,11 +27,14 @@ def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics
         for part in parts
         for topic in (*part.source_topics, *part.sink_topics)
     }
+    joined = {
+        frozenset(names[topic] for topic in group): topology.joined_at(group)
+        for group in topology.copartition_groups()
+    }
     return TopologyTopics(
         groups=tuple(_group(part, config) for part in parts),
-        copartition_groups=tuple(
-            frozenset(names[topic] for topic in group) for group in topology.copartition_groups()
-        ),
+        copartition_groups=tuple(joined),
+        joined_at=joined,
     )
 
 
@@ -87,8 +91,10 @@ def _group(part: SubTopology, config: StreamsConfig) -> TopicGroup:
     changelogs = {}
     for store, topic in part.changelogs.items():
         builder = part.stores[store]
-        settings = {**builder.changelog_config(), **defaults, **builder.topic_config}
-        changelogs[real(topic)] = ChangelogSpec(settings)
+        kept = changelog_retention(builder, config.windowstore_changelog_additional_retention_ms)
+        settings = {**builder.changelog_config(), **defaults, **kept, **builder.topic_config}
+        is_source_topic = topic in part.source_topics
+        changelogs[real(topic)] = ChangelogSpec(settings, is_source_topic)
     return TopicGroup(
         subtopology_id=part.id,
         source_topics=tuple(map(real, part.source_topics)),

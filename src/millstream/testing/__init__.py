@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from millstream.kafka.embedded import EmbeddedKafka
+from millstream.processor.metrics import MetricName
 from millstream.testing.driver import TopologyTestDriver
 from millstream.testing.driver_topics import TestInputTopic, TestOutputTopic
-from millstream.testing.driver_views import MetricName
+from millstream.testing.mock_context import (
+    CapturedForward,
+    CapturedPunctuator,
+    MockProcessorContext,
+)
 
 __all__ = [
+    "CapturedForward",
+    "CapturedPunctuator",
     "EmbeddedKafka",
     "MetricName",
+    "MockProcessorContext",
     "TestInputTopic",
     "TestOutputTopic",
     "TopologyTestDriver",

@@ -6,16 +6,23 @@ import shutil
 import tempfile
 import time
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
 from millstream.errors import IllegalStateError, StreamsError, UnknownStateStoreError
+from millstream.operators.emit_interval import OUTER_JOIN_INTERVAL, WINDOW_CLOSE_INTERVAL
+from millstream.processor.metrics import MetricName
 from millstream.record import Headers, TaskId, TopicPartition
 from millstream.runtime.build_task import TaskParts, TaskServices
+from millstream.runtime.check import check_building
+from millstream.runtime.engine_task import task_metrics
+from millstream.runtime.global_stores import GlobalStores
+from millstream.runtime.node_context import Dropped
 from millstream.serdes import Serde
 from millstream.state.cache_entries import CacheBudget
 from millstream.state.directory import StateDirectory
@@ -26,12 +33,7 @@ from millstream.testing.driver_topics import (
     TestInputTopic,
     TestOutputTopic,
 )
-from millstream.testing.driver_views import (
-    MetricName,
-    as_one_subtopology,
-    task_metrics,
-    topology_metadata,
-)
+from millstream.testing.driver_views import as_one_subtopology, topology_metadata
 from millstream.topology.topology import Topology
 
 K = TypeVar("K")
@@ -81,11 +83,13 @@ class TopologyTestDriver:
         initial_wall_clock_ms: int | None = None,
     ) -> None:
         self._topology = topology
-        self._config = config or StreamsConfig(
-            application_id="topology-test-driver", bootstrap_servers="not-used:9092"
+        self._config = _searching_always(
+            config
+            or StreamsConfig(
+                application_id="topology-test-driver", bootstrap_servers="not-used:9092"
+            )
         )
-        if self._config.ensure_explicit_internal_resource_naming:
-            topology.check_explicit_names()
+        check_building(topology, self._config)
         now_ms = time.time_ns() // 1_000_000
         self._clock = ManualClock(
             now_ms if initial_wall_clock_ms is None else initial_wall_clock_ms
@@ -102,6 +106,14 @@ class TopologyTestDriver:
         self._patterns = whole.source_patterns
         self._matched: set[str] = set()
         self._folder = tempfile.mkdtemp(prefix="millstream-test-driver-")
+        drops = Dropped(_TASK, self._clock)
+        self._global = GlobalStores(
+            topology.global_stores.values(),
+            self._config,
+            self._clock,
+            Path(self._folder) / self._config.application_id / "global",
+            drops,
+        )
         services = TaskServices(
             config=self._config,
             clock=self._clock,
@@ -110,10 +122,12 @@ class TopologyTestDriver:
             directory=StateDirectory(self._folder, self._config.application_id),
             budget=CacheBudget(self._config.statestore_cache_max_bytes),
             order_across_topics=True,
+            global_stores=self._global,
         )
         try:
+            self._global.open()
             partitions = frozenset(TopicPartition(topic, 0) for topic in self._sources)
-            self._parts = TaskParts(whole, _TASK, partitions, services)
+            self._parts = TaskParts(whole, _TASK, partitions, services, drops)
             # What a test writes to a store by itself belongs to no record and has the time 0:
             # follows Kafka Streams.
             self._parts.record.timestamp = 0
@@ -121,6 +135,7 @@ class TopologyTestDriver:
             self._task.open_stores()
             self._task.start({})
         except BaseException:
+            self._global.close()
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
 
@@ -194,20 +209,26 @@ class TopologyTestDriver:
         """
         self._check_usable()
         self._clock.advance(step // timedelta(milliseconds=1))
-        self._work(commit=True)
+        self._work(punctuate=True)
 
     # --- state and views -------------------------------------------------------------------------
 
     def get_state_store(self, name: str) -> Any:
-        """The store of that name, to read or to prepare; None if there is none."""
+        """The store of that name, to read or to prepare; None if there is none.
+
+        Any kind, global ones included. What a test puts belongs to no record.
+        """
+        if name in self._global.names:
+            return self._global.store(name)
         try:
             return self._task.stores.store(name)
         except UnknownStateStoreError:
             return None
 
     def get_all_state_stores(self) -> Mapping[str, Any]:
-        """Every store by its name."""
-        return {name: self._task.stores.store(name) for name in self._task.stores.names}
+        """Every store by its name, global ones included."""
+        stores = {name: self._task.stores.store(name) for name in self._task.stores.names}
+        return stores | {name: self._global.store(name) for name in self._global.names}
 
     def metrics(self) -> Mapping[MetricName, float]:
         """What was counted so far, by Kafka Streams' names.
@@ -247,6 +268,7 @@ class TopologyTestDriver:
             try:
                 self._task.close(clean=self._failure is None)
             finally:
+                self._global.close()
                 shutil.rmtree(self._folder, ignore_errors=True)
 
     # --- inside ----------------------------------------------------------------------------------
@@ -260,13 +282,17 @@ class TopologyTestDriver:
         headers: Headers,
     ) -> None:
         self._check_usable()
-        if not self._reads(topic):
-            read = [*sorted(self._sources), *(f"{p.pattern} (pattern)" for p in self._patterns)]
+        if not self._reads(topic) and topic not in self._global.topics:
+            read = [
+                *sorted(self._sources | self._global.topics),
+                *(f"{p.pattern} (pattern)" for p in self._patterns),
+            ]
             raise ValueError(
                 f"Unknown topic: the topology does not read '{topic}'. It reads: "
                 f"{', '.join(read) or 'nothing'}."
             )
-        self._enqueue(Captured(topic, key, value, timestamp, headers))
+        record = Captured(topic, key, value, timestamp, headers)
+        self._guard(lambda: self._deliver(record))
         self._work()
 
     def _check_usable(self) -> None:
@@ -278,17 +304,26 @@ class TopologyTestDriver:
                 "so its task is given up. Close this test driver and make a new one."
             ) from self._failure
 
-    def _work(self, *, commit: bool = False) -> None:
-        """Work until nothing is left to do, after a commit if that is wanted."""
+    def _work(self, *, commit: bool = False, punctuate: bool = False) -> None:
+        """Work until nothing is left to do, after punctuations by wall clock if it has moved."""
+        self._guard(lambda: self._work_or_fail(commit or punctuate, punctuate))
+
+    def _work_or_fail(self, commit: bool, punctuate: bool) -> None:
         task = self._task
+        if punctuate:
+            task.punctuate_wall_clock_time()
+        if commit:
+            self._commit()
+        while self._parts.is_ready():
+            task.process(1)
+            task.punctuate_stream_time()
+            self._commit()
+
+    def _guard(self, work: Callable[[], None]) -> None:
         try:
-            if commit:
-                self._commit()
-            while self._parts.is_ready():
-                task.process(1)
-                self._commit()
+            work()
         except Exception as error:
-            self._failure = task.fail(error)
+            self._failure = self._task.fail(error)
             if self._failure is error:
                 raise
             raise self._failure from error
@@ -299,8 +334,7 @@ class TopologyTestDriver:
         task.post_commit(task.offsets_to_commit(), self._collector.acked_offsets())
         for record in self._collector.take():
             self._outputs[record.topic].append(record)
-            if self._reads(record.topic):
-                self._enqueue(record)
+            self._deliver(record)
 
     def _reads(self, topic: str) -> bool:
         if topic in self._sources or topic in self._matched:
@@ -311,7 +345,24 @@ class TopologyTestDriver:
             return True
         return False
 
-    def _enqueue(self, record: Captured) -> None:
+    def _deliver(self, record: Captured) -> None:
+        """Take a record to those who read its topic: the task, or a global store at once."""
+        place = TopicPartition(record.topic, 0)
+        is_global = record.topic in self._global.topics
+        if not is_global and not self._reads(record.topic):
+            return
         offset = self._offsets[record.topic]
         self._offsets[record.topic] = offset + 1
-        self._task.add_records(TopicPartition(record.topic, 0), RawColumns.of(record, offset))
+        if is_global:
+            self._global.update(place, RawColumns.of(record, offset))
+        else:
+            self._task.add_records(place, RawColumns.of(record, offset))
+
+
+def _searching_always(config: StreamsConfig) -> StreamsConfig:
+    """The config with no pause between searches for windows that have ended, unless it says so.
+
+    As in Kafka Streams, so that a test need not move the wall clock to see a result.
+    """
+    always = {WINDOW_CLOSE_INTERVAL: 0, OUTER_JOIN_INTERVAL: 0}
+    return config.replace(extra={**always, **config.extra})

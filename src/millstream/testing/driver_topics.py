@@ -24,7 +24,7 @@ class Captured(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
-    timestamp: int
+    timestamp: int | None
     headers: Headers
 
 
@@ -40,6 +40,7 @@ class RawColumns(NamedTuple):
     @classmethod
     def of(cls, record: Captured, offset: int) -> RawColumns:
         headers = [record.headers] if record.headers else None
+        assert record.timestamp is not None, "only changelogs have records without a time"
         return cls([record.key], [record.value], [record.timestamp], [offset], headers)
 
 
@@ -59,16 +60,15 @@ class CapturingCollector:
         partitions: int | Sequence[int | None] | None,
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
-        timestamps: Sequence[int],
+        timestamps: Sequence[int] | None,
         headers: Sequence[Headers] | None,
     ) -> None:
         place = TopicPartition(topic, 0)
         self._written[place] = self._written.get(place, -1) + len(keys)
         for index, key in enumerate(keys):
             of_record = () if headers is None else headers[index]
-            self._records.append(
-                Captured(topic, key, values[index], timestamps[index], tuple(of_record))
-            )
+            timestamp = None if timestamps is None else timestamps[index]
+            self._records.append(Captured(topic, key, values[index], timestamp, tuple(of_record)))
 
     def changelog_writer(self, task_id: TaskId, topics: Mapping[str, str]) -> ChangelogWriter:
         """Where a task's stores log their changes."""
@@ -94,7 +94,7 @@ class _CapturedChangelogs:
         store_name: str,
         keys: Sequence[bytes],
         values: Sequence[bytes | None],
-        timestamps: Sequence[int],
+        timestamps: Sequence[int] | None,
         headers: Sequence[Headers] | None = None,
     ) -> None:
         topic = self._topics.get(store_name)
@@ -252,7 +252,11 @@ class TestOutputTopic(Generic[K, V]):
         record = waiting.popleft()
         key: Any = self._key_serde.deserialize(self._topic, record.key)
         value: Any = self._value_serde.deserialize(self._topic, record.value)
-        return Record(key, value, record.timestamp, record.headers)
+        result = Record(key, value, record.timestamp or 0, record.headers)
+        if record.timestamp is None:
+            # Written without a time, which the producer gives when it sends: follows Kafka Streams.
+            object.__setattr__(result, "timestamp", None)
+        return result
 
     def read_value(self) -> V:
         """The next record's value.

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from millstream.assignment.topics import TopicGroup, TopologyTopics
 from millstream.config import StreamsConfig
-from millstream.record import TaskId
 from millstream.runtime.topology_topics import topology_topics
+from millstream.topology.copartition import listed_by_kafka
+from millstream.topology.internal_topics import decorated
+from millstream.topology.java_order import hash_order
 from millstream.topology.nodes import ProcessorNode
 from millstream.topology.subtopology import SubTopology
 from millstream.topology.topology import Topology
-
-
-class MetricName(NamedTuple):
-    """What a metric is called in Kafka Streams.
-
-    Args:
-        name: for example `dropped-records-total`.
-        group: for example `stream-task-metrics`.
-        tags: pairs of a name and a value, such as the id of the task.
-    """
-
-    name: str
-    group: str
-    tags: tuple[tuple[str, str], ...] = ()
-
-
-def task_metrics(task_id: TaskId, dropped_total: int) -> dict[MetricName, float]:
-    """The metrics of a task: what it left out on purpose."""
-    name = MetricName("dropped-records-total", "stream-task-metrics", (("task-id", str(task_id)),))
-    return {name: float(dropped_total)}
 
 
 def as_one_subtopology(topology: Topology) -> SubTopology:
@@ -43,7 +25,7 @@ def as_one_subtopology(topology: Topology) -> SubTopology:
         store
         for node in topology.nodes.values()
         if isinstance(node, ProcessorNode)
-        for store in node.stores
+        for store in hash_order(node.stores)
     )
     return SubTopology(
         id=0,
@@ -78,8 +60,24 @@ def topology_metadata(
     return {
         "topics": _internal_topics(found),
         "subtopologies": [_listed(group) for group in found.groups if group.source_topics],
-        "copartition": sorted(sorted(group) for group in found.copartition_groups),
+        "copartition": sorted(
+            map(sorted, listed_by_kafka(_read_together(topology, config, matched)))
+        ),
     }
+
+
+def _read_together(
+    topology: Topology, config: StreamsConfig, matched: Collection[str]
+) -> list[list[str]]:
+    """The real names of the topics that each join wants to be co-partitioned."""
+    return [
+        [
+            decorated(topic, config.application_id) if topic in topology.internal_topics else topic
+            for source in sources
+            for topic in (source.topics or sorted(filter(source.reads, matched)))
+        ]
+        for sources in topology.listed_sources()
+    ]
 
 
 def _internal_topics(found: TopologyTopics) -> dict[str, dict[str, Any]]:

@@ -64,11 +64,17 @@ class Fakes:
     def close_all(self, *, clean: bool) -> None:
         self.close([task.task_id for task in self.running], clean=clean)
 
-    def outdated(self, wanted: Any) -> list[Task]:
+    def suspend(self, task_ids: Collection[TaskId]) -> None:
+        for task_id in task_ids:
+            del self.tasks[task_id.partition]
+            self.story.append(f"suspended {task_id}")
+
+    def outdated(self, wanted: Any, standby: Any) -> list[Task]:
         return [task for task in self.running if wanted.get(task.task_id) != task.partitions]
 
-    def assign(self, wanted: Any) -> None:
-        self.story.append(f"assigned {[str(task_id) for task_id in wanted]}")
+    def assign(self, wanted: Any, standby: Any) -> None:
+        copies = [f"{task_id} (standby)" for task_id in standby]
+        self.story.append(f"assigned {[*map(str, wanted), *copies]}")
 
     # the commits
     def commit(self, tasks: Collection[Task]) -> dict[Any, Any]:
@@ -104,19 +110,19 @@ def raising(error: Exception, times: int = 1_000) -> Callable[[], None]:
     return on_commit
 
 
-def test_a_revoked_task_is_committed_and_closed_before_the_member_goes_on() -> None:
+def test_a_revoked_task_is_committed_and_stopped_before_the_member_goes_on() -> None:
     fakes = Fakes(Revoked(frozenset({ONE})))
     change = fakes.rebalances().next_change()
     assert change is not None
     assert change.revoked
-    assert fakes.story == ["committed", "closed 0_0 clean", "acknowledged"]
+    assert fakes.story == ["committed", "suspended 0_0", "acknowledged"]
 
 
 def test_a_commit_that_the_group_does_not_take_yet_is_tried_again() -> None:
     fakes = Fakes(Revoked(frozenset({ONE})))
     fakes.on_commit = raising(RebalanceInProgressError("later"), times=3)
     fakes.rebalances().next_change()
-    assert fakes.story == ["committed", "closed 0_0 clean", "acknowledged"]
+    assert fakes.story == ["committed", "suspended 0_0", "acknowledged"]
 
 
 def test_a_fenced_commit_drops_the_work_of_all_tasks() -> None:
@@ -146,6 +152,21 @@ def test_what_an_assignment_takes_away_is_committed_first() -> None:
     fakes = Fakes(Assigned(frozenset({ONE}), b"", 7, "me"))
     fakes.rebalances(TaskAssignment(active=wanted)).next_change()
     assert fakes.story == ["committed", "assigned ['0_0']"]
+
+
+def test_a_task_that_goes_to_another_thread_may_stay_as_a_standby() -> None:
+    stays = TaskAssignment(standby={TaskId(0, 0): frozenset({ONE})})
+    fakes = Fakes(Revoked(frozenset({ONE, OTHER})), Assigned(frozenset(), b"", 7, "me"))
+    rebalances = fakes.rebalances(stays)
+    rebalances.next_change()
+    rebalances.next_change()
+    assert fakes.story == [
+        "committed",
+        "suspended 0_0",
+        "suspended 0_1",
+        "acknowledged",
+        "assigned ['0_0 (standby)']",
+    ]
 
 
 def test_a_follow_up_rebalance_is_asked_for_once_and_by_its_generation() -> None:

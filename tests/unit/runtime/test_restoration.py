@@ -24,6 +24,7 @@ class Log:
         self.ends = dict(ends)
         self.positions: dict[TopicPartition, int] = {}
         self.unavailable = False
+        self.paused: set[TopicPartition] = set()
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int
@@ -40,6 +41,12 @@ class Log:
         for place in partitions:
             self.positions.pop(place, None)
 
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self.paused |= set(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self.paused -= set(partitions)
+
     def position(self, place: TopicPartition) -> int | None:
         return self.positions[place]
 
@@ -47,7 +54,7 @@ class Log:
         """One record of each partition that is not read to its end."""
         records = {}
         for place, offset in self.positions.items():
-            if offset < self.ends[place]:
+            if offset < self.ends[place] and place not in self.paused:
                 key = f"key{offset}".encode()
                 records[place] = RecordColumns([key], [b"v"], [0], [offset], None, None)
                 self.positions[place] = offset + 1
@@ -59,16 +66,17 @@ class Store:
 
     def __init__(self, store_name: str, start: int | None) -> None:
         self.store_name = store_name
-        self.start = start
+        self.reached = None if start is None else start - 1
         self.applied: list[int] = []
 
     def start_offset(self) -> int | None:
-        return self.start
+        return None if self.reached is None else self.reached + 1
 
     def restore_batch(
         self, keys: object, values: object, stamps: object, offsets: list[int]
     ) -> int:
         self.applied += offsets
+        self.reached = offsets[-1]
         return len(offsets)
 
 
@@ -139,3 +147,60 @@ def test_an_unreachable_cluster_is_asked_again_and_in_the_end_given_up() -> None
     clock.advance(10_000)
     with pytest.raises(BrokerUnavailableError):
         restoring.step(0)
+
+
+def test_a_standby_follows_its_changelog_without_an_end() -> None:
+    log, events = Log({A: 2}), list[RestoreEvent]()
+    store = Store("a", None)
+    restoring = restoration(log, events, ManualClock())
+    restoring.add(TASK_A, {A: store}, standby=True)
+    for _ in range(4):
+        restoring.step(0)
+    assert store.applied == [0, 1]
+    assert not restoring.is_reading
+    assert restoring.unfinished(TASK_A)
+    log.ends[A] = 3
+    restoring.step(0)
+    assert store.applied == [0, 1, 2]
+    restoring.remove(TASK_A)
+    assert not log.positions
+    kinds = [(event.kind, event.offset, event.end_offset, event.records) for event in events]
+    assert kinds == [
+        ("standby start", OFFSET_BEGINNING, 2, 0),
+        ("standby batch", 0, 2, 1),
+        ("standby batch", 1, 2, 1),
+        ("standby batch", 2, 3, 1),
+        ("standby migrated", 2, 3, 3),
+    ]
+
+
+def test_standbys_wait_while_an_active_task_restores() -> None:
+    log, events = Log({A: 5, B: 2}), list[RestoreEvent]()
+    copy, active = Store("a", None), Store("b", None)
+    restoring = restoration(log, events, ManualClock())
+    restoring.add(TASK_A, {A: copy}, standby=True)
+    restoring.step(0)
+    restoring.add(TASK_B, {B: active})
+    restoring.step(0)
+    restoring.step(0)
+    assert (copy.applied, active.applied) == ([0], [0, 1])
+    assert not restoring.unfinished(TASK_B)
+    restoring.step(0)
+    assert copy.applied == [0, 1]
+
+
+def test_a_promoted_standby_reads_the_tail_only() -> None:
+    log, events = Log({A: 3}), list[RestoreEvent]()
+    store = Store("a", None)
+    restoring = restoration(log, events, ManualClock())
+    restoring.add(TASK_A, {A: store}, standby=True)
+    for _ in range(3):
+        restoring.step(0)
+    log.ends[A] = 5
+    restoring.add(TASK_A, {A: store})
+    for _ in range(3):
+        restoring.step(0)
+    assert store.applied == [0, 1, 2, 3, 4]
+    assert not restoring.unfinished(TASK_A)
+    last = events[-1]
+    assert (last.kind, last.end_offset, last.records) == ("end", 5, 2)

@@ -1,0 +1,196 @@
+"""`millstream describe app.py`: what a program's topology looks like, without running it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from millstream.config_fields import did_you_mean
+from millstream.errors import StreamsError
+from millstream.topology.builder import StreamsBuilder
+from millstream.topology.topology import Topology
+
+NAME = "describe"
+HELP = "Print the topology of a program: sub-topologies, nodes, topics, stores."
+
+#: Where a topology is looked for first; each may be the topology, its builder, or a function.
+_USUAL_NAMES = ("topology", "build", "build_topology")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the program and the form of the description."""
+    parser.add_argument(
+        "program",
+        metavar="FILE[:NAME]",
+        help="the program's file, and in it the Topology, the StreamsBuilder, or a function without"
+        " arguments that returns one; by default what is called topology or build, or the only one",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--mermaid", action="store_true", help="as a Mermaid flowchart instead of Kafka's text"
+    )
+    form.add_argument("--json", action="store_true", help="as JSON instead of Kafka's text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Load the program and print its topology."""
+    description = topology_of(arguments.program).describe()
+    if arguments.mermaid:
+        print(description.to_mermaid(), end="")
+    elif arguments.json:
+        print(json.dumps(description.to_dict(), indent=2))
+    else:
+        print(description, end="")
+    return 0
+
+
+def topology_of(program: str) -> Topology:
+    """The topology that a program builds.
+
+    The program is loaded like a module, so what stands under `if __name__ == "__main__":` is not
+    run.
+
+    Args:
+        program: the path of its file, and optionally a colon and a name in it.
+
+    Raises:
+        StreamsError: there is no such file or name, the program fails while it is loaded, or it is
+            not clear where its topology is.
+    """
+    path, name = _split(program)
+    with _importable(path.parent):
+        module = _loaded(path)
+        if name is not None:
+            return _named(module, path, name)
+        for usual in _USUAL_NAMES:
+            if hasattr(module, usual):
+                return _made(getattr(module, usual), usual, path)
+        return _only_one(module, path)
+
+
+def _split(program: str) -> tuple[Path, str | None]:
+    file, colon, name = program.rpartition(":")
+    # What follows the colon of a drive letter is no name.
+    if colon and name.isidentifier() and not Path(program).exists():
+        return Path(file), name
+    return Path(program), None
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """Let the program import its neighbours, as `python app.py` does."""
+    entry = str(folder.resolve())
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        sys.path.remove(entry)
+
+
+def _loaded(path: Path) -> ModuleType:
+    if not path.is_file():
+        hint = " It is a directory." if path.is_dir() else ""
+        raise StreamsError(f"There is no file {path}.{hint} Give the path of the program's file.")
+    # A name of its own: a program called json.py must not take the place of another module.
+    name = f"_described_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise StreamsError(f"{path} is not a Python file: its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    # Before it runs: dataclasses and pickling look their module up by its name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except StreamsError:
+        raise
+    except SystemExit as error:
+        raise StreamsError(
+            f"{path} ended the process while it was loaded (exit code {error.code}). Put what runs "
+            'the program under `if __name__ == "__main__":`.'
+        ) from error
+    except Exception as error:
+        _fail(f"{path} could not be loaded", path, error)
+    return module
+
+
+def _named(module: ModuleType, path: Path, name: str) -> Topology:
+    if not hasattr(module, name):
+        raise StreamsError(
+            f"There is no {name!r} in {path}.{did_you_mean(name, vars(module))} Name a Topology, a "
+            "StreamsBuilder, or a function that returns one."
+        )
+    return _made(getattr(module, name), name, path)
+
+
+def _made(thing: Any, name: str, path: Path) -> Topology:
+    """The topology that a thing of the program is or makes."""
+    if callable(thing) and not isinstance(thing, Topology | StreamsBuilder):
+        thing = _called(thing, name, path)
+        name = f"{name}()"
+    if isinstance(thing, StreamsBuilder):
+        return thing.build()
+    if isinstance(thing, Topology):
+        return thing
+    raise StreamsError(
+        f"{name} in {path} is {type(thing).__name__}, not a Topology or a StreamsBuilder. Name "
+        f"another thing: millstream describe {path}:NAME"
+    )
+
+
+def _called(function: Callable[..., Any], name: str, path: Path) -> Any:
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise StreamsError(
+            f"{name}() in {path} cannot be called without arguments ({error}). Give them defaults, "
+            f"or name another function: millstream describe {path}:NAME"
+        ) from error
+    try:
+        return function()
+    except StreamsError:
+        raise
+    except Exception as error:
+        _fail(f"{name}() in {path} failed", path, error)
+
+
+def _only_one(module: ModuleType, path: Path) -> Topology:
+    found: dict[int, tuple[str, Topology]] = {}
+    for name, thing in list(vars(module).items()):
+        if isinstance(thing, Topology | StreamsBuilder):
+            # A builder and what it has built are the same topology.
+            topology = _made(thing, name, path)
+            found.setdefault(id(topology), (name, topology))
+    if len(found) == 1:
+        return next(iter(found.values()))[1]
+    if found:
+        names = [name for name, _ in found.values()]
+        raise StreamsError(
+            f"{path} has several topologies: {', '.join(names)}. Name one: "
+            f"millstream describe {path}:{names[0]}"
+        )
+    raise StreamsError(
+        f"{path} has no topology: no Topology or StreamsBuilder, and no function topology() or "
+        "build() that returns one. If it has another function for it, name it: "
+        f"millstream describe {path}:NAME"
+    )
+
+
+def _fail(what: str, path: Path, error: Exception) -> NoReturn:
+    """Tell the program's own error by the innermost line of the program's file."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).resolve() == path.resolve()
+    ]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    where = "" if line is None else f" (line {line})"
+    raise StreamsError(f"{what}{where}: {type(error).__name__}: {error}") from error

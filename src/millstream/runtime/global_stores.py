@@ -1,0 +1,288 @@
+"""Global stores at work: each is a copy of one whole topic, which all tasks of a thread read.
+
+Kafka Streams' `GlobalStateUpdateTask` and `GlobalStateManagerImpl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from millstream.clock import Clock
+from millstream.config import StreamsConfig
+from millstream.errors import UnsupportedOperationError
+from millstream.operators.batch import Batch, Origin
+from millstream.operators.operator import Operator
+from millstream.processor.handlers import (
+    LogAndFailExceptionHandler,
+    LogAndFailProcessingExceptionHandler,
+    ProcessingHandler,
+)
+from millstream.processor.metrics import MetricName
+from millstream.processor.punctuation import Cancellable, PunctuationType
+from millstream.processor.task_context import CurrentRecord
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.node_context import Dropped, NodeContext, NodeStores, SourceErrors
+from millstream.runtime.record_queue import RawRecords, RecordQueue
+from millstream.runtime.required_serde import required_serde
+from millstream.state.cache_entries import CacheBudget
+from millstream.state.changelog import NoChangelog
+from millstream.state.open_store import OpenStore, StoreEnvironment
+from millstream.state.rocksdb import RocksDBResources
+from millstream.topology.nodes import GlobalStoreNodes, SourceNode
+
+#: The id under which the processors of global stores work, as in Kafka Streams.
+GLOBAL_TASK: Final = TaskId(-1, -1)
+
+#: What a task must not call on a global store.
+_WRITES = frozenset(
+    {"put", "put_if_absent", "put_all", "delete", "remove", "flush", "init", "close"}
+)
+
+
+class GlobalStores:
+    """The global stores of one instance.
+
+    Args:
+        nodes: the global stores of the topology.
+        config: the application's settings.
+        clock: time.
+        directory: where persistent ones live.
+        drops: counts the records that are left out.
+        rocksdb: what the stores of the process share.
+    """
+
+    def __init__(
+        self,
+        nodes: Collection[GlobalStoreNodes],
+        config: StreamsConfig,
+        clock: Clock,
+        directory: Path,
+        drops: Dropped,
+        rocksdb: RocksDBResources | None = None,
+    ) -> None:
+        self._nodes = {node.store: node for node in nodes}
+        self._config = config
+        self._clock = clock
+        self._directory = directory
+        self._drops = drops
+        self._rocksdb = rocksdb or RocksDBResources()
+        self._record = CurrentRecord()
+        self._opened: dict[str, OpenStore] = {}
+        self._fillers: dict[str, _Filler] = {}
+        self.tables = NodeStores(self._nodes, self.table)
+        self.read_only = NodeStores(self._nodes, lambda name: ReadOnlyStore(name, self.store(name)))
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that the stores are copies of."""
+        return frozenset(node.topic for node in self._nodes.values())
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the stores."""
+        return list(self._nodes)
+
+    def open(self) -> None:
+        """Open the stores and start what fills them.
+
+        Raises:
+            ConfigError: a serde is neither given nor set as a default.
+        """
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            for name, node in self._nodes.items():
+                builder = node.store_builder.resolved(self._config)
+                self._opened[name] = builder.open(self._environment(node.topic))
+            for node in self._nodes.values():
+                self._fillers[node.topic] = _Filler(
+                    node.source,
+                    node.processor.supplier(),
+                    self._context(node.processor.name),
+                    self._config,
+                    self._drops,
+                    self._record,
+                )
+            undo.pop_all()
+
+    def update(self, place: TopicPartition, records: RawRecords) -> None:
+        """Apply records of one of the topics, in their order.
+
+        Raises:
+            StreamsError: a record could not be read, or the user's processor failed.
+        """
+        self._fillers[place.topic].add(place, records)
+        for opened in self._opened.values():
+            opened.base.commit(None)
+
+    def store(self, name: str) -> Any:
+        """A store to be read and written."""
+        return self._opened[name].store
+
+    def table(self, name: str) -> Any:
+        """A store as operators use it, for example a `TimestampedTable`."""
+        return self._opened[name].table
+
+    def close(self) -> None:
+        """Close the stores and what fills them. Does nothing the second time."""
+        with ExitStack() as closing:
+            for opened in self._opened.values():
+                closing.callback(opened.close)
+            for filler in self._fillers.values():
+                closing.callback(filler.operator.close)
+            self._opened = {}
+            self._fillers = {}
+
+    def _environment(self, topic: str) -> StoreEnvironment:
+        return StoreEnvironment(
+            task_id=GLOBAL_TASK,
+            directory=self._directory,
+            topic=topic,
+            changelog=None,
+            writer=NoChangelog(),
+            context=self._record,
+            budget=CacheBudget(0),
+            exactly_once=False,
+            uncommitted_max_bytes=64 << 20,
+            rocksdb=self._rocksdb,
+            dropped=self._drops.add,
+        )
+
+    def _context(self, node: str) -> NodeContext:
+        config = self._config
+        handler: ProcessingHandler | None = None
+        if config.processing_exception_handler_global_enabled:
+            handler = config.processing_exception_handler
+        return NodeContext(
+            node,
+            GLOBAL_TASK,
+            self._clock,
+            _NoChildren(node),
+            self.tables,
+            handler or LogAndFailProcessingExceptionHandler(),
+            self._drops,
+            config,
+            _GlobalTask(config, self._directory, self._record),
+            NodeStores(self._nodes, self.store),
+        )
+
+
+class ReadOnlyStore:
+    """A store of which only the methods that read can be called.
+
+    Args:
+        name: the store's name.
+        store: the store.
+    """
+
+    def __init__(self, name: str, store: Any) -> None:
+        self.name = name
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _WRITES:
+            raise UnsupportedOperationError(
+                f"The global store '{self.name}' can only be read here, but {name}() was called. "
+                "It is a copy of its topic: write to the topic to change it."
+            )
+        return getattr(self._store, name)
+
+    def __repr__(self) -> str:
+        return f"ReadOnlyStore({self._store!r})"
+
+
+class _Filler:
+    """Takes the records of one topic to the processor that fills the store."""
+
+    def __init__(
+        self,
+        source: SourceNode,
+        operator: Operator,
+        context: NodeContext,
+        config: StreamsConfig,
+        drops: Dropped,
+        record: CurrentRecord,
+    ) -> None:
+        self._source = source
+        self._output = context.output
+        self._key_serde = required_serde(source, "key", config)
+        self._value_serde = required_serde(source, "value", config)
+        handler = config.deserialization_exception_handler or LogAndFailExceptionHandler()
+        self._errors = SourceErrors(handler, drops, source.name)
+        self._queues: dict[TopicPartition, RecordQueue] = {}
+        self._record = record
+        self.operator = operator
+        operator.init(context)
+
+    def add(self, place: TopicPartition, records: RawRecords) -> None:
+        queue = self._queues.get(place)
+        if queue is None:
+            queue = self._queues[place] = RecordQueue(
+                place,
+                self._source.name,
+                GLOBAL_TASK,
+                self._key_serde,
+                self._value_serde,
+                None,
+                self._errors,
+            )
+        queue.add(records)
+        while count := queue.available():
+            taken = queue.take(count)
+            origin = Origin(place, taken.offsets, taken.headers)
+            self.operator.process(
+                Batch(taken.keys, taken.values, taken.timestamps, range(count), origin),
+                self._output,
+            )
+
+
+class _NoChildren:
+    """The way out of a global store's processor: there is none."""
+
+    children: Sequence[str] = ()
+    immediate = False
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    def emit(self, batch: Batch) -> None:
+        """Changes of a global table go nowhere: who joins with it looks them up."""
+
+    def emit_to(self, child: str, batch: Batch) -> None:
+        raise UnsupportedOperationError(
+            "The processor of a global store has no children to forward to.", node=self._node
+        )
+
+
+class _GlobalTask:
+    """What the processor of a global store finds in place of a task."""
+
+    def __init__(self, config: StreamsConfig, directory: Path, record: CurrentRecord) -> None:
+        self.record = record
+        self.application_id = config.application_id
+        self.state_dir = directory
+        self.config = config
+        self.metrics: Mapping[MetricName, float] = {}
+        self.remembered: dict[str, int] = {}
+
+    def stream_time_ms(self) -> int:
+        raise UnsupportedOperationError(
+            "A global store has no stream time: it is read by no task. Use the record's timestamp."
+        )
+
+    def schedule(
+        self,
+        callback: Callable[[int], None],
+        interval_ms: int,
+        kind: PunctuationType,
+        start_ms: int | None,
+    ) -> Cancellable:
+        raise UnsupportedOperationError(
+            "The processor of a global store cannot schedule punctuations: it only copies its "
+            "topic to the store."
+        )
+
+    def request_commit(self) -> None:
+        """Nothing to commit: the store is written as soon as a batch is done."""

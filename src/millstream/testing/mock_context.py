@@ -1,0 +1,297 @@
+"""A context for the unit test of one processor, without topology or driver."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from millstream.config import StreamsConfig
+from millstream.errors import IllegalStateError, StreamsError
+from millstream.processor.metrics import MetricName
+from millstream.processor.punctuation import PunctuationType, Punctuator, checked_interval_ms
+from millstream.processor.task_context import CurrentRecord
+from millstream.record import FixedKeyRecord, Record, RecordMetadata, TaskId
+from millstream.state.builders import StoreBuilder
+from millstream.state.cache_entries import CacheBudget
+from millstream.state.changelog import NoChangelog
+from millstream.state.open_store import OpenStore, StoreEnvironment
+from millstream.state.rocksdb import RocksDBResources
+from millstream.topology.topology_stores import unlogged
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class CapturedForward(NamedTuple):
+    """A record that a processor forwarded.
+
+    Args:
+        record: the record.
+        child: the only node to get it; None for all children.
+    """
+
+    record: Record[Any, Any] | FixedKeyRecord[Any, Any]
+    child: str | None
+
+
+class CapturedPunctuator:
+    """A schedule that a processor made. Call `punctuator(time_ms)` to let its time come.
+
+    Attributes:
+        interval: the time between two calls.
+        kind: which clock it follows.
+        punctuator: the processor's callback.
+        start_ms: the time of the first call, if the processor gave one.
+        cancelled: whether it was cancelled.
+    """
+
+    def __init__(
+        self,
+        interval: timedelta,
+        kind: PunctuationType,
+        punctuator: Punctuator,
+        start_ms: int | None,
+    ) -> None:
+        self.interval = interval
+        self.kind = kind
+        self.punctuator = punctuator
+        self.start_ms = start_ms
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """What the processor calls to end the schedule."""
+        self.cancelled = True
+
+
+class MockProcessorContext(Generic[K, V]):
+    """Stands for the context of a processor, and keeps what the processor does with it.
+
+    Nothing happens by itself: forwarded records are kept, punctuators are called by the test, and
+    time and place are what the test sets them to (Kafka Streams' `MockProcessorContext`). For a
+    processor together with its topology, take the `TopologyTestDriver`.
+
+    Takes records of both kinds, so it serves a `FixedKeyProcessor` as well. A context manager: at
+    its end its stores are closed and removed.
+
+    Args:
+        config: what the processor finds as its settings; by default an application "mock".
+        task_id: what it finds as its task.
+        state_dir: where persistent stores live; by default a temporary directory.
+
+    Example:
+        >>> class Double(Processor[str, int, str, int]):
+        ...     def process(self, record):
+        ...         self.context.forward(record.with_value(record.value * 2))
+        >>> from millstream.testing import MockProcessorContext
+        >>> context = MockProcessorContext()
+        >>> processor = Double()
+        >>> processor.init(context)
+        >>> processor.process(Record("a", 21, 0))
+        >>> context.forwarded()[0].record.value
+        42
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        *,
+        config: StreamsConfig | None = None,
+        task_id: TaskId | None = None,
+        state_dir: Path | None = None,
+    ) -> None:
+        self.config = config or StreamsConfig(
+            application_id="mock", bootstrap_servers="not-used:9092"
+        )
+        self.application_id = self.config.application_id
+        self.task_id = TaskId(0, 0) if task_id is None else task_id
+        self.metrics: Mapping[MetricName, float] = {}
+        self._state_dir = state_dir
+        self._forwards: list[CapturedForward] = []
+        self._punctuators: list[CapturedPunctuator] = []
+        self._committed = False
+        self._metadata: RecordMetadata | None = None
+        self._stream_time_ms: int | None = None
+        self._system_time_ms: int | None = None
+        self._stores: dict[str, Any] = {}
+        self._record = CurrentRecord()
+        self._record.timestamp = 0
+        self._undo = ExitStack()
+
+    def __enter__(self) -> MockProcessorContext[K, V]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- for the test ----------------------------------------------------------------------------
+
+    def forwarded(self, child: str | None = None) -> list[CapturedForward]:
+        """What the processor forwarded since the beginning or the last `reset_forwards`.
+
+        Args:
+            child: only what this child would have got: what was meant for it, and for all.
+        """
+        return [
+            forward for forward in self._forwards if child is None or forward.child in (None, child)
+        ]
+
+    def reset_forwards(self) -> None:
+        """Forget what was forwarded."""
+        self._forwards.clear()
+
+    def scheduled_punctuators(self) -> list[CapturedPunctuator]:
+        """The schedules that the processor made, cancelled ones included."""
+        return list(self._punctuators)
+
+    @property
+    def committed(self) -> bool:
+        """Whether the processor asked for a commit."""
+        return self._committed
+
+    def reset_commit(self) -> None:
+        """Forget that the processor asked for a commit."""
+        self._committed = False
+
+    def set_record_metadata(self, topic: str, partition: int, offset: int) -> None:
+        """Say where the record being processed was read."""
+        self._metadata = RecordMetadata(topic, partition, offset)
+
+    def set_current_stream_time_ms(self, time_ms: int) -> None:
+        """Say what stream time it is, in milliseconds since the epoch."""
+        self._stream_time_ms = time_ms
+
+    def set_current_system_time_ms(self, time_ms: int) -> None:
+        """Say what wall-clock time it is, in milliseconds since the epoch."""
+        self._system_time_ms = time_ms
+
+    def add_state_store(self, store: StoreBuilder | Any, *, name: str | None = None) -> Any:
+        """Give the processor a store.
+
+        Args:
+            store: a builder from `Stores`, of which a real store without changelog and cache is
+                made, or any object that stands for a store.
+            name: under which the processor looks for it; by default the store's own.
+
+        Returns:
+            The store.
+        """
+        if hasattr(store, "resolved") and hasattr(store, "open"):
+            opened: OpenStore = unlogged(store).resolved(self.config).open(self._environment())
+            self._undo.callback(opened.close)
+            store, found = opened.store, store.name
+        else:
+            found = getattr(store, "name", None)
+        key = found if name is None else name
+        if not isinstance(key, str):
+            raise ValueError("This store has no name of its own: give one with name=...")
+        self._stores[key] = store
+        return store
+
+    def close(self) -> None:
+        """Close the stores and remove what they wrote to a temporary directory."""
+        self._undo.close()
+
+    # --- for the processor -----------------------------------------------------------------------
+
+    @property
+    def state_dir(self) -> Path:
+        """The directory of the task."""
+        if self._state_dir is None:
+            folder = tempfile.mkdtemp(prefix="millstream-mock-context-")
+            self._undo.callback(shutil.rmtree, folder, ignore_errors=True)
+            self._state_dir = Path(folder)
+        return self._state_dir
+
+    def forward(
+        self, record: Record[Any, Any] | FixedKeyRecord[Any, Any], child: str | None = None
+    ) -> None:
+        """Keep a record that the processor forwards."""
+        if not isinstance(record, Record | FixedKeyRecord):
+            raise TypeError(f"forward() takes a Record, but got {type(record).__name__}.")
+        self._forwards.append(CapturedForward(record, child))
+
+    def record_metadata(self) -> RecordMetadata | None:
+        """What `set_record_metadata` said, None before."""
+        return self._metadata
+
+    def current_stream_time_ms(self) -> int:
+        """What `set_current_stream_time_ms` said.
+
+        Raises:
+            IllegalStateError: it has not been called.
+        """
+        return _known(self._stream_time_ms, "set_current_stream_time_ms")
+
+    def current_system_time_ms(self) -> int:
+        """What `set_current_system_time_ms` said.
+
+        Raises:
+            IllegalStateError: it has not been called.
+        """
+        return _known(self._system_time_ms, "set_current_system_time_ms")
+
+    def get_state_store(self, name: str) -> Any:
+        """A store that the test has added.
+
+        Raises:
+            StreamsError: there is none of that name.
+        """
+        if name not in self._stores:
+            raise StreamsError(
+                f"The test has added no store '{name}', but "
+                f"{', '.join(self._stores) or 'none at all'}. Add it with add_state_store."
+            )
+        return self._stores[name]
+
+    def schedule(
+        self,
+        interval: timedelta,
+        kind: PunctuationType,
+        callback: Punctuator,
+        *,
+        start_ms: int | None = None,
+    ) -> CapturedPunctuator:
+        """Keep a schedule that the processor makes."""
+        checked_interval_ms(interval)
+        captured = CapturedPunctuator(interval, kind, callback, start_ms)
+        self._punctuators.append(captured)
+        return captured
+
+    def commit(self) -> None:
+        """Note that the processor asks for a commit."""
+        self._committed = True
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _environment(self) -> StoreEnvironment:
+        return StoreEnvironment(
+            task_id=self.task_id,
+            directory=self.state_dir,
+            topic="mock-changelog",
+            changelog=None,
+            writer=NoChangelog(),
+            context=self._record,
+            budget=CacheBudget(0),
+            exactly_once=False,
+            uncommitted_max_bytes=64 << 20,
+            rocksdb=RocksDBResources(),
+            dropped=lambda count, why, store: None,
+        )
+
+
+def _known(time_ms: int | None, setter: str) -> int:
+    if time_ms is None:
+        raise IllegalStateError(f"The processor asks for a time. Set it first with {setter}().")
+    return time_ms

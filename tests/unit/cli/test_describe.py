@@ -1,0 +1,120 @@
+"""`millstream describe`: finding a program's topology, printing it, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from millstream.cli import main
+from millstream.cli.describe import topology_of
+
+_BUILD = """
+from millstream import StreamsBuilder, Topology
+
+def made():
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    return builder
+"""
+
+
+def program(folder: Path, text: str, name: str = "app.py") -> str:
+    """A user's file below the folder."""
+    file = folder / name
+    file.write_text(_BUILD + text)
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "suffix"),
+    [
+        ("topology = made().build()", ""),
+        ("build = made", ""),
+        ("def topology(): return made().build()", ""),
+        ("def topology(name='x'): return made()", ""),
+        ("anything = made()", ""),
+        # A builder and what it has built are one topology.
+        ("b = made()\nt = b.build()", ""),
+        ("one = made()\nother = made()", ":other"),
+        ("topology = 7\nother = made()", ":other"),
+        ("if __name__ == '__main__':\n    raise AssertionError\nt = made()", ""),
+    ],
+)
+def test_where_a_topology_is_found(text: str, suffix: str, tmp_path: Path) -> None:
+    """By the usual names, as the only one, or under the name given; main code is not run."""
+    topology = topology_of(program(tmp_path, text) + suffix)
+    assert list(topology.nodes) == ["KSTREAM-SOURCE-0000000000", "KSTREAM-SINK-0000000001"]
+
+
+def test_the_three_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kafka Streams' text, a Mermaid flowchart, JSON."""
+    path = program(tmp_path, "topology = made().build()")
+    description = topology_of(path).describe()
+    assert main(["describe", path]) == 0
+    assert capsys.readouterr().out == str(description)
+    assert main(["describe", "--mermaid", path]) == 0
+    assert capsys.readouterr().out == description.to_mermaid()
+    assert main(["describe", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == description.to_dict()
+
+
+def test_a_program_imports_its_neighbours(tmp_path: Path) -> None:
+    """As `python app.py` lets it; the search path is as before afterwards."""
+    (tmp_path / "shop_names.py").write_text("TOPIC = 'orders'\n")
+    path = program(tmp_path, "import shop_names\nt = made()\nt.stream(shop_names.TOPIC)")
+    before = list(sys.path)
+    assert "KSTREAM-SOURCE-0000000002" in topology_of(path).nodes
+    assert sys.path == before
+
+
+def test_a_program_is_no_module_of_that_name(tmp_path: Path) -> None:
+    """A file called like a module does not take its place."""
+    topology_of(program(tmp_path, "t = made()", "json.py"))
+    assert sys.modules["json"] is json
+
+
+@pytest.mark.parametrize(
+    ("text", "suffix", "said"),
+    [
+        ("1 / 0", "", "could not be loaded (line 9): ZeroDivisionError: division by zero"),
+        ("def f(:", "", "could not be loaded (line 9): SyntaxError"),
+        ("import sys\nsys.exit(3)", "", "ended the process while it was loaded (exit code 3)"),
+        ("", "", "has no topology"),
+        ("a = made()\nb = made()", "", "has several topologies: a, b. Name one"),
+        ("orders = made()", ":order", "There is no 'order' in"),
+        ("orders = made()", ":order", "orders"),
+        ("topology = 7", "", "topology in"),
+        ("topology = 7", "", "is int, not a Topology or a StreamsBuilder"),
+        ("def build(): return 'x'", "", "build() in"),
+        ("def build(path): return made()", "", "missing a required argument: 'path'"),
+        ("def build(): return made().nothing", "", "build() in"),
+        ("def build(): return made().nothing", "", "failed (line 9): AttributeError"),
+        ("t = made()\nt.stream([])", "", "stream() needs at least one topic"),
+    ],
+)
+def test_what_goes_wrong(
+    text: str, suffix: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One message that names the file, and the line where the program itself failed."""
+    path = program(tmp_path, "\n" + text)
+    assert main(["describe", path + suffix]) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.startswith("millstream: ")
+    assert "app.py" in error
+    assert "Traceback" not in error
+
+
+def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A path that leads nowhere, to a directory, or to something else than Python."""
+    (tmp_path / "notes.txt").write_text("")
+    for name, said in [
+        ("nowhere.py", "There is no file"),
+        (".", "It is a directory"),
+        ("notes.txt", "must end in .py"),
+    ]:
+        assert main(["describe", str(tmp_path / name)]) == 1
+        assert said in capsys.readouterr().err

@@ -1,0 +1,208 @@
+"""A task's batches end where punctuations are due; processors see time as record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.clock import ManualClock
+from millstream.config import StreamsConfig
+from millstream.kafka.member_events import CommitOffset
+from millstream.processor.processor import Processor
+from millstream.processor.punctuation import PunctuationType
+from millstream.record import Record, TaskId, TopicPartition
+from millstream.runtime.build_task import TaskParts, TaskServices
+from millstream.runtime.commit_metadata import CommitMetadata
+from millstream.runtime.stream_task import StreamTask
+from millstream.serdes import STRING
+from millstream.state.cache_entries import CacheBudget
+from millstream.state.directory import StateDirectory
+from millstream.testing.driver_topics import CapturingCollector, RawColumns
+from millstream.topology.topology import Topology
+
+
+class Times(Processor[str, str, str, str]):
+    """Tells the stream time at each record, and each punctuation every 10 ms."""
+
+    kind: PunctuationType | None = PunctuationType.STREAM_TIME
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        if self.kind is not None:
+            context.schedule(timedelta(milliseconds=10), self.kind, self.punctuate)
+
+    def process(self, record: Record[str, str]) -> None:
+        now = self.context.current_stream_time_ms()
+        self.context.forward(record.with_value(f"{record.timestamp}/{now}"))
+        if record.value == "commit":
+            self.context.commit()
+
+    def punctuate(self, time_ms: int) -> None:
+        self.context.forward(Record("p", f"p{time_ms}", time_ms))
+
+
+class OnlyTimes(Times):
+    kind = None
+
+
+class WallTimes(Times):
+    kind = PunctuationType.WALL_CLOCK_TIME
+
+
+class Bench:
+    """A task on a bench; what it writes can be read."""
+
+    def __init__(self, folder: Path, supplier: type[Times], *topics: str) -> None:
+        self.clock = ManualClock(1_000)
+        self.collector = CapturingCollector()
+        topology = Topology()
+        for topic in topics:
+            topology.add_source(topic, topic, key=STRING, value=STRING)
+        topology.add_processor("p", supplier, topics)
+        topology.add_sink("sink", "out", "p", key=STRING, value=STRING)
+        services = TaskServices(
+            config=StreamsConfig(application_id="app", bootstrap_servers="not-used:9092"),
+            clock=self.clock,
+            collector=self.collector,
+            changelog_writer=self.collector.changelog_writer,
+            directory=StateDirectory(str(folder), "app"),
+            budget=CacheBudget(0),
+        )
+        (part,) = topology.subtopologies()
+        places = frozenset(TopicPartition(topic, 0) for topic in topics)
+        self.task: StreamTask = TaskParts(part, TaskId(0, 0), places, services).task
+        self.task.open_stores()
+
+    def start(self, stream_time: int = -1) -> None:
+        committed = CommitOffset(0, CommitMetadata(stream_time).encode(), None)
+        self.task.start(dict.fromkeys(self.task.partitions, committed))
+
+    def add(self, topic: str, *timestamps: int, value: bytes = b"v") -> None:
+        size = len(timestamps)
+        keys: list[bytes | None] = [b"k"] * size
+        values: list[bytes | None] = [value] * size
+        records = RawColumns(keys, values, list(timestamps), list(range(size)), None)
+        self.task.add_records(TopicPartition(topic, 0), records)
+
+    def work(self, most: int = 100) -> list[int]:
+        """Process everything; the sizes of the batches."""
+        sizes = []
+        while self.task.buffered:
+            sizes.append(self.task.process(most))
+            self.task.punctuate_stream_time()
+        return sizes
+
+    def written(self) -> list[str]:
+        return [(record.value or b"").decode() for record in self.collector.take()]
+
+
+@pytest.fixture
+def benches() -> Iterator[list[Bench]]:
+    benches: list[Bench] = []
+    yield benches
+    for bench in benches:
+        bench.task.close(clean=False)
+
+
+@pytest.fixture
+def bench_of(tmp_path: Path, benches: list[Bench]) -> Any:
+    def make(supplier: type[Times], *topics: str) -> Bench:
+        bench = Bench(tmp_path, supplier, *topics)
+        benches.append(bench)
+        return bench
+
+    return make
+
+
+def test_a_batch_ends_with_the_record_that_reaches_a_punctuation(bench_of: Any) -> None:
+    bench = bench_of(Times, "a")
+    bench.start()
+    bench.add("a", 1, 3, 2, 12, 11, 13, 40, 41)
+    assert bench.work() == [1, 3, 3, 1]
+    assert bench.written() == [
+        *["1/1", "p1", "3/3", "2/3", "12/12", "p12"],
+        *["11/12", "13/13", "40/40", "p40", "41/41"],
+    ]
+
+
+def test_so_does_one_from_several_partitions(bench_of: Any) -> None:
+    """Records are taken by time across the partitions, and the one that is due ends the batch."""
+    bench = bench_of(Times, "a", "b")
+    bench.start()
+    bench.add("a", 1, 5, 14)
+    bench.add("b", 3, 10, 11)
+    assert bench.work() == [1, 3, 1, 1]
+    assert bench.written() == ["1/1", "p1", "3/3", "5/5", "10/10", "p10", "11/11", "14/14"]
+
+
+@pytest.mark.parametrize("topics", [("a",), ("a", "b")])
+def test_without_punctuations_a_batch_is_whole_and_time_still_runs(
+    bench_of: Any, topics: tuple[str, ...]
+) -> None:
+    """The stream time of a record is the highest time up to it, not that of its batch."""
+    bench = bench_of(OnlyTimes, *topics)
+    bench.start(stream_time=4)
+    for topic in topics:
+        bench.add(topic, 3, 7, 5)
+    bench.work()
+    expected = {1: ["3/4", "7/7", "5/7"], 2: ["3/4", "3/4", "7/7", "5/7", "7/7", "5/7"]}
+    assert bench.written() == expected[len(topics)]
+
+
+def test_stream_time_that_was_committed_counts_at_once(bench_of: Any) -> None:
+    """As in Kafka Streams: a restarted task punctuates before its first record."""
+    bench = bench_of(Times, "a")
+    bench.start(stream_time=25)
+    assert bench.task.punctuate_stream_time()
+    assert not bench.task.punctuate_stream_time()
+    assert bench.written() == ["p25"]
+    assert bench.task.commit_needed
+    bench.add("a", 29, 30)
+    bench.work()
+    assert bench.written() == ["29/29", "30/30", "p30"]
+
+
+def test_an_unknown_stream_time_is_none(bench_of: Any) -> None:
+    bench = bench_of(Times, "a")
+    bench.start()
+    assert not bench.task.punctuate_stream_time()
+    assert not bench.task.commit_needed
+
+
+def test_wall_clock_time_runs_without_records(bench_of: Any) -> None:
+    bench = bench_of(WallTimes, "a")
+    assert bench.task.next_wall_clock_ms is None
+    bench.start()
+    assert bench.task.next_wall_clock_ms == 1_010
+    assert not bench.task.punctuate_wall_clock_time()
+    bench.clock.advance(25)
+    assert bench.task.punctuate_wall_clock_time()
+    assert bench.written() == ["p1025"]
+    assert bench.task.commit_needed
+    assert bench.task.next_wall_clock_ms == 1_030
+
+
+def test_a_commit_is_asked_for_until_it_is_done(bench_of: Any) -> None:
+    bench = bench_of(OnlyTimes, "a")
+    bench.start()
+    bench.add("a", 1)
+    bench.work()
+    assert not bench.task.commit_requested
+    bench.add("a", 2, value=b"commit")
+    bench.work()
+    assert bench.task.commit_requested
+    bench.task.prepare_commit()
+    bench.task.post_commit(bench.task.offsets_to_commit(), {})
+    assert not bench.task.commit_requested
+
+
+def test_schedules_end_with_the_task(bench_of: Any) -> None:
+    bench = bench_of(WallTimes, "a")
+    bench.start()
+    bench.task.close(clean=False)
+    bench.clock.advance(100)
+    assert not bench.task.punctuate_wall_clock_time()
