@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from millstream.serdes import LONG, STRING
+from millstream.serdes import LONG, STRING, Serde, avro, json_schema, protobuf
 from millstream.topology.builder import StreamsBuilder
+from millstream.topology.global_table import GlobalKTable
 from millstream.topology.grouped import KGroupedStream
+from millstream.topology.grouped_table import KGroupedTable
 from millstream.topology.materialized import Materialized
 from millstream.topology.stream import KStream
 from millstream.topology.table import KTable
@@ -66,7 +68,114 @@ def tables() -> None:
     assert_type(totals.to_stream(lambda key, total: (key, total)), KStream[tuple[str, int], int])
 
 
+class Shout:
+    """Changes the values of a table."""
+
+    def transform(self, key: str, value: str | None) -> float:
+        return float(value or key)
+
+
+def by_length(key: str, value: str) -> tuple[int, float]:
+    return len(key), float(value)
+
+
+def tables_from_topics() -> None:
+    names = builder.table("names", key=STRING, value=STRING)
+    ages = builder.table("ages", key=STRING, value=LONG, store="ages")
+    assert_type(names, KTable[str, str])
+    assert_type(builder.table("a", key=STRING), KTable[str, Any])
+    assert_type(words.to_table(store="words"), KTable[str, str])
+    assert_type(names.filter(lambda key, name: bool(name)), KTable[str, str])
+    assert_type(names.filter_not(lambda key, name: key == name), KTable[str, str])
+    assert_type(names.map_values(len, store="lengths"), KTable[str, int])
+    assert_type(names.map_values(with_key, with_key=True), KTable[str, float])
+    assert_type(names.transform_values(Shout), KTable[str, float])
+    groups = names.group_by(by_length, key=LONG)
+    assert_type(groups, KGroupedTable[int, float])
+    assert_type(groups.count(), KTable[int, int])
+    assert_type(groups.reduce(max, min), KTable[int, float])
+    assert_type(groups.aggregate(str, adds, adds), KTable[int, str])
+    assert_type(names.join(ages, joins), KTable[str, float])
+    assert_type(names.left_join(ages, joins_left), KTable[str, float])
+    assert_type(names.outer_join(ages, joins_outer), KTable[str, float])
+    assert_type(names.join(groups.count(), joins, foreign_key=len), KTable[str, float])
+
+
+def adds(group: int, value: float, total: str) -> str:
+    return f"{group}{value}{total}"
+
+
+def joins(name: str, age: int) -> float:
+    return float(name) + age
+
+
+def joins_left(name: str, age: int | None) -> float:
+    return float(name) + (age or 0)
+
+
+def joins_outer(name: str | None, age: int | None) -> float:
+    return float(name or 0) + (age or 0)
+
+
+def joins_key(key: str, name: str, age: int | None) -> float:
+    return float(key + name) + (age or 0)
+
+
+def streams_with_tables() -> None:
+    ages = builder.table("ages", key=STRING, value=LONG)
+    sizes = builder.global_table("sizes", key=LONG, value=LONG)
+    assert_type(sizes, GlobalKTable[int, int])
+    assert_type(words.join(ages, joins), KStream[str, float])
+    assert_type(words.left_join(ages, joins_left), KStream[str, float])
+    assert_type(words.left_join(ages, joins_key, with_key=True), KStream[str, float])
+    assert_type(
+        words.join(sizes, joins, key_selector=lambda key, word: len(word)), KStream[str, float]
+    )
+
+
+def foreign_keys() -> None:
+    names = builder.table("names", key=STRING, value=STRING)
+    ages = builder.table("ages", key=LONG, value=LONG)
+    assert_type(names.join(ages, joins, foreign_key=len, store="joined"), KTable[str, float])
+    assert_type(names.left_join(ages, joins_left, foreign_key=maybe_len), KTable[str, float])
+    assert_type(
+        names.left_join(ages, joins_left, foreign_key=key_and_len, with_key=True),
+        KTable[str, float],
+    )
+    names.join(ages, joins, foreign_key=str.upper)  # type: ignore[arg-type]
+    names.join(ages, joins, foreign_key=key_and_len)  # type: ignore[arg-type]
+    names.left_join(ages, joins, foreign_key=len)  # type: ignore[arg-type]
+
+
+def maybe_len(name: str) -> int | None:
+    return len(name) or None
+
+
+def key_and_len(key: str, name: str) -> int | None:
+    return len(key + name)
+
+
+def with_a_schema_registry() -> None:
+    assert_type(avro({"type": "string"}, "http://registry"), Serde[Any])
+    assert_type(avro("{}", "http://registry", to_dict=fields, from_dict=made), Serde[Shout])
+    assert_type(json_schema("{}", "http://registry", to_dict=fields, from_dict=made), Serde[Shout])
+    assert_type(protobuf(Shout, {"url": "http://registry"}, is_key=True), Serde[Shout])
+
+
+def fields(shout: Shout) -> dict[str, Any]:
+    return vars(shout)
+
+
+def made(fields: dict[str, Any]) -> Shout:
+    return Shout()
+
+
 def mistakes() -> None:
+    names = builder.table("names", key=STRING, value=STRING)
+    names.join(words, joins)  # type: ignore[call-overload]
+    names.left_join(builder.table("a", key=LONG, value=LONG), joins_left)  # type: ignore[arg-type]
+    names.group_by(lambda key, name: name)  # type: ignore[arg-type, return-value]
+    names.map_values(abs)  # type: ignore[arg-type]
     words.map_values(abs)  # type: ignore[arg-type]
     words.map_values(with_key)  # type: ignore[arg-type]
     words.merge(words.map_values(len))  # type: ignore[arg-type]

@@ -1,0 +1,156 @@
+"""What differs from Kafka Streams in a scenario, and the smallest scenario that shows it."""
+
+from __future__ import annotations
+
+import copy
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from conformance.oracle.process import Scenario
+from conformance.vendored.generate import KNOWN_BUGS
+from conformance.vendored.interpret import ASPECTS, compare, run
+
+#: No scenario takes a hundredth of that.
+_SCENARIO_TIMEOUT_S = 20
+
+#: What gives a stream for a stream, and a table for a table: it can be left out in the middle.
+_BYPASSED = frozenset(
+    [
+        "filter",
+        "filter_not",
+        "flat_map",
+        "flat_map_values",
+        "map",
+        "map_values",
+        "merge",
+        "peek",
+        "process",
+        "process_values",
+        "repartition",
+        "select_key",
+        "suppress",
+        "transform_values",
+    ]
+)
+
+#: Aspect → the first difference in it.
+Differences = dict[str, str]
+
+
+class ScenarioTimeout(Exception):  # noqa: N818
+    """Millstream came to no end."""
+
+
+def differences(scenario: Scenario) -> Differences:
+    """What differs from the scenario's expectation. Empty when all is the same.
+
+    To be called in a main thread: a scenario that comes to no end is ended by a signal.
+    """
+    previous = signal.signal(signal.SIGALRM, _give_up)
+    signal.alarm(_SCENARIO_TIMEOUT_S)
+    try:
+        found: Differences = compare(scenario, run(scenario), ASPECTS)
+    except Exception as error:
+        found = {"harness": f"{type(error).__name__}: {error}"}
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+    return found
+
+
+def is_comparable(answer: Scenario) -> bool:
+    """Whether the oracle could run it, and hit none of the bugs that nobody has to share."""
+    if "bad" in answer:
+        return False
+    message = answer["expect"].get("error", {}).get("message") or ""
+    return not any(bug in message for bug in KNOWN_BUGS)
+
+
+def minimized(
+    scenario: Scenario, still: Callable[[Scenario], bool], most_trials: int = 300
+) -> Scenario:
+    """A scenario with fewer events and operations that is still interesting.
+
+    Args:
+        scenario: one that is; its expectation is taken away.
+        still: whether a scenario is interesting.
+        most_trials: how often that is asked.
+    """
+    best = {key: value for key, value in scenario.items() if key != "expect"}
+    trials = 0
+    while True:
+        for smaller in _smaller(best):
+            trials += 1
+            if trials > most_trials:
+                return best
+            if still(smaller):
+                best = smaller
+                break
+        else:
+            return best
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    yield from _with_fewer_events(scenario)
+    yield from _with_fewer_operations(scenario)
+    for key in scenario.get("config", {}):
+        config = {name: value for name, value in scenario["config"].items() if name != key}
+        yield {**scenario, "config": config}
+    for index, event in enumerate(scenario["events"]):
+        if event.get("headers"):
+            events = copy.deepcopy(scenario["events"])
+            del events[index]["headers"]
+            yield {**scenario, "events": events}
+
+
+def _with_fewer_events(scenario: Scenario) -> Iterator[Scenario]:
+    events = scenario["events"]
+    size = len(events) // 2
+    while size:
+        for start in range(0, len(events), size):
+            yield {**scenario, "events": events[:start] + events[start + size :]}
+        size //= 2
+
+
+def _with_fewer_operations(scenario: Scenario) -> Iterator[Scenario]:
+    operations = scenario["topology"]
+    for index, operation in reversed(list(enumerate(operations))):
+        rest = operations[:index] + operations[index + 1 :]
+        ids = {operation.get("id"), *(branch["id"] for branch in operation.get("branches", []))}
+        ids.add((operation.get("default") or {}).get("id"))
+        if not any(ids & set(_parents(other)) for other in rest):
+            yield _reading_only_known_topics({**scenario, "topology": rest})
+        for parent in _parents(operation) if operation["op"] in _BYPASSED else ():
+            bypassed = [_with_parent(other, operation.get("id"), parent) for other in rest]
+            yield _reading_only_known_topics({**scenario, "topology": bypassed})
+
+
+def _parents(operation: dict[str, Any]) -> list[str]:
+    parents = operation.get("from", [])
+    return [parents] if isinstance(parents, str) else list(parents)
+
+
+def _with_parent(operation: dict[str, Any], old: str | None, new: str) -> dict[str, Any]:
+    parents = operation.get("from")
+    if parents == old and old is not None:
+        return {**operation, "from": new}
+    if isinstance(parents, list) and old in parents:
+        return {**operation, "from": [new if parent == old else parent for parent in parents]}
+    return operation
+
+
+def _reading_only_known_topics(scenario: Scenario) -> Scenario:
+    read = {
+        topic
+        for operation in scenario["topology"]
+        if operation["op"] in ("stream", "table", "global_table", "global_store", "add_source")
+        for topic in (operation.get("topic"), *operation.get("topics", []))
+    }
+    events = [event for event in scenario["events"] if event.get("topic", None) in {None, *read}]
+    return {**scenario, "events": events}
+
+
+def _give_up(number: int, frame: FrameType | None) -> None:
+    raise ScenarioTimeout(f"no end in {_SCENARIO_TIMEOUT_S} s")
