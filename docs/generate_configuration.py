@@ -55,7 +55,7 @@ REMARKS = {
     "client_tags": "Announced to the group; the assignor does not look at them yet.",
     "buffered_records_per_partition": "Bounds a thread: no poll while more than 10 × this, or "
     "2 × `max.poll.records` if that is more, wait in all its tasks.",
-    "topology_optimization": "Use `StreamsBuilder(optimize=True)`.",
+    "topology_optimization": "Must be what `StreamsBuilder(optimize=...)` was given.",
     "ensure_explicit_internal_resource_naming": "The test driver checks it; else call "
     "`topology.check_explicit_names()`.",
 }

@@ -1,0 +1,143 @@
+"""Which ads were clicked? Joins impressions with clicks, and counts both per ad and ten minutes.
+
+    python examples/match_ads.py --demo
+    python examples/match_ads.py --bootstrap-servers localhost:9092
+
+With --demo it needs neither Kafka nor Spark: it invents an hour of a web site, sends it through the
+topology in the test driver, prints the final rates, and checks them against plain Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+from millstream import (
+    BufferConfig,
+    JoinWindows,
+    KafkaStreams,
+    Materialized,
+    StreamsBuilder,
+    StreamsConfig,
+    Suppressed,
+    TimeWindows,
+    Topology,
+)
+from millstream.serdes import JSON, STRING
+from millstream.testing import TopologyTestDriver
+
+#: A click belongs to an impression for so long; clicks may arrive a minute late.
+PATIENCE = timedelta(minutes=5)
+LATENESS = timedelta(minutes=1)
+COUNTED_OVER = timedelta(minutes=10)
+
+IMPRESSIONS, CLICKS, RATES = "impressions", "clicks", "click-rates"
+
+
+def count(ad: str, clicked: int, rate: dict[str, int]) -> dict[str, int]:
+    """One more outcome of an ad."""
+    return {"shown": rate["shown"] + 1, "clicked": rate["clicked"] + clicked}
+
+
+def click_rates() -> Topology:
+    """Impressions and clicks in, both under the id of an impression; final rates of each ad out."""
+    builder = StreamsBuilder()
+    impressions = builder.stream(IMPRESSIONS, key=STRING, value=STRING)
+    clicks = builder.stream(CLICKS, key=STRING, value=STRING)
+    outcomes = impressions.left_join(
+        clicks,
+        lambda ad, button: [ad, int(button is not None)],
+        JoinWindows(PATIENCE, before=timedelta(0), grace=LATENESS),
+        name="match",
+        store_name="match",
+    )
+    (
+        outcomes.map(lambda _, outcome: (outcome[0], outcome[1]))
+        .group_by_key(key=STRING, value=JSON, name="by-ad")
+        # An unmatched impression is known as such only when its window has closed.
+        .windowed_by(TimeWindows(COUNTED_OVER, grace=PATIENCE + LATENESS))
+        .aggregate(
+            lambda: {"shown": 0, "clicked": 0}, count, store=Materialized("rates", value=JSON)
+        )
+        .suppress(Suppressed.until_window_closes(BufferConfig.unbounded(), "final"))
+        .to_stream(lambda window, _: f"{window.key} from {window.window.start_ms // 60_000} min")
+        .to(RATES, key=STRING, value=JSON)
+    )
+    return builder.build()
+
+
+def invented() -> list[tuple[int, str, str, str]]:
+    """An hour of a web site: (time in ms, topic, impression, ad or button), in order of time."""
+    dice = random.Random(7)
+    events = []
+    for number in range(2_000):
+        shown_ms = dice.randrange(3_600_000)
+        impression = f"page-{number}"
+        events.append((shown_ms, IMPRESSIONS, impression, dice.choice(("books", "hats", "shoes"))))
+        if dice.random() < 0.2:
+            clicked_ms = shown_ms + dice.randrange(600_000)
+            events.append((clicked_ms, CLICKS, impression, "buy"))
+    return sorted(events)
+
+
+def expected(events: list[tuple[int, str, str, str]]) -> dict[str, Any]:
+    """The same rates by plain Python."""
+    clicked_at = {impression: time for time, topic, impression, _ in events if topic == CLICKS}
+    rates: dict[str, Counter[str]] = {}
+    patience_ms = PATIENCE // timedelta(milliseconds=1)
+    over_ms = COUNTED_OVER // timedelta(milliseconds=1)
+    for shown_ms, topic, impression, ad in events:
+        if topic == IMPRESSIONS:
+            clicked_ms = clicked_at.get(impression, shown_ms + patience_ms + 1)
+            matched = clicked_ms <= shown_ms + patience_ms
+            # A match has the time of the click.
+            time_ms = clicked_ms if matched else shown_ms
+            rate = rates.setdefault(
+                f"{ad} from {time_ms // over_ms * over_ms // 60_000} min",
+                Counter(shown=0, clicked=0),
+            )
+            rate.update(shown=1, clicked=int(matched))
+    return {key: dict(rate) for key, rate in rates.items()}
+
+
+def demo() -> int:
+    """Send an hour through the topology; 0 if the rates are right."""
+    events = invented()
+    with TopologyTestDriver(click_rates(), initial_wall_clock_ms=0) as driver:
+        for time_ms, topic, impression, value in events:
+            driver.advance_wall_clock_time(timedelta(seconds=1))
+            inputs = driver.create_input_topic(topic, key=STRING, value=STRING)
+            inputs.pipe_input(impression, value, time_ms)
+        # Later records close the last windows.
+        for hours in (2, 3):
+            driver.advance_wall_clock_time(timedelta(seconds=1))
+            inputs = driver.create_input_topic(IMPRESSIONS, key=STRING, value=STRING)
+            inputs.pipe_input(f"end-{hours}", "end", hours * 3_600_000)
+        output = driver.create_output_topic(RATES, key=STRING, value=JSON)
+        rates = dict(output.read_key_values())
+    rates = {key: rate for key, rate in rates.items() if not key.startswith("end")}
+    for key, rate in sorted(rates.items()):
+        print(f"{key:20} {rate['clicked']:4} of {rate['shown']:4} clicked")
+    right = rates == expected(events)
+    print("as expected" if right else "NOT as expected")
+    return 0 if right else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Click rates of ads.")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--bootstrap-servers", help="your broker; the three topics must exist on it")
+    where.add_argument("--demo", action="store_true", help="invent the input, without a broker")
+    options = parser.parse_args()
+    if options.demo:
+        return demo()
+    config = StreamsConfig(application_id="match-ads", bootstrap_servers=options.bootstrap_servers)
+    KafkaStreams(click_rates(), config).run()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
