@@ -52,7 +52,6 @@ SECTIONS = {
 REMARKS = {
     "processing_guarantee": "`exactly_once_v2` is refused when the application is made.",
     "application_server": "Announced to the group; nothing asks for it yet.",
-    "client_tags": "Announced to the group; the assignor does not look at them yet.",
     "buffered_records_per_partition": "Bounds a thread: no poll while more than 10 × this, or "
     "2 × `max.poll.records` if that is more, wait in all its tasks.",
     "topology_optimization": "Must be what `StreamsBuilder(optimize=...)` was given.",

@@ -303,7 +303,7 @@ class StreamsConfig(ConnectionSettings):
         "task.assignor.class",
         default=None,
         kind="object",
-        doc="A task assignor in place of the built-in one.",
+        doc="A task assignor in place of the high-availability one: a function or a class.",
     )
     rack_aware_assignment_strategy: str = setting(
         "rack.aware.assignment.strategy",

@@ -7,3 +7,25 @@ topology (`topics`) into tasks (`partitions`, `internal_topics`), gives tasks to
 those of Kafka Streams' `StreamsPartitionAssignor`. Nothing here talks to Kafka: the cluster is
 asked through the protocol `Cluster`, which the caller implements.
 """
+
+from millstream.assignment.high_availability import assign_high_availability
+from millstream.assignment.sticky import assign_sticky
+from millstream.assignment.task_assignor import (
+    ApplicationState,
+    AssignmentConfig,
+    ProcessAssignment,
+    ProcessState,
+    TaskAssignor,
+    TaskInfo,
+)
+
+__all__ = [
+    "ApplicationState",
+    "AssignmentConfig",
+    "ProcessAssignment",
+    "ProcessState",
+    "TaskAssignor",
+    "TaskInfo",
+    "assign_high_availability",
+    "assign_sticky",
+]

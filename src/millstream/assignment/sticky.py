@@ -1,6 +1,6 @@
 """The sticky task assignor: balance first, and then as little movement as possible.
 
-Source of the semantics: Kafka Streams' `StickyTaskAssignor`, without standby replicas. Two things
+Source of the semantics: Kafka Streams' `StickyTaskAssignor`. Two things
 differ. Where that iterates over hash maps, tasks and processes are taken in order here, so that
 equal states have equal results. And tasks above the quota stay with their owner as long as all
 threads are balanced: Kafka Streams moves some of them whenever processes with unequal numbers of
@@ -44,7 +44,11 @@ def assign_sticky(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]
     needed = sum(max(0, quota * share.process.threads - len(share.tasks)) for share in shares)
     left = _give_up_to_quota(left, owners, quota + 1, most=len(left) - needed)
     _give_to_best(left, shares, holders)
-    return {share.process_id: ProcessAssignment(active=frozenset(share.tasks)) for share in shares}
+    _place_standbys(state, shares, holders)
+    return {
+        share.process_id: ProcessAssignment(frozenset(share.tasks), frozenset(share.standby))
+        for share in shares
+    }
 
 
 class _Share:
@@ -55,11 +59,12 @@ class _Share:
         self.process_id = process_id
         self.process = process
         self.tasks: list[TaskId] = []
+        self.standby: list[TaskId] = []
 
     @property
     def load(self) -> float:
-        """Tasks per thread."""
-        return len(self.tasks) / self.process.threads
+        """Tasks per thread, standbys included."""
+        return (len(self.tasks) + len(self.standby)) / self.process.threads
 
 
 _ByTask = Mapping[TaskId, list[_Share]]
@@ -107,6 +112,28 @@ def _give_to_best(tasks: Iterable[TaskId], shares: Iterable[_Share], holders: _B
         if holder.load < 1 or holder.load <= best.load:
             best = holder
         best.tasks.append(task_id)
+
+
+def _place_standbys(state: ApplicationState, shares: Iterable[_Share], holders: _ByTask) -> None:
+    """Keep copies where they are, as long as nobody is less loaded; else with the least loaded."""
+    for task_id, info in state.tasks.items():
+        if not info.is_stateful:
+            continue
+        for _ in range(state.config.num_standby_replicas):
+            free = [
+                share
+                for share in shares
+                if task_id not in share.tasks and task_id not in share.standby
+            ]
+            best = min(free, key=_load, default=None)
+            if best is None:
+                break
+            held = [share for share in free if share in holders.get(task_id, ())]
+            holder = min(held, key=_load, default=best)
+            # As for active tasks: idle threads first, however others fare.
+            if holder.load < 1 or holder.load <= best.load:
+                best = holder
+            best.standby.append(task_id)
 
 
 def _load(share: _Share) -> float:

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from millstream.assignment.high_availability import assign_high_availability
 from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
-from millstream.kafka.admin import ClusterAdmin
-from millstream.kafka.client_settings import (
-    client_setting,
-    kafka_python_settings,
-    librdkafka_settings,
-)
-from millstream.kafka.consumer import RecordConsumer
+from millstream.kafka.client_settings import client_setting
 from millstream.kafka.member import GroupMember
-from millstream.kafka.producer import RecordProducer
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.build_task import TaskServices, build_task
 from millstream.runtime.cleanup import StateCleanup
 from millstream.runtime.collector import KafkaCollector
 from millstream.runtime.commits import Commits
 from millstream.runtime.control import Control
-from millstream.runtime.group_assignor import AssignorCluster, GroupAssignor
+from millstream.runtime.group_assignor import AssignorCluster, GroupAssignor, chosen_assignor
 from millstream.runtime.offset_sums import OffsetSums
 from millstream.runtime.purge import RepartitionPurge
 from millstream.runtime.rebalance import Rebalances
@@ -35,6 +27,7 @@ from millstream.runtime.start_offsets import StartOffsets
 from millstream.runtime.stream_task import StreamTask
 from millstream.runtime.tasks import Tasks
 from millstream.runtime.thread import StreamThread
+from millstream.runtime.thread_clients import ThreadClients
 from millstream.runtime.thread_settings import ThreadSettings
 from millstream.runtime.topology_topics import (
     repartition_topics,
@@ -83,7 +76,7 @@ def build_thread(
     """
     clock = SystemClock()
     with ExitStack() as undo:
-        clients = _Clients(config, identity, clock)
+        clients = ThreadClients(config, identity.name, identity.index, clock)
         undo.callback(clients.close)
         topics = topology_topics(topology, config)
         session_ms = int(clients.member_settings.get("session_timeout_ms", _DEFAULT_SESSION_MS))
@@ -102,7 +95,7 @@ def build_thread(
             cluster,
             offset_sums,
             _assignment_config(config),
-            assign_high_availability,
+            chosen_assignor(config),
             clock,
         )
         names, pattern = subscription(topology, config)
@@ -155,47 +148,10 @@ def build_thread(
         return thread
 
 
-class _Clients:
-    """The Kafka clients of one thread."""
-
-    def __init__(self, config: StreamsConfig, identity: ThreadIdentity, clock: Clock) -> None:
-        name = identity.name
-        self._opened: list[Callable[[], None]] = []
-        self.member_settings = kafka_python_settings(
-            config, client_id=f"{name}-consumer", thread_index=identity.index
-        )
-        self.admin = self._admin(config, f"{name}-admin")
-        # The assignor works on the member's thread: it has an admin client of its own.
-        self.assignor_admin = self._admin(config, f"{name}-assignor")
-        self.producer = RecordProducer(librdkafka_settings(config, "producer", f"{name}-producer"))
-        self._opened.append(self.producer.close)
-        self.consumer = RecordConsumer(
-            librdkafka_settings(config, "main_consumer", f"{name}-consumer"), clock
-        )
-        self._opened.append(self.consumer.close)
-        self.restore_consumer = RecordConsumer(
-            librdkafka_settings(config, "restore_consumer", f"{name}-restore-consumer"), clock
-        )
-        self._opened.append(self.restore_consumer.close)
-
-    def _admin(self, config: StreamsConfig, client_id: str) -> ClusterAdmin:
-        admin = ClusterAdmin(
-            librdkafka_settings(config, "admin", client_id),
-            replication_factor=config.replication_factor,
-        )
-        self._opened.append(admin.close)
-        return admin
-
-    def close(self) -> None:
-        """Close what was opened, when the thread could not be put together."""
-        for close in self._opened:
-            close()
-
-
 def _tasks(
     topology: Topology,
     config: StreamsConfig,
-    clients: _Clients,
+    clients: ThreadClients,
     member: GroupMember,
     control: Control,
     clock: Clock,

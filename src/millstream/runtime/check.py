@@ -19,7 +19,6 @@ _REFUSED = (
     "errors_dead_letter_queue_topic_name",
     "processor_wrapper_class",
     "rocksdb_config_setter",
-    "task_assignor_class",
 )
 #: The same, where an application is still right, only less available or less measured.
 _IGNORED = (

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, cast
 
 from millstream.assignment.assignor import StreamsAssignor
+from millstream.assignment.high_availability import assign_high_availability
 from millstream.assignment.internal_topics import missing_source_topics
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import AssignmentConfig, TaskAssignor
 from millstream.assignment.topics import NewTopic, TopologyTopics
 from millstream.clock import Clock, Deadline
-from millstream.errors import MissingSourceTopicError, StreamsError
+from millstream.config import StreamsConfig
+from millstream.errors import ConfigError, MissingSourceTopicError, StreamsError
 from millstream.kafka.admin import ClusterAdmin
 from millstream.kafka.member_assignor import MemberAssignment, MemberSubscription
 from millstream.kafka.member_events import Assigned
@@ -61,6 +64,31 @@ class AssignorCluster:
 
     def _remaining_ms(self) -> int:
         return max(1, self._deadline.remaining_ms(self._timeout_ms))
+
+
+def chosen_assignor(config: StreamsConfig) -> TaskAssignor:
+    """The task assignor that the settings ask for, by default the high-availability one.
+
+    Args:
+        config: `task_assignor_class` may be a function, an object or a class with a method
+            `assign`; it takes an `ApplicationState` and gives each process its tasks (KIP-924).
+
+    Raises:
+        ConfigError: it is nothing of that kind.
+    """
+    given: Any = config.task_assignor_class
+    if given is None:
+        return assign_high_availability
+    if isinstance(given, type):
+        given = given()
+    assign = getattr(given, "assign", given)
+    if not callable(assign):
+        raise ConfigError(
+            f"task_assignor_class is {given!r}, which assigns nothing. Give it a function, or a "
+            "class with a method assign(state), which takes a "
+            "millstream.assignment.ApplicationState and returns {process id: ProcessAssignment}."
+        )
+    return cast(TaskAssignor, assign)
 
 
 class GroupAssignor:

@@ -204,3 +204,30 @@ def test_a_promoted_standby_reads_the_tail_only() -> None:
     assert not restoring.unfinished(TASK_A)
     last = events[-1]
     assert (last.kind, last.end_offset, last.records) == ("end", 5, 2)
+
+
+def test_the_topic_of_a_table_is_restored_only_as_far_as_the_task_has_read_it() -> None:
+    """What comes after is for the task to process, even if it comes in the same fetch."""
+
+    class Bulk(Log):
+        def poll_columns(self, most: int, timeout_ms: int) -> dict[TopicPartition, RecordColumns]:
+            start, end = self.positions[A], self.ends[A]
+            self.positions[A] = end
+            offsets = list(range(start, end))
+            keys = [b"k"] * len(offsets)
+            return {A: RecordColumns(keys, keys, [0] * len(offsets), offsets, None, None)}
+
+    log, store, events = Bulk({A: 9}), Store("a", 2), list[RestoreEvent]()
+    restoring = Restoration(
+        log,  # type: ignore[arg-type]
+        log,
+        ManualClock(),
+        10_000,
+        events.append,
+        lambda places: {A: 5},
+    )
+    restoring.add(TASK_A, {A: store})  # type: ignore[dict-item]
+    while restoring.unfinished(TASK_A):
+        restoring.step(0)
+    assert store.applied == [2, 3, 4]
+    assert [(event.kind, event.end_offset) for event in events][-1] == ("end", 5)
