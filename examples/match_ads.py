@@ -37,6 +37,11 @@ COUNTED_OVER = timedelta(minutes=10)
 IMPRESSIONS, CLICKS, RATES = "impressions", "clicks", "click-rates"
 
 
+def outcome(ad: str, button: str | None) -> tuple[str, int]:
+    """An ad, and whether it was clicked: 1 or 0."""
+    return ad, int(button is not None)
+
+
 def count(ad: str, clicked: int, rate: dict[str, int]) -> dict[str, int]:
     """One more outcome of an ad."""
     return {"shown": rate["shown"] + 1, "clicked": rate["clicked"] + clicked}
@@ -49,16 +54,16 @@ def click_rates() -> Topology:
     clicks = builder.stream(CLICKS, key=STRING, value=STRING)
     outcomes = impressions.left_join(
         clicks,
-        lambda ad, button: [ad, int(button is not None)],
+        outcome,
         JoinWindows(PATIENCE, before=timedelta(0), grace=LATENESS),
         name="match",
         store_name="match",
     )
     (
-        outcomes.map(lambda _, outcome: (outcome[0], outcome[1]))
+        outcomes.map(lambda _, ad_and_clicked: ad_and_clicked)
         .group_by_key(key=STRING, value=JSON, name="by-ad")
-        # An unmatched impression is known as such only when its window has closed.
-        .windowed_by(TimeWindows(COUNTED_OVER, grace=PATIENCE + LATENESS))
+        # An unmatched impression comes when its window has closed, or up to as much later.
+        .windowed_by(TimeWindows(COUNTED_OVER, grace=2 * (PATIENCE + LATENESS)))
         .aggregate(
             lambda: {"shown": 0, "clicked": 0}, count, store=Materialized("rates", value=JSON)
         )

@@ -23,7 +23,7 @@ def words(line: str) -> list[str]:
     return WORD.findall(line.lower())
 
 
-def word_count(input_topic: str, output_topic: str) -> Topology:
+def word_count(input_topic: str = "lines", output_topic: str = "word-counts") -> Topology:
     """Lines of text in, the newest count of each word out."""
     builder = StreamsBuilder()
     (

@@ -165,7 +165,10 @@ class ThreadSupervisor:
             admin.close()
 
     def _take_directory(self) -> None:
-        builders = self._topology.state_stores.values()
+        builders = [
+            *self._topology.state_stores.values(),
+            *(store.store_builder for store in self._topology.global_stores.values()),
+        ]
         if not any(builder.resolved(self._config).persistent for builder in builders):
             self._process_id = uuid.uuid4()
             return

@@ -60,9 +60,23 @@ def differences(scenario: Scenario) -> Differences:
     return found
 
 
+def deviation(scenario: Scenario) -> str | None:
+    """What we do better than Kafka Streams here, where it fails; `docs/differences.md` has it."""
+    error = scenario["expect"].get("error", {})
+    if error.get("stage") != "run":
+        return None
+    operations = scenario["topology"]
+    if error["category"] == "null_error" and any("grace_ms" in op for op in operations):
+        return "a record without a key in a left join with a table and grace"
+    windows = [op["window"] for op in operations if op["op"] == "windowed_by"]
+    if any(window["type"] == "sliding" and window["size"] == 0 for window in windows):
+        return "sliding windows with a time difference of 0"
+    return None
+
+
 def is_comparable(answer: Scenario) -> bool:
-    """Whether the oracle could run it, and hit none of the bugs that nobody has to share."""
-    if "bad" in answer:
+    """Whether the oracle could run it, and hit nothing that nobody has to share."""
+    if "bad" in answer or deviation(answer) is not None:
         return False
     message = answer["expect"].get("error", {}).get("message") or ""
     return not any(bug in message for bug in KNOWN_BUGS)

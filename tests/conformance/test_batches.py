@@ -72,17 +72,15 @@ def result_of(
             stack.enter_context(depth_first_tasks())
         if not order:
             stack.enter_context(topics_apart())
-        build = Build(scenario)
-        config = build.config(str(folder))
-        driver = QueuedDriver(build.topology, config, batch_size=batch_size)
-    try:
         try:
+            build = Build(scenario)
+            config = build.config(str(folder))
+            driver = QueuedDriver(build.topology, config, batch_size=batch_size)
+            stack.callback(driver.close)
             feed(driver, scenario)
         except Exception as error:
             return Result(type(error).__name__)
         return Result(None, driver.written(), stores(driver, scenario), driver.metrics())
-    finally:
-        driver.close()
 
 
 def feed(driver: QueuedDriver, scenario: Scenario) -> None:
@@ -132,4 +130,4 @@ def test_batches_change_nothing(scenario: Scenario, tmp_path: Path) -> None:
 def test_batches_change_nothing_in_random_topologies(group: str, seed: int) -> None:
     """The same for topologies that nobody thought of."""
     with tempfile.TemporaryDirectory() as folder:
-        check(rand_scenario(group, str(seed), 0), Path(folder))
+        check({**rand_scenario(group, str(seed), 0), "expect": {}}, Path(folder))

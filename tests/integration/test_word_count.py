@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from support.instances import end_of
 from support.topics import committed_lag, read_all
 from support.waiting import wait_for
 from support.word_count import RUNNING, WordCount
@@ -118,6 +119,29 @@ def test_only_the_missing_tail_is_restored(
     with running(app, spark, state_dir=first) as (_, restored):
         wait_exact(app)
         assert restored.total == after - before
+
+
+def test_damaged_state_is_rebuilt(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Files that RocksDB cannot read cost a restoration of that task, and no count."""
+    app = WordCount(kafka, tmp_path)
+    app.write_lines(2_000)
+    with running(app, spark):
+        wait_exact(app)
+    damaged = tmp_path / app.application_id / "1_2" / "rocksdb" / app.store
+    for path in damaged.glob("MANIFEST-*"):
+        path.write_bytes(path.read_bytes()[:7])
+    logged = end_of(app, 2)
+    app.write_lines(500)
+    with running(app, spark) as (streams, restored):
+        wait_exact(app)
+        assert restored.total == logged
+        wait_for(
+            lambda: sum(m["rebuilt_total"] for m in streams.metrics().values()) == 1,
+            10,
+            "the metric tells of it",
+        )
 
 
 def test_a_killed_worker_is_replaced_and_no_record_is_lost(

@@ -5,16 +5,23 @@ An ignored error is an expected error: mypy reports ignores that are not needed.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, assert_type
 
 from millstream.serdes import LONG, STRING, Serde, avro, json_schema, protobuf
 from millstream.topology.builder import StreamsBuilder
+from millstream.topology.cogrouped import CogroupedKStream
 from millstream.topology.global_table import GlobalKTable
 from millstream.topology.grouped import KGroupedStream
 from millstream.topology.grouped_table import KGroupedTable
+from millstream.topology.join_windows import JoinWindows
 from millstream.topology.materialized import Materialized
 from millstream.topology.stream import KStream
+from millstream.topology.suppressed import BufferConfig, Suppressed
 from millstream.topology.table import KTable
+from millstream.topology.windowed_stream import SessionWindowedKStream, TimeWindowedKStream
+from millstream.topology.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
+from millstream.windowed import Windowed
 
 builder = StreamsBuilder()
 words = builder.stream("words", key=STRING, value=STRING)
@@ -133,6 +140,17 @@ def streams_with_tables() -> None:
     )
 
 
+def streams_with_streams() -> None:
+    numbered = builder.stream("numbered", key=STRING, value=LONG)
+    near = JoinWindows(timedelta(minutes=1))
+    assert_type(words.join(numbered, joins, near), KStream[str, float])
+    assert_type(words.left_join(numbered, joins_left, near), KStream[str, float])
+    assert_type(words.left_join(numbered, joins_key, near, with_key=True), KStream[str, float])
+    assert_type(words.outer_join(numbered, joins_outer, near), KStream[str, float])
+    late = Suppressed.until_time_limit(timedelta(seconds=1), BufferConfig.max_records(9))
+    assert_type(words.group_by_key().count().suppress(late), KTable[str, int])
+
+
 def foreign_keys() -> None:
     names = builder.table("names", key=STRING, value=STRING)
     ages = builder.table("ages", key=LONG, value=LONG)
@@ -170,6 +188,37 @@ def made(fields: dict[str, Any]) -> Shout:
     return Shout()
 
 
+def append(key: str, word: str, seen: list[str]) -> list[str]:
+    return [*seen, word]
+
+
+def concat(key: str, one: list[str], other: list[str]) -> list[str]:
+    return one + other
+
+
+def windows() -> None:
+    grouped = words.group_by_key()
+    tumbling = grouped.windowed_by(TimeWindows(timedelta(minutes=1)))
+    assert_type(tumbling, TimeWindowedKStream[str, str])
+    final = tumbling.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
+    assert_type(final, TimeWindowedKStream[str, str])
+    assert_type(tumbling.count(), KTable[Windowed[str], int])
+    assert_type(tumbling.reduce(max), KTable[Windowed[str], str])
+    assert_type(tumbling.aggregate(list, append), KTable[Windowed[str], list[str]])
+    starts = tumbling.count().to_stream(lambda key, count: key.window.start_ms)
+    assert_type(starts, KStream[int, int])
+    sessions = grouped.windowed_by(SessionWindows(timedelta(minutes=1)))
+    assert_type(sessions, SessionWindowedKStream[str, str])
+    assert_type(sessions.aggregate(list, append, concat), KTable[Windowed[str], list[str]])
+    cogrouped = grouped.cogroup(append).cogroup(grouped, append)
+    assert_type(cogrouped, CogroupedKStream[str, list[str]])
+    assert_type(cogrouped.aggregate(list), KTable[str, list[str]])
+    sliding = cogrouped.windowed_by(SlidingWindows(timedelta(minutes=1)))
+    assert_type(sliding.aggregate(list), KTable[Windowed[str], list[str]])
+    by_visit = cogrouped.windowed_by(SessionWindows(timedelta(minutes=1)))
+    assert_type(by_visit.aggregate(list, concat), KTable[Windowed[str], list[str]])
+
+
 def mistakes() -> None:
     names = builder.table("names", key=STRING, value=STRING)
     names.join(words, joins)  # type: ignore[call-overload]
@@ -177,8 +226,12 @@ def mistakes() -> None:
     names.group_by(lambda key, name: name)  # type: ignore[arg-type, return-value]
     names.map_values(abs)  # type: ignore[arg-type]
     words.map_values(abs)  # type: ignore[arg-type]
+    words.left_join(words, str.__add__, JoinWindows(timedelta(1)))  # type: ignore[arg-type]
+    words.join(words, str.__add__)  # type: ignore[call-overload]
     words.map_values(with_key)  # type: ignore[arg-type]
     words.merge(words.map_values(len))  # type: ignore[arg-type]
     words.group_by_key(key=LONG)  # type: ignore[arg-type]
     words.to("out", value=LONG)  # type: ignore[arg-type]
     words.group_by_key().count(store=7)  # type: ignore[arg-type]
+    words.group_by_key().windowed_by(timedelta(minutes=1))  # type: ignore[call-overload]
+    words.group_by_key().windowed_by(SessionWindows(timedelta(1))).aggregate(list, append)  # type: ignore[call-arg]

@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "program",
         metavar="FILE[:NAME]",
         help="the program's file, and in it the Topology, the StreamsBuilder, or a function without"
-        " arguments that returns one; by default what is called topology or build, or the only one",
+        " arguments that returns one; by default what is called topology or build, or the only one"
+        " (of functions, those that say `-> Topology`)",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
@@ -164,11 +165,12 @@ def _called(function: Callable[..., Any], name: str, path: Path) -> Any:
 
 def _only_one(module: ModuleType, path: Path) -> Topology:
     found: dict[int, tuple[str, Topology]] = {}
-    for name, thing in list(vars(module).items()):
-        if isinstance(thing, Topology | StreamsBuilder):
-            # A builder and what it has built are the same topology.
-            topology = _made(thing, name, path)
-            found.setdefault(id(topology), (name, topology))
+    things = list(vars(module).items())
+    objects = [entry for entry in things if isinstance(entry[1], Topology | StreamsBuilder)]
+    for name, thing in objects or [entry for entry in things if _says_so(entry[1], module)]:
+        # A builder and what it has built are the same topology.
+        topology = _made(thing, name, path)
+        found.setdefault(id(topology), (name, topology))
     if len(found) == 1:
         return next(iter(found.values()))[1]
     if found:
@@ -181,6 +183,18 @@ def _only_one(module: ModuleType, path: Path) -> Topology:
         f"{path} has no topology: no Topology or StreamsBuilder, and no function topology() or "
         "build() that returns one. If it has another function for it, name it: "
         f"millstream describe {path}:NAME"
+    )
+
+
+def _says_so(thing: Any, module: ModuleType) -> bool:
+    """Whether it is a function of the program that says to return a topology for no arguments."""
+    if not inspect.isfunction(thing) or thing.__module__ != module.__name__:
+        return False
+    returned = thing.__annotations__.get("return")
+    parameters = inspect.signature(thing).parameters.values()
+    return getattr(returned, "__name__", returned) in ("Topology", "StreamsBuilder") and all(
+        each.default is not each.empty or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        for each in parameters
     )
 
 

@@ -214,7 +214,8 @@ class StreamStreamJoin(Operator):
         self, results: JoinResults, index: int, key_bytes: bytes, value: Any, timestamp: int
     ) -> None:
         key, join, unjoined = results.batch.keys[index], self._join, self._unjoined
-        last = timestamp + self._after
+        # Follows Kafka Streams: what ends before the epoch ends there.
+        last = max(0, timestamp + self._after)
         found = self._other.fetch_between(key_bytes, timestamp - self._before, last)
         for start, other, _ in found:
             if unjoined is not None:
@@ -224,7 +225,7 @@ class StreamStreamJoin(Operator):
         if found or unjoined is None or not self.side.keeps_unjoined:
             return
         time = self._time
-        if max(last, 0) < time.stream:
+        if last < time.stream:
             # Too late for a partner that is not there yet.
             results.add(index, key, join(key, value, None), timestamp)
             return
@@ -260,6 +261,9 @@ class StreamStreamJoin(Operator):
             lookback = side.after_ms if entry.left else side.before_ms
             if entry.timestamp + lookback + side.grace_ms >= time.stream:
                 open_sides.add(entry.left)
+                if len(open_sides) == 2 and len(unjoined.values(entry)) > 1:
+                    # The search ends with the next value, which is one of the same time.
+                    break
                 continue
             key = unjoined.key(entry)
             for value in unjoined.values(entry):

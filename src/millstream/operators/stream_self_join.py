@@ -73,9 +73,12 @@ class StreamSelfJoin(Operator):
         waits = timestamp > self._stream_time - self._retention_ms + 1
         if key_bytes.__class__ is not bytes:
             raise key_bytes
-        for start, other, _ in fetch(key_bytes, timestamp - self._before, timestamp + self._after):
+        # Follows Kafka Streams: what ends before the epoch ends there.
+        last = max(0, timestamp + self._after)
+        for start, other, _ in fetch(key_bytes, timestamp - self._before, last):
             results.add(index, key, join(key, value, other), max(timestamp, start))
-        for start, other, _ in fetch(key_bytes, timestamp - self._after, timestamp + self._before):
+        last = max(0, timestamp + self._before)
+        for start, other, _ in fetch(key_bytes, timestamp - self._after, last):
             if waits and start > timestamp:
                 results.add(index, key, with_itself, timestamp)
                 waits = False

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
-from millstream.errors import UnsupportedOperationError
+from millstream.errors import ProcessingError, StreamsError, UnsupportedOperationError
 from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import Operator
 from millstream.processor.handlers import (
@@ -43,7 +43,7 @@ _WRITES = frozenset(
 
 
 class GlobalStores:
-    """The global stores of one instance.
+    """The global stores of one stream thread, which is a process of its own.
 
     Args:
         nodes: the global stores of the topology.
@@ -64,6 +64,7 @@ class GlobalStores:
         rocksdb: RocksDBResources | None = None,
     ) -> None:
         self._nodes = {node.store: node for node in nodes}
+        self._by_topic = {node.topic: node for node in nodes}
         self._config = config
         self._clock = clock
         self._directory = directory
@@ -85,11 +86,27 @@ class GlobalStores:
         """The names of the stores."""
         return list(self._nodes)
 
+    @property
+    def are_persistent(self) -> bool:
+        """Whether any of them outlives the process."""
+        return any(
+            node.store_builder.resolved(self._config).persistent for node in self._by_topic.values()
+        )
+
+    def store_of(self, topic: str) -> str:
+        """The name of the store that is a copy of a topic."""
+        return self._by_topic[topic].store
+
+    def reached(self, place: TopicPartition) -> int | None:
+        """The offset of the last record of a partition that is in its store; None if none is."""
+        return self._opened[self.store_of(place.topic)].base.committed_offset(place)
+
     def open(self) -> None:
         """Open the stores and start what fills them.
 
         Raises:
             ConfigError: a serde is neither given nor set as a default.
+            TaskCorruptedError: what is on disk cannot be read. Nothing stays open.
         """
         with ExitStack() as undo:
             undo.callback(self.close)
@@ -108,14 +125,23 @@ class GlobalStores:
             undo.pop_all()
 
     def update(self, place: TopicPartition, records: RawRecords) -> None:
-        """Apply records of one of the topics, in their order.
+        """Apply records of one of the topics, in their order, and keep how far this is with them.
 
         Raises:
-            StreamsError: a record could not be read, or the user's processor failed.
+            StreamsError: a record could not be read, or the user's processor failed. Stores on disk
+                are as they were.
         """
-        self._fillers[place.topic].add(place, records)
-        for opened in self._opened.values():
-            opened.base.commit(None)
+        own = self.store_of(place.topic)
+        try:
+            self._fillers[place.topic].add(place, records)
+            for name, opened in self._opened.items():
+                if name != own:
+                    # The user's processor may write to the others as well.
+                    opened.base.commit(None)
+            self._opened[own].base.commit((place, records.offsets[-1]))
+        except StreamsError as error:
+            self._name(error, own, place)
+            raise
 
     def store(self, name: str) -> Any:
         """A store to be read and written."""
@@ -135,6 +161,21 @@ class GlobalStores:
             self._opened = {}
             self._fillers = {}
 
+    def _name(self, error: StreamsError, store: str, place: TopicPartition) -> None:
+        """Tell in the error which store it concerns."""
+        hint = ""
+        if isinstance(error, ProcessingError) and not self._asks_handler:
+            hint = (
+                " For global stores the handler is asked only with "
+                "processing_exception_handler_global_enabled=True."
+            )
+        error.message = f"Global store '{store}' cannot take a record. {error.message}{hint}"
+        error.topic, error.partition = error.topic or place.topic, place.partition
+
+    @property
+    def _asks_handler(self) -> bool:
+        return bool(self._config.processing_exception_handler_global_enabled)
+
     def _environment(self, topic: str) -> StoreEnvironment:
         return StoreEnvironment(
             task_id=GLOBAL_TASK,
@@ -144,7 +185,8 @@ class GlobalStores:
             writer=NoChangelog(),
             context=self._record,
             budget=CacheBudget(0),
-            exactly_once=False,
+            # Nothing is written ahead of its offset, however large: a batch is in memory anyway.
+            exactly_once=True,
             uncommitted_max_bytes=64 << 20,
             rocksdb=self._rocksdb,
             dropped=self._drops.add,
@@ -153,7 +195,7 @@ class GlobalStores:
     def _context(self, node: str) -> NodeContext:
         config = self._config
         handler: ProcessingHandler | None = None
-        if config.processing_exception_handler_global_enabled:
+        if self._asks_handler:
             handler = config.processing_exception_handler
         return NodeContext(
             node,

@@ -31,6 +31,8 @@ from millstream.state.restore import StoreRestorer
 logger = logging.getLogger(__name__)
 
 _BATCH_RECORDS = 20_000
+#: How often the log tells how far a long restoration is.
+_PROGRESS_MS = 10_000
 #: How long the loop may stand still for asking where changelogs end.
 _REQUEST_TIMEOUT_MS = 3_000
 
@@ -101,7 +103,7 @@ class _Changelog:
         self.end_offset = end_offset if limit is None else min(end_offset, limit)
         self.limited = limit is not None
         self.standby = standby
-        self.started_ms = now_ms
+        self.started_ms = self.said_ms = now_ms
         self.restored = 0
 
     @property
@@ -303,6 +305,10 @@ class Restoration:
         if log.standby and not log.limited:
             log.end_offset = max(log.end_offset, last + 1)
         self._tell("batch", place, log, count, offset=last)
+        now_ms = self._clock.monotonic_ms()
+        if not log.standby and now_ms - log.said_ms >= _PROGRESS_MS:
+            log.said_ms = now_ms
+            _log_progress(place, log, last, now_ms)
 
     def _finish(self, place: TopicPartition, log: _Changelog) -> None:
         took_ms = self._clock.monotonic_ms() - log.started_ms
@@ -349,3 +355,19 @@ class Restoration:
             "They are rebuilt from what there is.",
             task_ids=task_ids,
         )
+
+
+def _log_progress(place: TopicPartition, log: _Changelog, last: int, now_ms: int) -> None:
+    start = max(log.start, 0)
+    left = log.end_offset - last - 1
+    speed = max(1, log.restored * 1_000 // max(1, now_ms - log.started_ms))
+    logger.info(
+        "task %s: store %s is at offset %d of %s, %d %% of the way to %d; about %d s to go",
+        log.task_id,
+        log.store,
+        last,
+        place,
+        100 * (last + 1 - start) // max(1, log.end_offset - start),
+        log.end_offset,
+        left // speed,
+    )

@@ -73,6 +73,7 @@ class Tasks:
         clock: for retries.
         timeout_ms: how long the cluster may not answer (`task.timeout.ms`).
         offset_sums: told how far the state of each task is.
+        may_start: whether restored tasks may begin to process.
         max_buffered: with more records than this waiting in a partition it is paused, until the
             half of them are processed. Only partitions that wait for another one get so far.
     """
@@ -88,6 +89,7 @@ class Tasks:
         timeout_ms: int,
         max_buffered: int,
         offset_sums: OffsetSums,
+        may_start: Callable[[], bool] = lambda: True,
     ) -> None:
         self._offset_sums = offset_sums
         self._create = create
@@ -97,6 +99,7 @@ class Tasks:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._max_buffered = max_buffered
+        self._may_start = may_start
         self._tasks: dict[TaskId, StreamTask] = {}
         self._standby: set[TaskId] = set()
         self._opening: dict[TaskId, Retry] = {}
@@ -104,6 +107,8 @@ class Tasks:
         self._by_partition: dict[TopicPartition, StreamTask] = {}
         self._paused: set[TopicPartition] = set()
         self._revivals: Counter[TaskId] = Counter()
+        #: How often the state of a task was wiped and rebuilt.
+        self.rebuilt_total = 0
         # Kept, because the loop asks many times a round: 0.5 us a task for each sorting.
         self._sorted: Sequence[StreamTask] = ()
         self._running: Sequence[StreamTask] = ()
@@ -257,6 +262,7 @@ class Tasks:
         """
         for task_id in sorted(error.task_ids & self._tasks.keys()):
             self._revivals[task_id] += 1
+            self.rebuilt_total += 1
             if self._revivals[task_id] > _MOST_REVIVALS:
                 raise StreamsError(
                     f"The state of task {task_id} was rebuilt {_MOST_REVIVALS} times and is "
@@ -280,7 +286,7 @@ class Tasks:
                 self._open(self._tasks[task_id], retry)
         self._restoration.step(timeout_ms)
         self._offset_sums.publish(self._sorted)
-        if self._starting.is_due:
+        if self._starting.is_due and self._may_start():
             self._start_restored()
 
     def add_records(self, records: Mapping[TopicPartition, RawRecords]) -> None:

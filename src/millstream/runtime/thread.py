@@ -21,6 +21,8 @@ from millstream.record import TaskId, TopicPartition
 from millstream.runtime.cleanup import StateCleanup
 from millstream.runtime.commits import Commits
 from millstream.runtime.control import Control, ThreadOutcome
+from millstream.runtime.global_stores import GLOBAL_TASK
+from millstream.runtime.global_updates import GlobalUpdates, NoGlobalUpdates
 from millstream.runtime.purge import RepartitionPurge
 from millstream.runtime.rebalance import Rebalances
 from millstream.runtime.state_machine import StateMachine
@@ -52,6 +54,7 @@ class StreamThread:
         commits: commits them.
         consumer: the main consumer.
         producer: the producer.
+        global_updates: keep the global stores equal to their topics.
         purge: deletes repartition records that are done with.
         cleanup: deletes state of tasks that moved away.
         close_others: closes further clients that belong to the thread.
@@ -68,6 +71,7 @@ class StreamThread:
         commits: Commits,
         consumer: RecordConsumer,
         producer: RecordProducer,
+        global_updates: GlobalUpdates | NoGlobalUpdates,
         purge: RepartitionPurge,
         cleanup: StateCleanup,
         close_others: Sequence[Callable[[], None]],
@@ -80,6 +84,7 @@ class StreamThread:
         self._commits = commits
         self._consumer = consumer
         self._producer = producer
+        self._global = global_updates
         self._purge = purge
         self._cleanup = cleanup
         self._close_others = close_others
@@ -131,8 +136,20 @@ class StreamThread:
             self._rebalances.drop_work()
             self._rebalances.rejoin("its work could not be committed")
         except TaskCorruptedError as error:
-            logger.warning("rebuilding the state of tasks: %s", error)
-            self._tasks.revive(error)
+            if GLOBAL_TASK in error.task_ids:
+                self._rebuild_global_stores(error)
+            else:
+                logger.warning("rebuilding the state of tasks: %s", error)
+                self._tasks.revive(error)
+
+    def _rebuild_global_stores(self, error: TaskCorruptedError) -> None:
+        """Throw them away and read their topics again, before any task goes on."""
+        logger.warning("rebuilding the global stores: %s", error)
+        if self._tasks.running:
+            # They have the stores in their hands.
+            self._rebalances.drop_work()
+            self._rebalances.rejoin("its global stores are read again")
+        self._global.rebuild(error)
 
     def _run_once(self) -> None:
         self._rebalances.progress()
@@ -141,8 +158,11 @@ class StreamThread:
         if self._paused:
             # Nothing to do: wait for the group member, which may have news at any moment.
             self._rebalances.has_news(self._settings.poll_ms)
+            self._global.step(0)
         else:
             self._fetch()
+            # After the poll, so that what was written before a polled record is seen with it.
+            self._global.step(self._global_wait_ms())
             self._process()
         self._purge.run(self._tasks.running)
         self._cleanup.run()
@@ -151,7 +171,8 @@ class StreamThread:
     def _fetch(self) -> None:
         """Restore and poll. Waits for records at one place at most, and only if there are none."""
         settings = self._settings
-        timeout_ms = self._wait_ms()
+        # While the global stores catch up, their records are what is waited for.
+        timeout_ms = 0 if self._global.is_reading else self._wait_ms()
         running = bool(self._tasks.running)
         if not self._tasks.all_running:
             restoring = self._tasks.is_restoring
@@ -172,6 +193,9 @@ class StreamThread:
             )
         except OffsetOutOfRangeError as error:
             self._tasks.reset_position(error)
+
+    def _global_wait_ms(self) -> int:
+        return _RESTORE_WAIT_MS if self._tasks.is_restoring else self._settings.poll_ms
 
     def _wait_ms(self) -> int:
         """How long to wait for records: not at all with some at hand, nor past what is due next."""
@@ -231,7 +255,8 @@ class StreamThread:
             self._report_tasks()
 
     def _announce_running(self) -> None:
-        if self.state is ThreadState.PARTITIONS_ASSIGNED and self._tasks.all_running:
+        ready = self._tasks.all_running and self._global.caught_up
+        if self.state is ThreadState.PARTITIONS_ASSIGNED and ready:
             count = len(self._tasks)
             self._machine.transition_to(ThreadState.RUNNING, f"{count} tasks are running")
             self._report_tasks()
@@ -276,6 +301,7 @@ class StreamThread:
             self._producer.close,
             lambda: self._rebalances.close(leave_group=self._leave_group or not clean),
             self._consumer.close,
+            self._global.close,
             *self._close_others,
         ]
         for close in closers:
@@ -303,6 +329,7 @@ class StreamThread:
         return {
             "processed_total": self._processed_total,
             "commits_total": self._commits.total,
+            "rebuilt_total": self._tasks.rebuilt_total,
             "paused": self._paused,
             "tasks": {str(task.task_id): task.processed_total for task in self._tasks.all},
         }

@@ -9,6 +9,8 @@
             .checkpoint                  offsets of stores which keep none
             .reached                     about how many changelog records the state stands for
             rocksdb/<store>/
+        global/<thread index>/           one directory per stream thread, for its global stores
+            .lock, .format, rocksdb/<store>/
 
 The layout is Kafka Streams' own. Its data is not read: a task directory that is not ours is emptied
 when the task is opened, and rebuilt from the changelogs.
@@ -31,20 +33,17 @@ from millstream.clock import Clock
 from millstream.errors import LockError, StreamsError
 from millstream.record import TaskId
 from millstream.state.file_lock import FileLock
+from millstream.state.locked_directory import LockedDirectory, make_directory
 
 logger = logging.getLogger(__name__)
 
 _PROCESS_FILE: Final = "kafka-streams-process-metadata"
 _LOCK_FILE: Final = ".lock"
-_FORMAT_FILE: Final = ".format"
-_FORMAT: Final = "millstream 1\n"
 _CHECKPOINT_FILE: Final = ".checkpoint"
 _REACHED_FILE: Final = ".reached"
 _TASK_DIRECTORY: Final = re.compile(r"\d+_\d+")
-_PERMISSIONS: Final = 0o750
-
-#: How often a directory may be removed by others while it is being locked.
-_LOCK_ATTEMPTS: Final = 20
+_GLOBAL_DIRECTORY: Final = "global"
+_THREAD_DIRECTORY: Final = re.compile(r"\d+")
 
 
 class StateDirectory:
@@ -69,7 +68,8 @@ class StateDirectory:
         self.path = Path(state_dir) / application_id
         self._new_process_id = new_process_id
         self._application_lock = FileLock(self.path / _LOCK_FILE)
-        self._task_locks: dict[TaskId, FileLock] = {}
+        #: Those that are locked.
+        self._tasks: dict[TaskId, LockedDirectory] = {}
 
     # --- the application -----------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class StateDirectory:
         Raises:
             LockError: another driver uses it.
         """
-        _make_directory(self.path)
+        make_directory(self.path)
         try:
             self._application_lock.acquire()
         except LockError as error:
@@ -102,7 +102,7 @@ class StateDirectory:
                 replaces it instead.
         """
         path = self.path / _PROCESS_FILE
-        _make_directory(self.path)
+        make_directory(self.path)
         try:
             return _read_process_id(path)
         except FileNotFoundError:
@@ -127,10 +127,10 @@ class StateDirectory:
         return process_id
 
     def clean_up(self) -> None:
-        """Delete all local state of the application; it comes back from the changelogs.
+        """Delete all local state of the application; it comes back from Kafka.
 
         Raises:
-            LockError: a task is in use, or another driver uses the directory.
+            LockError: a task or a global store is in use, or another driver uses the directory.
         """
         if not self.path.is_dir():
             return
@@ -139,10 +139,19 @@ class StateDirectory:
         try:
             for task_id in self.task_ids():
                 self.remove_task_directory(task_id)
+            for index in self._thread_indexes():
+                self.global_directory(index).remove()
             shutil.rmtree(self.path)
         finally:
             if not was_locked:
                 self.unlock_application()
+
+    # --- global stores -------------------------------------------------------------------------
+
+    def global_directory(self, thread_index: int) -> LockedDirectory:
+        """Where a stream thread keeps its copies of the global topics. It need not exist."""
+        path = self.path / _GLOBAL_DIRECTORY / str(thread_index)
+        return LockedDirectory(path, self.path, f"the global stores of thread {thread_index}")
 
     # --- tasks ---------------------------------------------------------------------------------
 
@@ -162,69 +171,31 @@ class StateDirectory:
         Raises:
             LockError: another process holds it.
         """
-        lock = self._task_locks.get(task_id)
-        if lock is not None:
+        if task_id in self._tasks:
             return
-        directory = self.task_directory(task_id)
-        lock = FileLock(directory / _LOCK_FILE)
-        for _ in range(_LOCK_ATTEMPTS):
-            _make_directory(self.path)
-            try:
-                directory.mkdir(mode=_PERMISSIONS, exist_ok=True)
-                lock.acquire()
-            except (FileNotFoundError, FileExistsError):
-                # The directory was removed in between, by whoever cleans up: make it again.
-                continue
-            except LockError as error:
-                error.task_id = task_id
-                raise
-            self._task_locks[task_id] = lock
-            return
-        _make_directory(directory)  # Tells what is in the way, if it is no other process.
-        raise LockError(
-            f"{directory} was deleted {_LOCK_ATTEMPTS} times while it was being locked.",
-            task_id=task_id,
-        )
+        directory = self._task(task_id)
+        try:
+            directory.lock()
+        except LockError as error:
+            error.task_id = task_id
+            raise
+        self._tasks[task_id] = directory
 
     def unlock_task(self, task_id: TaskId) -> None:
         """Let others use the task's state. Does nothing if it is not locked here."""
-        lock = self._task_locks.pop(task_id, None)
-        if lock is not None:
-            with contextlib.suppress(FileNotFoundError):
-                # From now on the directory counts as unused: see remove_obsolete_tasks.
-                os.utime(self.task_directory(task_id))
-            lock.release()
+        directory = self._tasks.pop(task_id, None)
+        if directory is not None:
+            directory.unlock()
 
     def prepare_task(self, task_id: TaskId) -> Path:
         """The directory of a locked task, emptied unless what is in it is in our format."""
-        directory = self.task_directory(task_id)
-        marker = directory / _FORMAT_FILE
-        try:
-            format_found = marker.read_text(errors="replace")
-        except FileNotFoundError:
-            format_found = ""
-        if format_found != _FORMAT:
-            if _has_state(directory):
-                logger.info(
-                    "task %s: %s has state in another format (%s); it is deleted and rebuilt from "
-                    "the changelogs",
-                    task_id,
-                    directory,
-                    format_found.strip() or "of Kafka Streams, or unknown",
-                )
-                self.wipe_task(task_id)
-            marker.write_text(_FORMAT)
-        return directory
+        directory = self._task(task_id)
+        directory.prepare()
+        return directory.path
 
     def wipe_task(self, task_id: TaskId) -> None:
         """Delete the state of a locked task, keeping the lock."""
-        for entry in self.task_directory(task_id).iterdir():
-            if entry.name == _LOCK_FILE:
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+        self._task(task_id).wipe()
 
     def note_reached(self, task_id: TaskId, offset_sum: int) -> None:
         """Take down how far the state of a locked task is, for when nobody has it open.
@@ -253,22 +224,11 @@ class StateDirectory:
         Raises:
             LockError: another process, or this object, has it locked.
         """
-        if task_id in self._task_locks:
-            raise LockError(
-                f"The state of task {task_id} is in use by this process; close the task first.",
-                task_id=task_id,
-            )
-        self.lock_task(task_id)
         try:
-            # Its own lock last, so that the others find it taken until everything is gone.
-            self.wipe_task(task_id)
-            directory = self.task_directory(task_id)
-            (directory / _LOCK_FILE).unlink()
-            with contextlib.suppress(OSError):
-                # Not empty: the next owner has come already, and has made a lock of his own.
-                directory.rmdir()
-        finally:
-            self.unlock_task(task_id)
+            self._task(task_id).remove()
+        except LockError as error:
+            error.task_id = task_id
+            raise
 
     def task_ids(self, *, with_state_only: bool = False) -> list[TaskId]:
         """The tasks that have a directory here, in order.
@@ -283,7 +243,7 @@ class StateDirectory:
             for entry in self.path.iterdir()
             if _TASK_DIRECTORY.fullmatch(entry.name)
             and entry.is_dir()
-            and (not with_state_only or _has_state(entry))
+            and (not with_state_only or self._task(TaskId.parse(entry.name)).has_state())
         )
 
     def remove_obsolete_tasks(self, *, unused_for_ms: int, clock: Clock) -> list[TaskId]:
@@ -295,7 +255,7 @@ class StateDirectory:
         """
         removed = []
         for task_id in self.task_ids():
-            if task_id in self._task_locks:
+            if task_id in self._tasks:
                 continue
             try:
                 modified_ms = self.task_directory(task_id).stat().st_mtime_ns // 1_000_000
@@ -309,25 +269,17 @@ class StateDirectory:
             removed.append(task_id)
         return removed
 
+    def _task(self, task_id: TaskId) -> LockedDirectory:
+        path = self.task_directory(task_id)
+        return self._tasks.get(task_id) or LockedDirectory(path, self.path, f"task {task_id}")
 
-def _make_directory(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=_PERMISSIONS, exist_ok=True)
-    except OSError as error:
-        raise StreamsError(
-            f"The state directory {path} cannot be created: {error}. "
-            "Set state.dir to a directory that this user may write to."
-        ) from error
-
-
-def _has_state(directory: Path) -> bool:
-    ours = (_LOCK_FILE, _FORMAT_FILE)
-    beside = (_CHECKPOINT_FILE, _REACHED_FILE)
-    return any(
-        entry.name not in ours and not entry.name.startswith(beside)
-        for entry in directory.iterdir()
-    )
+    def _thread_indexes(self) -> list[int]:
+        """The threads that have a directory for global stores."""
+        directory = self.path / _GLOBAL_DIRECTORY
+        if not directory.is_dir():
+            return []
+        names = [entry.name for entry in directory.iterdir() if entry.is_dir()]
+        return [int(name) for name in names if _THREAD_DIRECTORY.fullmatch(name)]
 
 
 def _read_process_id(path: Path) -> uuid.UUID:

@@ -91,7 +91,9 @@ class SessionStore(Generic[K, V]):
     def find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """The sessions of a key that touch some time, by end, then by start.
+        """The sessions of a key that touch some time, by end.
+
+        Of those that end together the first to start comes first in RocksDB, the last in memory.
 
         Args:
             key: the key.
@@ -128,7 +130,7 @@ class SessionStore(Generic[K, V]):
         return self._of_keys(lo, hi, earliest_end_ms, latest_start_ms, reverse=True)
 
     def fetch(self, key: K) -> KeyValueIterator[Windowed[K], V]:
-        """All sessions of a key, by end, then by start."""
+        """All sessions of a key, in the order of `find_sessions`."""
         return self._of_key(key, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch(self, key: K) -> KeyValueIterator[Windowed[K], V]:

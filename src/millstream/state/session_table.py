@@ -101,7 +101,9 @@ class SessionTable:
         return self._base.observed_time
 
     def find(self, key: bytes, earliest_end: int, latest_start: int) -> list[SessionValue]:
-        """The sessions of a key that touch some time, by end, then by start.
+        """The sessions of a key that touch some time, by end.
+
+        Of those that end together the first to start comes first in RocksDB, the last in memory.
 
         Args:
             key: the serialized key.

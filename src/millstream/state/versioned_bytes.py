@@ -45,6 +45,8 @@ _SEGMENT: Final = struct.Struct(">cQ")
 _SEGMENT_AND_SIZE: Final = struct.Struct(">cQI")
 #: Before a value, so that it differs from a deletion.
 _VALUE: Final = b"\x00"
+#: Before a latest value, if there was a deletion just before it: there may be a gap.
+_VALUE_AFTER_GAP: Final = b"\x01"
 _VALUE_START: Final = _TIME.size + 1
 # Keys must sort by signed times, so they carry them shifted.
 _SHIFT: Final = 1 << 63
@@ -138,16 +140,22 @@ class VersionedBytes:
                 newer = latest_time
                 found = self._search(key, timestamp)
             else:
+                kind = stored[_TIME.size : _VALUE_START]
                 if timestamp > latest_time:
-                    segment = self._segment_of(timestamp)
-                    self._append(segment, key, Version(latest, latest_time, timestamp))
-                self._put_latest(key, value, timestamp)
+                    # Saves most writes a look at what is there: 3 us of 5 us.
+                    put = self._write if kind == _VALUE else self._append
+                    replaced = Version(latest, latest_time, timestamp)
+                    put(self._segment_of(timestamp), key, replaced)
+                    kind = _VALUE
+                self._put_latest(key, value, timestamp, kind)
                 return VALID_TO_UNDEFINED
         if found is not None:
             if found.version.timestamp <= timestamp:
                 return self._put_into(key, value, timestamp, found)
             newer = found.version.timestamp
-        if newer == VALID_TO_UNDEFINED:
+        if stored is None and value is not None:
+            self._put_latest(key, value, timestamp)
+        elif newer == VALID_TO_UNDEFINED:
             self._put_newest(key, value, timestamp)
         else:
             self._put_before(key, value, timestamp, newer)
@@ -208,10 +216,12 @@ class VersionedBytes:
 
     # --- parts ---------------------------------------------------------------------------------
 
-    def _put_latest(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+    def _put_latest(
+        self, key: bytes, value: bytes | None, timestamp: int, kind: bytes = _VALUE
+    ) -> None:
         time = _TIME.pack(timestamp)
         if value is not None:
-            self._layers.put(_LATEST + key, time + _VALUE + value, timestamp)
+            self._layers.put(_LATEST + key, time + kind + value, timestamp)
             return
         self._layers.put(_LATEST + key, time, timestamp)
         segment = self._segment_of(timestamp)
@@ -227,7 +237,7 @@ class VersionedBytes:
                 self._write(segment, key, Version(None, timestamp, timestamp))
             elif last.end < timestamp:
                 self._append(segment, key, Version(None, last.end, timestamp))
-        self._put_latest(key, value, timestamp)
+        self._put_latest(key, value, timestamp, _VALUE_AFTER_GAP)
 
     def _put_into(self, key: bytes, value: bytes | None, timestamp: int, found: _Found) -> int:
         """Let a version begin while another one was valid, which ends there."""

@@ -224,15 +224,8 @@ class CogroupedKStream(Generic[K, A]):
             name=graph.names.processor(_MERGE, given), declared_at=site, supplier=PassThrough
         )
         graph.attach(merge, *nodes)
-        part = StreamPart(
-            graph,
-            merge,
-            key_serde,
-            builder.value_serde,
-            # Follows Kafka Streams: the table counts as read from no topic, so what is joined to
-            # it is not checked for equally many partitions.
-            frozenset(),
-        )
+        sources = graph.stand_in(merge.name, self._sources())
+        part = StreamPart(graph, merge, key_serde, builder.value_serde, sources)
         return KTable(
             part, queryable_store_name=choice.store_name, inner=_CogroupedTable(nodes, getter)
         )
@@ -251,6 +244,13 @@ class CogroupedKStream(Generic[K, A]):
                 self._placed[grouping] = node
         # Follows Kafka Streams: these are the topics before repartitioning.
         graph.copartition(source for each in self._placed for source in each.part.sources)
+
+    def _sources(self) -> frozenset[str]:
+        """The sources from which the tasks of the aggregation read."""
+        read: set[str] = set()
+        for grouping, node in self._placed.items():
+            read |= {node.name} if grouping.part.repartition_required else grouping.part.sources
+        return frozenset(read)
 
 
 class TimeWindowedCogroupedKStream(Generic[K, A]):

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from millstream.errors import TopologyError
-from millstream.operators.process import ProcessOperator
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.record import K, V
 from millstream.topology.call_site import call_site
@@ -123,27 +120,10 @@ class StreamProcess(Generic[K, V]):
         site = call_site()
         # A given name takes no number here: follows Kafka Streams.
         named = graph.names.processor(prefix) if name is None else checked_name(name)
-        checked_supplier(supplier, named, site)
-        wanted = Processor if fixed_key else FixedKeyProcessor
-        if isinstance(supplier, type) and issubclass(supplier, wanted):
-            right, wrong = (
-                ("process", "process_values")
-                if fixed_key
-                else (
-                    "process_values",
-                    "process",
-                )
-            )
-            raise TopologyError(
-                f"{wrong}() cannot run {supplier.__qualname__}, which is a {wanted.__name__}. "
-                f"Use {right}().",
-                node=named,
-                declared_at=site,
-            )
         node = ProcessGraphNode(
             name=named,
             declared_at=site,
-            supplier=partial(ProcessOperator, supplier, fixed_key=fixed_key),
+            supplier=checked_supplier(supplier, named, site, fixed_key=fixed_key),
             store_names=(stores,) if isinstance(stores, str) else tuple(stores),
             store_builders=tuple(supplied_stores(supplier)),
         )

@@ -11,6 +11,7 @@ from millstream.errors import TopologyError
 from millstream.operators.table_join import Side, TableJoin, TableJoinMerge
 from millstream.operators.value_getter import JoinedGetter
 from millstream.record import K, V
+from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.materialized import StoreChoice, key_value_builder, materialized
 from millstream.topology.naming import suffixed_name
@@ -259,8 +260,6 @@ def _join_by_key(
     Numbers go to the store, if `store=` leaves its name open, to the node that merges, and to the
     nodes of this and the other table: in this order, which is Kafka Streams'.
     """
-    from millstream.topology.table import KTable
-
     part, names = this._part, this._part.graph.names
     if other._part.graph is not part.graph:
         raise TopologyError(
@@ -289,6 +288,7 @@ def _join_by_key(
         supplier=partial(TableJoinMerge, store=kept_in),
         output_versioned=choice is not None and choice.is_versioned,
         store_builder=builder,
+        value_serde=None if builder is None else builder.value_serde,
         store_name_generated=choice is not None and choice.store_name is None,
         this_side=TableGraphNode(
             name=suffixed_name(names, name, "-join-this", "KTABLE-JOINTHIS-"),
@@ -304,6 +304,22 @@ def _join_by_key(
         ),
     )
     part.graph.attach(node, part.node, other._part.node)
+    return _joined_table(this, other, joiner, operation, node, key_serde)
+
+
+def _joined_table(
+    this: TableJoins[Any, Any],
+    other: KTable[Any, Any],
+    joiner: Callable[[Any, Any], Any],
+    operation: str,
+    node: _JoinGraphNode,
+    key_serde: Serde[Any] | None,
+) -> KTable[Any, Any]:
+    """The table that comes out of a join's node."""
+    from millstream.topology.table import KTable
+
+    builder = node.store_builder
+    kept_in = None if builder is None else builder.name
     computed = partial(
         JoinedGetter,
         joiner=joiner,
@@ -312,11 +328,11 @@ def _join_by_key(
     )
     return KTable(
         replace(
-            part,
+            this._part,
             node=node,
             key_serde=key_serde,
-            value_serde=None if builder is None else builder.value_serde,
-            sources=part.sources | other._part.sources,
+            value_serde=node.value_serde,
+            sources=this._part.sources | other._part.sources,
             repartition_required=False,
         ),
         queryable_store_name=kept_in,
@@ -337,10 +353,12 @@ class _JoinGraphNode(TableGraphNode):
     Args:
         this_side: joins the changes of this table; not in the graph itself.
         other_side: joins the changes of the other one.
+        value_serde: of the results, if they are kept.
     """
 
     this_side: TableGraphNode
     other_side: TableGraphNode
+    value_serde: Serde[Any] | None
 
     def write(self, topology: Topology) -> None:
         """Three processor nodes; the last one may have a store."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from millstream.errors import TopologyError
 from millstream.operators.operator import Operator, OperatorSupplier
 from millstream.operators.process import ProcessOperator
+from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.serdes import Serde
 from millstream.state.builders import StoreBuilder
 from millstream.topology.call_site import call_site
@@ -166,7 +167,9 @@ class GlobalStores:
         ) -> None: ...
 
 
-def checked_supplier(supplier: Callable[[], Any], node: str, site: str) -> OperatorSupplier:
+def checked_supplier(
+    supplier: Callable[[], Any], node: str, site: str, *, fixed_key: bool = False
+) -> OperatorSupplier:
     """Turns what the user gives as a processor supplier into what the engine takes.
 
     Suppliers of operators, which the words of the DSL use, are taken as they are.
@@ -175,9 +178,11 @@ def checked_supplier(supplier: Callable[[], Any], node: str, site: str) -> Opera
         supplier: gives a fresh processor, or operator, at each call.
         node: the name of the node, for errors.
         site: file and line of the user's program, for errors.
+        fixed_key: whether it must give a `FixedKeyProcessor`.
 
     Raises:
-        TopologyError: it is no function, gives the same object twice, or no processor.
+        TopologyError: it is no function, gives the same object twice, or no processor, or one of
+            the other kind.
     """
     if not callable(supplier):
         raise TopologyError(
@@ -203,7 +208,22 @@ def checked_supplier(supplier: Callable[[], Any], node: str, site: str) -> Opera
             node=node,
             declared_at=site,
         )
-    return partial(ProcessOperator, supplier)
+    if isinstance(made, Processor if fixed_key else FixedKeyProcessor):
+        wanted, use = (
+            ("FixedKeyProcessor", "process")
+            if fixed_key
+            else (
+                "Processor",
+                "process_values",
+            )
+        )
+        raise TopologyError(
+            f"Here a {wanted} is needed, which {type(made).__qualname__} is not. "
+            f"Use {use}() of the stream for it.",
+            node=node,
+            declared_at=site,
+        )
+    return partial(ProcessOperator, supplier, fixed_key=fixed_key)
 
 
 def supplied_stores(supplier: Callable[[], Any]) -> list[StoreBuilder]:

@@ -65,8 +65,11 @@ def missing() -> str | None:
     return None
 
 
-def class_path() -> tuple[Java, str]:
-    """Java and the class path of the compiled oracle; fetches and compiles what is missing.
+def class_path(source: Path = SOURCE) -> tuple[Java, str]:
+    """Java and the class path of a compiled program; fetches and compiles what is missing.
+
+    Args:
+        source: of the program on Kafka Streams, by default of the oracle.
 
     Raises:
         OracleUnavailable: there is no JDK, or the jars could not be fetched.
@@ -78,10 +81,10 @@ def class_path() -> tuple[Java, str]:
         jars = [str(jar) for jar in fetched_jars(folder, sums(), dependencies, java)]
     except EmbeddedKafkaError as error:
         raise OracleUnavailable(str(error)) from error
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     classes = folder.with_name(f"{folder.name}-oracle") / digest
     if not classes.is_dir():
-        _compile(_compiler(java), jars, classes)
+        _compile(_compiler(java), jars, classes, source)
     return java, os.pathsep.join([str(classes), *jars])
 
 
@@ -92,14 +95,14 @@ def _compiler(java: Java) -> Path:
     return compiler
 
 
-def _compile(compiler: Path, jars: Sequence[str], classes: Path) -> None:
+def _compile(compiler: Path, jars: Sequence[str], classes: Path, source: Path) -> None:
     classes.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=classes.parent) as work:
         made = Path(work) / "classes"
-        command = [compiler, "-nowarn", "-d", made, "-cp", os.pathsep.join(jars), SOURCE]
+        command = [compiler, "-nowarn", "-d", made, "-cp", os.pathsep.join(jars), source]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise OracleUnavailable(f"{SOURCE.name} does not compile: {done.stderr}")
+            raise OracleUnavailable(f"{source.name} does not compile: {done.stderr}")
         # Whoever else has compiled it meanwhile has the same.
         with suppress(OSError):
             made.rename(classes)

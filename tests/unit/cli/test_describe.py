@@ -39,6 +39,8 @@ def program(folder: Path, text: str, name: str = "app.py") -> str:
         # A builder and what it has built are one topology.
         ("b = made()\nt = b.build()", ""),
         ("one = made()\nother = made()", ":other"),
+        ("def shop(n: int = 1) -> Topology: return made().build()", ""),
+        ("def shop() -> 'StreamsBuilder': return made()\ndef part(n) -> Topology: 1 / 0", ""),
         ("topology = 7\nother = made()", ":other"),
         ("if __name__ == '__main__':\n    raise AssertionError\nt = made()", ""),
     ],

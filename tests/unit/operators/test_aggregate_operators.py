@@ -97,6 +97,7 @@ def test_a_null_aggregate_deletes_and_the_next_one_starts_over(
 def test_an_aggregate_changed_in_place_changes_nothing_handed_on(
     stage: Any, cache_bytes: int
 ) -> None:
+    """As in Kafka Streams, the first aggregate replaces the initial one, but not with a cache."""
     run = stage(collecting(send_old_values=True), store=JSON, cache_bytes=cache_bytes)
     emitted: list[Any] = []
     old: list[Any] = []
@@ -106,7 +107,7 @@ def test_an_aggregate_changed_in_place_changes_nothing_handed_on(
         old += [item for _, batch in run.edges.batches for item in batch.old_values or ()]
         emitted += run.edges.take()
     assert [each.value for _, each in emitted] == [["a"], ["a", "b"], ["a", "b", "c"]]
-    assert old == [None, ["a"], ["a", "b"]]
+    assert old == [None if cache_bytes else [], ["a"], ["a", "b"]]
 
 
 def test_updates_of_one_key_in_one_batch_do_not_share_an_aggregate(stage: Any) -> None:

@@ -146,3 +146,19 @@ def test_a_sink_asks_the_handler_unless_it_hangs_on_a_source(workshop: Workshop)
     parts = workshop.task(builder.build(), "in", **settings)
     with pytest.raises(StreamsError, match="topic function"):
         workshop.feed(parts, "in", b"v")
+
+
+def test_the_store_of_a_table_stands_for_what_the_task_has_read_of_its_topic(
+    workshop: Workshop,
+) -> None:
+    """Where the topic is the changelog: a restart goes on behind it, nothing is logged twice."""
+    builder = StreamsBuilder(optimize="reuse.ktable.source.topics")
+    builder.table("t", key=STRING, value=STRING, store="T").to_stream().to("out")
+    parts = workshop.task(builder.build(), "t")
+    task, place = parts.task, TopicPartition("t", 1)
+    workshop.feed(parts, "t", b"v")
+    task.prepare_commit()
+    task.post_commit(task.offsets_to_commit(), workshop.collector.acked_offsets())
+    assert task.stores.changelog_offsets() == {place: 0}
+    assert task.stores.restorers()[place].start_offset() == 1
+    assert workshop.written() == [("out", b"v", 0)]

@@ -214,7 +214,7 @@ def test_the_topic_of_a_table_is_restored_only_as_far_as_the_task_has_read_it() 
             start, end = self.positions[A], self.ends[A]
             self.positions[A] = end
             offsets = list(range(start, end))
-            keys = [b"k"] * len(offsets)
+            keys: list[bytes | None] = [b"k"] * len(offsets)
             return {A: RecordColumns(keys, keys, [0] * len(offsets), offsets, None, None)}
 
     log, store, events = Bulk({A: 9}), Store("a", 2), list[RestoreEvent]()

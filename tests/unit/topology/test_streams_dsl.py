@@ -312,7 +312,7 @@ REFUSED: dict[str, tuple[Callable[[StreamsBuilder], object], str]] = {
     ),
     "versioned": (
         lambda b: b.stream("a").group_by_key().count(store=Materialized("v", kind="versioned")),
-        "not supported yet",
+        "must know how long",
     ),
     "retention": (
         lambda b: (
@@ -370,7 +370,7 @@ def test_join_partners_with_different_counts_are_refused_when_built() -> None:
     graph = streams[0]._part.graph
     graph.copartition(streams[0]._part.sources | streams[1]._part.sources)
     with pytest.raises(
-        CopartitionError, match="'r2-repartition' has 2 .*, 'r3-repartition' has 3 "
+        CopartitionError, match=r"'r2-repartition' has 2 .*, 'r3-repartition' has 3 "
     ):
         builder.build()
 

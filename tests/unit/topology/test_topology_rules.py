@@ -182,7 +182,7 @@ def test_copartition_groups_with_common_topics_are_united() -> None:
 def test_different_enforced_counts_are_refused() -> None:
     """No cluster can make 2 and 3 equal, so the program is told at once."""
     topology = repartitions(2, 3).copartition(["source0", "source1"])
-    with pytest.raises(CopartitionError, match="'r0' has 2 .*, 'r1' has 3 "):
+    with pytest.raises(CopartitionError, match=r"'r0' has 2 .*, 'r1' has 3 "):
         topology.check_copartition()
 
 

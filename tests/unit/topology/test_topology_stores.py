@@ -130,8 +130,10 @@ def test_the_two_kinds_of_processors_are_not_mixed_up() -> None:
     stream: Any = StreamsBuilder().stream("in")
     with pytest.raises(TopologyError, match=r"Use process_values\(\)"):
         stream.process(Fixed)
+    with pytest.raises(TopologyError, match=r"Use process_values\(\)"):
+        Topology().add_source("s", "in").add_processor("p", Fixed, "s")
     with pytest.raises(TopologyError, match=r"Use process\(\)"):
-        stream.process_values(Put)
+        stream.process_values(lambda: Put())
 
 
 class Bringing:

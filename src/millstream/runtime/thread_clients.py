@@ -1,0 +1,82 @@
+"""The Kafka clients of one stream thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millstream.clock import Clock
+from millstream.config import StreamsConfig
+from millstream.kafka.admin import ClusterAdmin
+from millstream.kafka.client_settings import kafka_python_settings, librdkafka_settings
+from millstream.kafka.consumer import RecordConsumer
+from millstream.kafka.producer import RecordProducer
+
+
+class ThreadClients:
+    """The Kafka clients of one thread. They connect when they are first used.
+
+    Args:
+        config: the application's settings.
+        name: the thread's name, with which the names of its clients begin.
+        index: the thread's number.
+        clock: where deadlines are measured.
+        reads_global_topics: whether the topology has global stores.
+
+    Attributes:
+        member_settings: for the member of the consumer group.
+        admin: asks and changes the cluster, on the thread itself.
+        assignor_admin: the same for the assignor.
+        producer: writes outputs and changelogs.
+        consumer: reads the inputs of tasks.
+        restore_consumer: reads changelogs.
+        global_consumer: reads global topics; None if there are none.
+
+    Raises:
+        ConfigError: a client refuses its settings.
+    """
+
+    def __init__(
+        self,
+        config: StreamsConfig,
+        name: str,
+        index: int,
+        clock: Clock,
+        *,
+        reads_global_topics: bool,
+    ) -> None:
+        self._opened: list[Callable[[], None]] = []
+        self.member_settings = kafka_python_settings(
+            config, client_id=f"{name}-consumer", thread_index=index
+        )
+        self.admin = self._admin(config, f"{name}-admin")
+        # The assignor works on the member's thread: it has an admin client of its own.
+        self.assignor_admin = self._admin(config, f"{name}-assignor")
+        self.producer = RecordProducer(librdkafka_settings(config, "producer", f"{name}-producer"))
+        self._opened.append(self.producer.close)
+        self.consumer = RecordConsumer(
+            librdkafka_settings(config, "main_consumer", f"{name}-consumer"), clock
+        )
+        self._opened.append(self.consumer.close)
+        self.restore_consumer = RecordConsumer(
+            librdkafka_settings(config, "restore_consumer", f"{name}-restore-consumer"), clock
+        )
+        self._opened.append(self.restore_consumer.close)
+        self.global_consumer: RecordConsumer | None = None
+        if reads_global_topics:
+            self.global_consumer = RecordConsumer(
+                librdkafka_settings(config, "global_consumer", f"{name}-global-consumer"), clock
+            )
+            self._opened.append(self.global_consumer.close)
+
+    def _admin(self, config: StreamsConfig, client_id: str) -> ClusterAdmin:
+        admin = ClusterAdmin(
+            librdkafka_settings(config, "admin", client_id),
+            replication_factor=config.replication_factor,
+        )
+        self._opened.append(admin.close)
+        return admin
+
+    def close(self) -> None:
+        """Close what was opened, when the thread could not be put together."""
+        for close in self._opened:
+            close()

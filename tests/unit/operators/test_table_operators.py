@@ -1,0 +1,167 @@
+"""Operators on tables, where the recorded scenarios do not look: caches, objects, failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millstream.errors import SerializationError
+from millstream.operators.changed import Change, ChangeSerde
+from millstream.operators.table_aggregate import TableAggregate
+from millstream.operators.table_join import TableJoin
+from millstream.operators.table_source import TableSource
+from millstream.operators.table_stateless import TableFilter, TableMapValues
+from millstream.operators.value_getter import JoinedGetter, StoreGetter
+from millstream.serdes import JSON, STRING
+
+CACHE = 1 << 20
+
+
+def old_values(run: Any) -> list[Any]:
+    """What the batches emitted so far replace."""
+    batches, run.edges.batches = run.edges.batches, []
+    return [old for _, batch in batches for old in batch.old_values]
+
+
+@pytest.mark.parametrize("cache_bytes", [0, CACHE])
+def test_a_source_knows_what_a_change_replaces(stage: Any, cache_bytes: int) -> None:
+    """Also within a batch, and after a flush; a cache sees only what is left at the flush."""
+    run = stage(TableSource("S", send_old_values=True), store=STRING, cache_bytes=cache_bytes)
+    run.operator.process(run.batch(("a", "1", 1), ("a", "2", 2), ("b", "1", 3)), run.edges)
+    run.operator.flush()
+    assert old_values(run) == ([None, None] if cache_bytes else [None, "1", None])
+    run.operator.process(run.batch(("a", None, 4), ("b", "2", 5)), run.edges)
+    run.operator.flush()
+    assert old_values(run) == ["2", "1"]
+
+
+def test_a_cached_source_reads_from_below_only_what_it_must(stage: Any) -> None:
+    """A deletion of what was never there is not even logged; one of what is there is."""
+    run = stage(TableSource("S"), store=STRING, cache_bytes=CACHE)
+    run.feed(("a", "1", 1), ("b", None, 1))
+    assert run.flush() == [("a", "1", 1, ())]
+    run.feed(("a", "2", 2), ("a", None, 3))
+    assert run.flush() == [("a", None, 3, ())]
+    assert run.changelog == [(b"a", b"1", 1), (b"a", None, 3)]
+
+
+@pytest.mark.parametrize("cache_bytes", [0, CACHE])
+def test_a_value_that_cannot_be_stored_leaves_no_trace(stage: Any, cache_bytes: int) -> None:
+    run = stage(TableSource("S"), store=STRING, cache_bytes=cache_bytes)
+    emitted = [*run.feed(("a", "1", 1), ("a", 2, 2), ("b", "3", 3)), *run.flush()]
+    assert emitted == [("a", "1", 1, ()), ("b", "3", 3, ())]
+    assert [record.value for _, record, _ in run.failures] == [2]
+
+
+@pytest.mark.parametrize("cache_bytes", [0, CACHE])
+def test_a_kept_filter_leaves_out_deletions_of_nothing(stage: Any, cache_bytes: int) -> None:
+    operator = TableFilter(lambda key, value: value > "1", False, "S", send_old_values=True)
+    run = stage(operator, store=STRING, cache_bytes=cache_bytes)
+    assert [*run.feed(("a", "1", 1), ("a", "2", 2)), *run.flush()] == [("a", "2", 2, ())]
+    assert [*run.feed(("a", "1", 3), ("a", None, 4)), *run.flush()][-1].value is None
+    assert run.changelog[-1][:2] == (b"a", None)
+    assert [*run.feed(("a", None, 5)), *run.flush()] == []
+
+
+def test_old_values_are_mapped_without_a_store(stage: Any) -> None:
+    run = stage(TableMapValues(str.upper, False, None, send_old_values=True))
+    batch = run.batch(("a", "x", 1), ("b", None, 2))
+    run.operator.process(batch.with_changes(["x", None], [None, "y"]), run.edges)
+    assert old_values(run) == [None, "Y"]
+
+
+def test_what_an_aggregate_replaces_is_not_changed_in_place(stage: Any) -> None:
+    """Downstream is told what was, though functions change the aggregate that they are given."""
+
+    def add(key: Any, value: Any, items: list[Any]) -> list[Any]:
+        items.append(value)
+        return items
+
+    def subtract(key: Any, value: Any, items: list[Any]) -> list[Any]:
+        items.remove(value)
+        return items
+
+    run = stage(TableAggregate("S", list, add, subtract, send_old_values=True), store=JSON)
+    changes = [Change("x", None), Change("y", None), Change("z", "x")]
+    run.operator.process(run.batch(*(("g", change, 1) for change in changes)), run.edges)
+    values = [value for _, batch in run.edges.batches for value in batch.values]
+    assert values == [["x"], ["x", "y"], ["y", "z"]]
+    assert old_values(run) == [None, ["x"], ["x", "y"]]
+
+
+def test_one_failing_joiner_costs_one_record(stage: Any) -> None:
+    def joiner(own: Any, other: Any) -> str:
+        return f"{1 // int(own)}{other}"
+
+    run = stage(TableJoin(StoreGetter("S"), joiner, "inner"), store=STRING)
+    table = run.stores.table("S")
+    table.write_many([b"a", b"b"], ["A", "B"], [7, 7])
+    assert run.feed(("a", "0", 1), ("b", "1", 9)) == [("b", "1B", 9, ())]
+    assert [record.key for _, record, _ in run.failures] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("needs_left", "needs_right", "found"),
+    [(True, True, {}), (True, False, {"l": ("l", 1)}), (False, False, {"l": ("l", 1), "r": "r"})],
+    ids=["inner", "left", "outer"],
+)
+def test_a_join_without_a_store_is_computed_as_it_is_read(
+    stage: Any, needs_left: bool, needs_right: bool, found: dict[str, Any]
+) -> None:
+    """The time is the later one; without the sides that are needed there is no row."""
+    run = stage(TableSource("S"), store=STRING)
+    run.stores.table("S").write_many([b"both", b"l"], ["l", "l"], [5, 1])
+    right = _Fixed({"both": ("r", 3), "r": ("r", 2)})
+    supplier: Any = JoinedGetter(
+        StoreGetter("S"),
+        right,
+        lambda one, other: f"{one or ''}{other or ''}",
+        needs_left,
+        needs_right,
+    )
+    getter = supplier.make(run.operator.context)
+    assert getter.get("both") == ("lr", 5)
+    assert (getter.get("l") is not None) is ("l" in found)
+    assert (getter.get("r") is not None) is ("r" in found)
+    assert getter.get("neither") is None
+
+
+class _Fixed:
+    """A getter, and its supplier, of rows that are given."""
+
+    stores = ()
+    is_versioned = False
+
+    def __init__(self, rows: dict[str, Any]) -> None:
+        self.get = rows.get
+
+    def make(self, context: Any) -> Any:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("change", "data"),
+    [
+        (Change("new", "old"), b"\x06newold\x02"),
+        (Change("new", None), b"new\x01"),
+        (Change(None, "old"), b"old\x00"),
+        (Change("n" * 64, ""), b"\x80\x01" + b"n" * 64 + b"\x02"),
+    ],
+)
+def test_the_bytes_of_changes_are_those_of_kafka_streams(change: Change, data: bytes) -> None:
+    serde = ChangeSerde(STRING)
+    assert serde.serialize("t", change) == data
+    assert serde.serialize_many("t", [change]) == [data]
+    assert serde.deserialize("t", data) == change
+    assert serde.deserialize_many("t", [data, data]) == [change, change]
+    # KIP-904 adds a byte before the flag, which applications of other versions may write.
+    assert serde.deserialize("t", data[:-1] + b"\x01" + bytes([data[-1] + 3])) == change
+
+
+@pytest.mark.parametrize("data", [b"", b"new\x09", b"\x06ne\x02", b"\xff\x02"])
+def test_bytes_that_are_no_change_are_refused(data: bytes) -> None:
+    with pytest.raises(SerializationError, match="another application"):
+        ChangeSerde(STRING).deserialize("t", data)
+    with pytest.raises(SerializationError, match="cannot deserialize"):
+        ChangeSerde(STRING).deserialize_many("t", [b"new\x01", data])

@@ -1,0 +1,120 @@
+"""When a table gets a store, and what is refused where a table is described."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import pytest
+
+from millstream.errors import TopologyError
+from millstream.serdes import LONG, STRING
+from millstream.topology.builder import StreamsBuilder
+from millstream.topology.materialized import Materialized
+from millstream.topology.table import KTable
+
+HISTORY = timedelta(minutes=1)
+
+
+def joined(one: Any, other: Any) -> str:
+    return f"{one}{other}"
+
+
+def versioned(name: str | None = "V") -> Materialized:
+    return Materialized(name, kind="versioned", history_retention=HISTORY)
+
+
+def table(builder: StreamsBuilder, topic: str = "t", **options: Any) -> KTable[str, str]:
+    return builder.table(topic, key=STRING, value=STRING, **options)
+
+
+USES: dict[str, Callable[[StreamsBuilder, KTable[str, str]], object]] = {
+    "to_stream": lambda b, t: t.to_stream(),
+    "filter": lambda b, t: t.filter(lambda k, v: True),
+    "map_values": lambda b, t: t.map_values(len).map_values(str),
+    "join": lambda b, t: t.join(table(b, "u", store="U"), max),
+    "read through two mappings": lambda b, t: b.stream("s").join(
+        t.map_values(len).filter(lambda k, v: True), lambda a, c: a
+    ),
+    "group_by": lambda b, t: (
+        t.filter(lambda k, v: True).group_by(lambda k, v: (k, v)).count(store="C")
+    ),
+    "left_join": lambda b, t: t.left_join(table(b, "u", store="U"), joined),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_table_is_kept_only_if_somebody_looks_into_it(use: str) -> None:
+    builder = StreamsBuilder()
+    kept = use not in ("to_stream", "filter", "map_values")
+    USES[use](builder, table(builder))
+    stores = {name for name in builder.build().state_stores if name.startswith("t-")}
+    assert bool(stores) is kept
+
+
+def test_a_mapped_table_with_a_store_is_read_from_it() -> None:
+    """The source below it then needs none."""
+    builder = StreamsBuilder()
+    lengths = table(builder).map_values(len, store=Materialized("lengths", value=LONG))
+    builder.stream("s", key=STRING, value=STRING).join(lengths, lambda a, b: a)
+    assert lengths.queryable_store_name == "lengths"
+    assert list(builder.build().state_stores) == ["lengths"]
+
+
+def test_the_topic_of_a_table_can_be_its_changelog() -> None:
+    builder = StreamsBuilder(optimize="reuse.ktable.source.topics")
+    table(builder, store="T").to_stream().to("out")
+    (part,) = builder.build().subtopologies()
+    assert part.changelogs == {"T": "t"}
+    assert part.is_stateful
+    assert part.decorate("t", "app") == "t"
+    assert not part.stores["T"].logging
+
+
+def test_a_topology_with_tables_can_be_shipped() -> None:
+    """Workers get it pickled, getters that are functions of functions included."""
+    builder = StreamsBuilder()
+    left, right = table(builder), table(builder, "u")
+    both = left.filter(lambda k, v: True).outer_join(right.map_values(str.upper), joined)
+    builder.stream("s", key=STRING, value=STRING).join(both, joined).to("out")
+    topology = cloudpickle.loads(cloudpickle.dumps(builder.build()))
+    assert str(topology.describe()) == str(builder.build().describe())
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (lambda b, t: t.join(table(StreamsBuilder()), max), "of one StreamsBuilder"),
+        (lambda b, t: b.table("u", store=Materialized("U", kind="versioned")), "how long versions"),
+        (lambda b, t: b.global_table("u", store=versioned()), "cannot be versioned"),
+        (lambda b, t: b.stream("s").join(t, max, grace=HISTORY), "keeps old versions"),
+        (lambda b, t: t.filter(max, store=Materialized("S", retention=HISTORY)), "for windows"),
+        (lambda b, t: b.table("u", offset_reset="newest"), "no offset reset"),
+    ],
+)
+def test_mistakes_are_told_where_they_are_made(
+    mistake: Callable[..., object], message: str
+) -> None:
+    builder = StreamsBuilder()
+    with pytest.raises(TopologyError, match=message) as raised:
+        mistake(builder, table(builder))
+    assert "test_tables.py" in str(raised.value)
+
+
+def test_a_grace_beyond_the_history_is_refused() -> None:
+    """The history is known when the topology is built."""
+    builder = StreamsBuilder()
+    late = table(builder, store=versioned()).filter(lambda k, v: True)
+    builder.stream("s", key=STRING, value=STRING).join(late, max, grace=2 * HISTORY)
+    with pytest.raises(TopologyError, match="only for 60000 ms"):
+        builder.build()
+
+
+def test_wrong_types_are_told_at_once() -> None:
+    builder = StreamsBuilder()
+    with pytest.raises(TypeError, match="needs another KTable"):
+        table(builder).join(builder.stream("s"), max)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="needs foreign_key"):
+        table(builder, "u").join(table(builder, "v"), max, with_key=True)  # type: ignore[call-overload]
