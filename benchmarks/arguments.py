@@ -22,7 +22,7 @@ class Arguments:
 def parse(description: str | None) -> Arguments:
     """Reads the command line; ends the program with a usage message when it is wrong."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("job", choices=["stateless", "count"])
+    parser.add_argument("job", choices=["stateless", "count", "window"])
     parser.add_argument("input_topic")
     parser.add_argument("output_topic")
     parser.add_argument("records", type=int, help="how many records the input topic has")

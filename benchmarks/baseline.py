@@ -1,4 +1,4 @@
-"""The two jobs as plain loops over confluent-kafka: what Python can reach without an engine.
+"""The jobs as plain loops over confluent-kafka: what Python can reach without an engine.
 
 No tasks, no stores, no restoring: counts live in a dict and are lost with the process. Outputs
 are flushed before offsets are committed, every commit interval, so it is at-least-once as long as
@@ -17,7 +17,7 @@ import marks
 import orjson
 from arguments import Arguments, parse
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
-from load import PASS_ABOVE, cents
+from load import PASS_ABOVE, WINDOW_MS, cents
 
 BATCH_RECORDS = 10_000
 POLL_S = 0.05
@@ -145,9 +145,31 @@ def count(loop: Loop) -> None:
     loop.run(work, send_changed)
 
 
+def window(loop: Loop) -> None:
+    """Sums the cents of each key in each minute; sends the sums that changed at every commit."""
+    sums: dict[bytes, int] = {}
+    changed: set[bytes] = set()
+    loads = orjson.loads
+
+    def work(batch: list[Message]) -> None:
+        for record in batch:
+            timestamp = record.timestamp()[1]
+            start = timestamp - timestamp % WINDOW_MS
+            key = (record.key() or b"") + struct.pack(">q", start)
+            sums[key] = sums.get(key, 0) + cents(loads(record.value() or b"")["amount"])
+            changed.add(key)
+
+    def send_changed() -> None:
+        for key in changed:
+            loop.send(key, struct.pack(">q", sums[key]))
+        changed.clear()
+
+    loop.run(work, send_changed)
+
+
 def main() -> None:
     arguments = parse(__doc__.partition("\n")[0] if __doc__ else None)
-    jobs = {"stateless": stateless, "count": count}
+    jobs = {"stateless": stateless, "count": count, "window": window}
     jobs[arguments.job](Loop(arguments))
 
 

@@ -15,9 +15,11 @@ READ_DEADLINE_S = 60.0
 
 def check(job: str, bootstrap_servers: str, output_topic: str, expected: Expected) -> str | None:
     """What is wrong with the output, in one sentence; None when nothing is."""
-    records = _records(bootstrap_servers, output_topic)
+    records = records_of(bootstrap_servers, output_topic)
     if job == "stateless":
         return _check_stateless(records, expected)
+    if job == "window":
+        return _check_window(records, expected)
     return _check_count(records, expected)
 
 
@@ -42,7 +44,16 @@ def _check_count(records: Iterator[tuple[bytes, bytes]], expected: Expected) -> 
     return f"{wrong:,} of {len(expected.count_of_user):,} users have a wrong count"
 
 
-def _records(bootstrap_servers: str, topic: str) -> Iterator[tuple[bytes, bytes]]:
+def _check_window(records: Iterator[tuple[bytes, bytes]], expected: Expected) -> str | None:
+    sums = {key: struct.unpack(">q", value)[0] for key, value in records}
+    if sums == expected.cents_of_window:
+        return None
+    windows = expected.cents_of_window
+    wrong = sum(sums.get(window) != cents for window, cents in windows.items())
+    return f"{wrong:,} of {len(windows):,} windows have a wrong sum, {len(sums):,} came out"
+
+
+def records_of(bootstrap_servers: str, topic: str) -> Iterator[tuple[bytes, bytes]]:
     """Key and value of every record now on the topic, in order within each partition."""
     consumer = Consumer(
         {

@@ -12,6 +12,8 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -103,29 +105,55 @@ def records_on(bootstrap_servers: str, topic: str) -> int:
         consumer.close()
 
 
+@contextmanager
+def started(run: Run) -> Iterator[subprocess.Popen[bytes]]:
+    """The program of a run for as long as it is needed; then it is killed, if it still runs."""
+    run.folder.mkdir(parents=True)
+    with run.log.open("wb") as log:
+        # A session of its own, so that a signal reaches what it started and nothing else.
+        process = subprocess.Popen(
+            run.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to a program and all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def close(run: Run, process: subprocess.Popen[bytes]) -> None:
+    """Tells a program to close, and waits until it has.
+
+    Raises:
+        RunFailedError: it does not.
+    """
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(CLOSE_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        raise failed(run, "did not end after SIGTERM") from None
+
+
 def measure(run: Run) -> Measured:
     """Starts the program, waits until everything is committed, and closes it.
 
     Raises:
         RunFailedError: it ended early or did not get there in time.
     """
-    run.folder.mkdir(parents=True)
     committed = Committed(run.bootstrap_servers, run.application_id, run.input_topic)
-    with run.log.open("wb") as log:
-        started_ms = marks.now_ms()
-        process = subprocess.Popen(
-            run.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+    started_ms = marks.now_ms()
+    with started(run) as process:
+        samples = _watch(run, process, committed)
         try:
-            samples = _watch(run, process, committed)
             process.wait(CLOSE_DEADLINE_S)
         except subprocess.TimeoutExpired:
-            raise _failed(run, "did not end after SIGTERM") from None
-        finally:
-            if process.poll() is None:
-                # Its own session, so this reaches what it started and nothing else.
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            raise failed(run, "did not end after SIGTERM") from None
     return _times(run, started_ms, samples)
 
 
@@ -144,15 +172,15 @@ def _watch(run: Run, process: subprocess.Popen[bytes], committed: Committed) -> 
         if total >= run.records:
             return samples
         if process.poll() is not None and committed.total() < run.records:
-            raise _failed(run, f"ended with code {process.returncode} after {total:,} records")
+            raise failed(run, f"ended with code {process.returncode} after {total:,} records")
         time.sleep(POLL_S)
-    raise _failed(run, f"committed only {samples[-1].committed:,} of {run.records:,} records")
+    raise failed(run, f"committed only {samples[-1].committed:,} of {run.records:,} records")
 
 
 def _times(run: Run, started_ms: int, samples: list[Sample]) -> Measured:
     seen = marks.read(run.marks)
     if "first" not in seen:
-        raise _failed(run, "committed everything without marking its first record")
+        raise failed(run, "committed everything without marking its first record")
     end = samples[-1]
     took_ms = end.at_ms - seen["first"]
     warm = next(s for s in samples if s.committed >= WARM_UP_PART * run.records)
@@ -172,7 +200,7 @@ def _times(run: Run, started_ms: int, samples: list[Sample]) -> Measured:
     )
 
 
-def _failed(run: Run, what: str) -> RunFailedError:
+def failed(run: Run, what: str) -> RunFailedError:
     tail = run.log.read_text(errors="replace")[-2000:] if run.log.exists() else ""
     return RunFailedError(
         f"{TITLES[run.program]} {what} (job {run.job}, round {run.round}). Its output ends:\n{tail}"

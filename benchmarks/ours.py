@@ -1,16 +1,25 @@
-"""The two jobs on Millstream, one stream thread."""
+"""The jobs on Millstream, one stream thread."""
 
 from __future__ import annotations
 
 import cProfile
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import marks
 from arguments import Arguments, parse
-from load import PASS_ABOVE, cents
+from load import PASS_ABOVE, WINDOW_MS, cents
 
-from millstream import KafkaStreams, StreamsBuilder, StreamsConfig, Topology
+from millstream import (
+    KafkaStreams,
+    Materialized,
+    StreamsBuilder,
+    StreamsConfig,
+    TimeWindows,
+    Topology,
+    TopicPartition,
+)
 from millstream.serdes import BYTES, JSON, LONG, STRING, Serde
 
 
@@ -37,6 +46,40 @@ def count(arguments: Arguments) -> Topology:
         .to(arguments.output_topic, key=STRING, value=LONG)
     )
     return builder.build()
+
+
+def window(arguments: Arguments) -> Topology:
+    """Sums the cents of each key in each minute."""
+    builder = StreamsBuilder()
+    (
+        builder.stream(arguments.input_topic, key=STRING, value=MarkingSerde(JSON, arguments))
+        .group_by_key(key=STRING, value=JSON)
+        .windowed_by(TimeWindows(timedelta(milliseconds=WINDOW_MS)))
+        .aggregate(
+            lambda: 0,
+            lambda _, event, total: total + cents(event["amount"]),
+            store=Materialized("sums", key=STRING, value=LONG),
+        )
+        .to_stream()
+        .to(arguments.output_topic, value=LONG)
+    )
+    return builder.build()
+
+
+class Restored:
+    """Marks when each partition of a changelog begins and ends to be restored."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def on_restore_start(self, place: TopicPartition, store: str, start: int, end: int) -> None:
+        marks.put(self.file, f"restoring {place.partition}")
+
+    def on_batch_restored(self, place: TopicPartition, store: str, end: int, count: int) -> None:
+        """Batches are not timed."""
+
+    def on_restore_end(self, place: TopicPartition, store: str, total: int) -> None:
+        marks.put(self.file, f"restored {place.partition} {total}")
 
 
 class MarkingSerde(Serde[Any]):
@@ -83,7 +126,7 @@ class MarkingSerde(Serde[Any]):
 
 def main() -> None:
     arguments = parse(__doc__)
-    jobs = {"stateless": stateless, "count": count}
+    jobs = {"stateless": stateless, "count": count, "window": window}
     topology = jobs[arguments.job](arguments)
     streams = KafkaStreams(topology, StreamsConfig.from_properties(arguments.settings))
 
@@ -92,6 +135,7 @@ def main() -> None:
             marks.put(arguments.marks, "running")
 
     streams.set_state_listener(on_state)
+    streams.set_global_state_restore_listener(Restored(arguments.marks))
     streams.run()
 
 

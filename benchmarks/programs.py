@@ -10,13 +10,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
 PEER = HERE / "peers" / "kafka-streams"
 
-JOBS = ("stateless", "count")
+JOBS = ("stateless", "count", "window")
 #: In the order in which the table shows them.
 PROGRAMS = ("ours", "java", "baseline")
 TITLES = {"ours": "millstream", "java": "Kafka Streams 4.3.1", "baseline": "plain loop"}
@@ -40,7 +41,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One start of one program."""
+    """One start of one program; `settings` come on top of those that all get."""
 
     program: str
     job: str
@@ -52,6 +53,7 @@ class Run:
     records: int
     folder: Path
     profile: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def marks(self) -> Path:
@@ -68,6 +70,7 @@ class Run:
             "bootstrap.servers": self.bootstrap_servers,
             "state.dir": str(self.folder / "state"),
             **SETTINGS,
+            **self.settings,
         }
         arguments = [
             self.job,

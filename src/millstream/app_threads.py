@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from millstream.app_restore_bars import RestoreBars
 from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import SparkError, StreamsError, ThreadUnavailableError
@@ -73,6 +74,7 @@ class ThreadSupervisor:
         self.exception_handler: ExceptionHandler = _shut_down
         self.restore_listener: Callable[[RestoreEvent], None] | None = None
         self.standby_listener: Callable[[RestoreEvent], None] | None = None
+        self._bars = RestoreBars()
         self.error: StreamsError | None = None
         self.paused = False
         self._topology = topology
@@ -135,6 +137,7 @@ class ThreadSupervisor:
             # A signal handler has interrupted `start`, which goes on and then gives all back.
             return True
         with self._starting:
+            self._bars.close()
             return self._release(timeout_ms, leave_group)
 
     def pause(self, paused: bool) -> None:
@@ -273,6 +276,7 @@ class ThreadSupervisor:
             self._judge(thread, report.data)
         elif report.kind == "restore":
             event: RestoreEvent = report.data
+            self._bars.show(event)
             standby = event.kind.startswith("standby")
             listener = self.standby_listener if standby else self.restore_listener
             if listener is not None:

@@ -21,13 +21,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from multiprocessing.pool import Pool
 from pathlib import Path
 
 from conformance.differences import differences, is_comparable, minimized
 from conformance.oracle.process import KafkaStreams, OracleFailed, OracleUnavailable, Scenario
-from conformance.vendored.generate import GROUPS, rand_scenario, variations
+from conformance.vendored.generate import GROUPS as TYPICAL
+from conformance.vendored.generate import rand_scenario, variations
+from conformance.wild import wild_scenario
+
+WILD = "wild"
+GROUPS = [*TYPICAL, WILD]
 
 #: How many scenarios one process takes at a time.
 _CHUNK = 48
@@ -66,7 +72,8 @@ def scenarios(seed: str, groups: list[str]) -> Iterator[Scenario]:
     index = 0
     while True:
         for group in groups:
-            yield rand_scenario(group, seed, index)
+            make = wild_scenario if group == WILD else partial(rand_scenario, group)
+            yield make(seed, index)
         index += 1
         if index % 25 == 0:
             varied = variations(f"{seed}/{index // 25}")

@@ -18,6 +18,11 @@ from millstream.runtime.cleanup import StateCleanup
 from millstream.runtime.collector import KafkaCollector
 from millstream.runtime.commits import Commits
 from millstream.runtime.control import Control
+from millstream.runtime.global_updates import (
+    GlobalUpdates,
+    NoGlobalUpdates,
+    build_global_updates,
+)
 from millstream.runtime.group_assignor import AssignorCluster, GroupAssignor, chosen_assignor
 from millstream.runtime.offset_sums import OffsetSums
 from millstream.runtime.purge import RepartitionPurge
@@ -76,28 +81,16 @@ def build_thread(
     """
     clock = SystemClock()
     with ExitStack() as undo:
-        clients = ThreadClients(config, identity.name, identity.index, clock)
+        clients = ThreadClients(
+            config,
+            identity.name,
+            identity.index,
+            clock,
+            reads_global_topics=bool(topology.global_stores),
+        )
         undo.callback(clients.close)
-        topics = topology_topics(topology, config)
-        session_ms = int(clients.member_settings.get("session_timeout_ms", _DEFAULT_SESSION_MS))
-        cluster = AssignorCluster(
-            clients.assignor_admin,
-            config.application_id,
-            int(session_ms * _ASSIGN_PART_OF_SESSION),
-            clock,
-        )
         offset_sums = OffsetSums(StateDirectory(config.state_dir, config.application_id))
-        assignor = GroupAssignor(
-            identity.process_id,
-            config.application_server,
-            config.client_tags,
-            topics,
-            cluster,
-            offset_sums,
-            _assignment_config(config),
-            chosen_assignor(config),
-            clock,
-        )
+        assignor = _assignor(topology, config, identity, clients, offset_sums, clock)
         names, pattern = subscription(topology, config)
         member = GroupMember(
             clients.member_settings,
@@ -108,7 +101,13 @@ def build_thread(
             client_id=f"{identity.name}-consumer",
             clock=clock,
         )
-        tasks = _tasks(topology, config, clients, member, control, clock, offset_sums)
+        rocksdb = RocksDBResources()
+        global_updates = build_global_updates(
+            topology, config, identity.index, clients, rocksdb, control, clock
+        )
+        tasks = _tasks(
+            topology, config, clients, member, control, clock, offset_sums, global_updates, rocksdb
+        )
         commits = Commits(clients.producer, member, clock, config.task_timeout_ms)
         settings = _settings(config, identity)
         thread = StreamThread(
@@ -126,6 +125,7 @@ def build_thread(
             commits=commits,
             consumer=clients.consumer,
             producer=clients.producer,
+            global_updates=global_updates,
             purge=RepartitionPurge(
                 clients.admin,
                 repartition_topics(topology, config),
@@ -137,15 +137,39 @@ def build_thread(
                 config.state_cleanup_delay_ms,
                 clock,
             ),
-            close_others=[
-                clients.restore_consumer.close,
-                clients.admin.close,
-                clients.assignor_admin.close,
-            ],
+            close_others=clients.closers_beside_tasks,
             clock=clock,
         )
         undo.pop_all()
         return thread
+
+
+def _assignor(
+    topology: Topology,
+    config: StreamsConfig,
+    identity: ThreadIdentity,
+    clients: ThreadClients,
+    offset_sums: OffsetSums,
+    clock: Clock,
+) -> GroupAssignor:
+    session_ms = int(clients.member_settings.get("session_timeout_ms", _DEFAULT_SESSION_MS))
+    cluster = AssignorCluster(
+        clients.assignor_admin,
+        config.application_id,
+        int(session_ms * _ASSIGN_PART_OF_SESSION),
+        clock,
+    )
+    return GroupAssignor(
+        identity.process_id,
+        config.application_server,
+        config.client_tags,
+        topology_topics(topology, config),
+        cluster,
+        offset_sums,
+        _assignment_config(config),
+        chosen_assignor(config),
+        clock,
+    )
 
 
 def _tasks(
@@ -156,6 +180,8 @@ def _tasks(
     control: Control,
     clock: Clock,
     offset_sums: OffsetSums,
+    global_updates: GlobalUpdates | NoGlobalUpdates,
+    rocksdb: RocksDBResources,
 ) -> Tasks:
     collector = KafkaCollector(clients.producer, clients.admin)
     services = TaskServices(
@@ -165,7 +191,8 @@ def _tasks(
         changelog_writer=collector.changelog_writer,
         directory=StateDirectory(config.state_dir, config.application_id),
         budget=CacheBudget(config.statestore_cache_max_bytes // config.num_stream_threads),
-        rocksdb=RocksDBResources(),
+        rocksdb=rocksdb,
+        global_stores=global_updates.stores,
     )
     parts = {part.id: part for part in topology.subtopologies()}
 
@@ -202,6 +229,7 @@ def _tasks(
         # Pausing throws away what was fetched ahead, so it must be rare: not at 1000 records.
         max_buffered=max(10 * config.buffered_records_per_partition, 2 * _max_poll_records(config)),
         offset_sums=offset_sums,
+        may_start=lambda: global_updates.caught_up,
     )
 
 

@@ -8,6 +8,7 @@ from millstream.config import StreamsConfig
 from millstream.config_optimization import optimizations
 from millstream.errors import ConfigError, TopologyError
 from millstream.runtime.required_serde import required_serde
+from millstream.state.builders import StoreBuilder
 from millstream.topology.nodes import ProcessorNode, SourceNode
 from millstream.topology.topology import Topology
 
@@ -31,7 +32,7 @@ def check_topology(topology: Topology, config: StreamsConfig) -> None:
     """See that a topology can be run with these settings.
 
     Raises:
-        TopologyError: it reads nothing, or has a global store.
+        TopologyError: it reads nothing.
         ConfigError: a serde is missing, or a setting is not supported yet.
     """
     _check_supported(config)
@@ -41,19 +42,10 @@ def check_topology(topology: Topology, config: StreamsConfig) -> None:
         raise TopologyError(
             "The topology reads no topic. Begin with builder.stream(...) or topology.add_source()."
         )
-    if topology.global_stores:
-        store = next(iter(topology.global_stores.values()))
-        raise TopologyError(
-            "Global stores and global tables run in the TopologyTestDriver only so far, not in "
-            f"KafkaStreams, but this topology has one of topic '{store.topic}'. Read the topic as "
-            "a table, and join with it by its key.",
-            node=store.processor.name,
-            declared_at=store.processor.declared_at,
-        )
-    for node in topology.nodes.values():
-        if not isinstance(node, ProcessorNode):
-            required_serde(node, "key", config)
-            required_serde(node, "value", config)
+    ends = [node for node in topology.nodes.values() if not isinstance(node, ProcessorNode)]
+    for node in (*ends, *(store.source for store in topology.global_stores.values())):
+        required_serde(node, "key", config)
+        required_serde(node, "value", config)
     _check_stores(topology, config)
 
 
@@ -96,14 +88,20 @@ def _check_supported(config: StreamsConfig) -> None:
 
 
 def _check_stores(topology: Topology, config: StreamsConfig) -> None:
+    nodes = [node for node in topology.nodes.values() if isinstance(node, ProcessorNode)]
     for name, builder in topology.state_stores.items():
-        try:
-            builder.resolved(config)
-        except ConfigError as error:
-            for node in topology.nodes.values():
-                if isinstance(node, ProcessorNode) and name in node.stores:
-                    error.node = node.name
-                    if node.declared_at:
-                        error.message += f" The node was declared at {node.declared_at}."
-                    break
-            raise
+        users = [node for node in nodes if name in node.stores]
+        _check_store(builder, config, users[0] if users else None)
+    for store in topology.global_stores.values():
+        _check_store(store.store_builder, config, store.processor)
+
+
+def _check_store(builder: StoreBuilder, config: StreamsConfig, user: ProcessorNode | None) -> None:
+    try:
+        builder.resolved(config)
+    except ConfigError as error:
+        if user is not None:
+            error.node = user.name
+            if user.declared_at:
+                error.message += f" The node was declared at {user.declared_at}."
+        raise

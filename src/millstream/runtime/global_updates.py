@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from millstream.clock import Clock
+from millstream.config import StreamsConfig
 from millstream.errors import (
     BrokerUnavailableError,
     LockError,
@@ -24,12 +25,19 @@ from millstream.errors import (
     TaskCorruptedError,
     UnknownTopicError,
 )
+from millstream.kafka.client_settings import client_setting
 from millstream.kafka.consumer import OFFSET_BEGINNING, RecordConsumer
 from millstream.record import TopicPartition
+from millstream.runtime.control import Control
 from millstream.runtime.global_stores import GLOBAL_TASK, GlobalStores
+from millstream.runtime.node_context import Dropped
 from millstream.runtime.restoration import RestoreEvent
 from millstream.runtime.retry import Retry
+from millstream.runtime.thread_clients import ThreadClients
+from millstream.state.directory import StateDirectory
 from millstream.state.locked_directory import LockedDirectory
+from millstream.state.rocksdb import RocksDBResources
+from millstream.topology.topology import Topology
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +90,9 @@ class GlobalUpdates:
         timeout_ms: how long the cluster may not answer before the thread gives up.
         max_records: the most records applied in one round.
         look_ms: how often to look for new partitions.
+
+    Attributes:
+        stores: as given.
     """
 
     def __init__(
@@ -97,7 +108,7 @@ class GlobalUpdates:
         max_records: int,
         look_ms: int,
     ) -> None:
-        self._stores = stores
+        self.stores = stores
         self._consumer = consumer
         self._cluster = cluster
         self._directory = directory
@@ -182,14 +193,14 @@ class GlobalUpdates:
         self._read.clear()
         self._behind.clear()
         self._stage = _Stage.CLOSED
-        self._stores.close()
+        self.stores.close()
 
     def _open(self) -> None:
         try:
             if self._directory is not None:
                 self._directory.lock()
                 self._directory.prepare()
-            self._stores.open()
+            self.stores.open()
         except LockError as error:
             self._opening.failed(error)
             return
@@ -222,10 +233,10 @@ class GlobalUpdates:
         self._finish_at_ends()
 
     def _existing_topics(self) -> Mapping[str, int]:
-        counts = self._cluster.partition_counts(self._stores.topics, _REQUEST_TIMEOUT_MS)
-        for topic in sorted(self._stores.topics - counts.keys()):
+        counts = self._cluster.partition_counts(self.stores.topics, _REQUEST_TIMEOUT_MS)
+        for topic in sorted(self.stores.topics - counts.keys()):
             raise MissingSourceTopicError(
-                f"The global store '{self._stores.store_of(topic)}' is a copy of the topic "
+                f"The global store '{self.stores.store_of(topic)}' is a copy of the topic "
                 f"{topic!r}, which the cluster does not have. Create it before the application is "
                 "started; probably its name is misspelt, or this is another cluster.",
                 topic=topic,
@@ -238,7 +249,7 @@ class GlobalUpdates:
         for place, start in starts.items():
             if start > ends[place]:
                 raise TaskCorruptedError(
-                    f"The global store '{self._stores.store_of(place.topic)}' stands at offset "
+                    f"The global store '{self.stores.store_of(place.topic)}' stands at offset "
                     f"{start} of {place}, but that ends at {ends[place]}: it was probably deleted "
                     "and created anew.",
                     task_ids=[GLOBAL_TASK],
@@ -257,7 +268,7 @@ class GlobalUpdates:
             return
         started_ms = self._clock.monotonic_ms()
         for place, records in fetched.items():
-            self._stores.update(place, records)
+            self.stores.update(place, records)
             progress = self._behind.get(place)
             if progress is not None:
                 count = len(records.offsets)
@@ -285,7 +296,7 @@ class GlobalUpdates:
     def _finish(self, place: TopicPartition, progress: _CatchingUp) -> None:
         logger.info(
             "global store %s took %d records from %s up to offset %d in %d ms",
-            self._stores.store_of(place.topic),
+            self.stores.store_of(place.topic),
             progress.records,
             place,
             progress.end_offset,
@@ -297,7 +308,7 @@ class GlobalUpdates:
         """Read partitions that were added since, too."""
         self._next_look_ms = self._clock.monotonic_ms() + self._look_ms
         try:
-            counts = self._cluster.partition_counts(self._stores.topics, _REQUEST_TIMEOUT_MS)
+            counts = self._cluster.partition_counts(self.stores.topics, _REQUEST_TIMEOUT_MS)
             new = [place for place in self._partitions(counts) if place not in self._read]
             self._consumer.assign(dict.fromkeys(new, OFFSET_BEGINNING), _REQUEST_TIMEOUT_MS)
         except (BrokerUnavailableError, UnknownTopicError) as error:
@@ -315,7 +326,7 @@ class GlobalUpdates:
         ]
 
     def _start_of(self, place: TopicPartition) -> int:
-        reached = self._stores.reached(place)
+        reached = self.stores.reached(place)
         return OFFSET_BEGINNING if reached is None else reached + 1
 
     def _at(self, place: TopicPartition) -> int:
@@ -330,7 +341,7 @@ class GlobalUpdates:
             RestoreEvent(
                 what,
                 place,
-                self._stores.store_of(place.topic),
+                self.stores.store_of(place.topic),
                 offset,
                 progress.end_offset,
                 records,
@@ -342,6 +353,7 @@ class GlobalUpdates:
 class NoGlobalUpdates:
     """Of a thread whose topology has no global store."""
 
+    stores = None
     caught_up = True
     is_reading = False
 
@@ -354,3 +366,52 @@ class NoGlobalUpdates:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def build_global_updates(
+    topology: Topology,
+    config: StreamsConfig,
+    thread_index: int,
+    clients: ThreadClients,
+    rocksdb: RocksDBResources,
+    control: Control,
+    clock: Clock,
+) -> GlobalUpdates | NoGlobalUpdates:
+    """What keeps the global stores of a topology up to date in one thread.
+
+    Args:
+        topology: the topology.
+        config: settings.
+        thread_index: of the thread; its copies lie in a directory of that name.
+        clients: of the thread.
+        rocksdb: what the stores of the process share.
+        control: takes what restore listeners are told.
+        clock: time.
+
+    Raises:
+        ConfigError: a serde is missing.
+    """
+    consumer = clients.global_consumer
+    if consumer is None:
+        return NoGlobalUpdates()
+    state = StateDirectory(config.state_dir, config.application_id)
+    directory = state.global_directory(thread_index)
+    stores = GlobalStores(
+        topology.global_stores.values(),
+        config,
+        clock,
+        directory.path,
+        Dropped(GLOBAL_TASK, clock),
+        rocksdb,
+    )
+    return GlobalUpdates(
+        stores,
+        consumer,
+        clients.admin,
+        directory if stores.are_persistent else None,
+        clock,
+        lambda event: control.report("restore", event),
+        timeout_ms=config.task_timeout_ms,
+        max_records=int(client_setting(config, "global_consumer", "max.poll.records")),
+        look_ms=int(client_setting(config, "global_consumer", "metadata.max.age.ms")),
+    )

@@ -161,7 +161,7 @@ class StreamThread:
             self._global.step(0)
         else:
             self._fetch()
-            # After the poll, so that what was written before a polled record is seen with it.
+            # After the poll: what was written some time before a polled record is seen with it.
             self._global.step(self._global_wait_ms())
             self._process()
         self._purge.run(self._tasks.running)

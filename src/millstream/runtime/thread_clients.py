@@ -76,6 +76,12 @@ class ThreadClients:
         self._opened.append(admin.close)
         return admin
 
+    @property
+    def closers_beside_tasks(self) -> list[Callable[[], None]]:
+        """What closes the clients that neither tasks nor commits need any more."""
+        clients = (self.restore_consumer, self.global_consumer, self.admin, self.assignor_admin)
+        return [client.close for client in clients if client is not None]
+
     def close(self) -> None:
         """Close what was opened, when the thread could not be put together."""
         for close in self._opened:

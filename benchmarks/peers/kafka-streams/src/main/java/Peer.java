@@ -10,6 +10,7 @@ import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Deserializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
@@ -21,14 +22,17 @@ import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.WindowedSerdes;
+import org.apache.kafka.streams.processor.StateRestoreListener;
 
 /**
  * The jobs of the benchmark on Kafka Streams, one stream thread.
  *
- * <p>Arguments: job (stateless | count), input topic, output topic, records expected, marks file,
- * then Kafka Streams settings as key=value. Runs until it gets SIGTERM, then closes, which commits.
- * Writes the marks that the harness times: running, first (record decoded), last (expected record
- * decoded).
+ * <p>Arguments: job (stateless | count | window), input topic, output topic, records expected, marks
+ * file, then Kafka Streams settings as key=value. Runs until it gets SIGTERM, then closes, which
+ * commits. Writes the marks that the harness times: running, first (record decoded), last (expected
+ * record decoded), and for each restored partition "restoring p" and "restored p records".
  */
 public final class Peer {
     static final double PASS_ABOVE = 40.0;
@@ -48,6 +52,7 @@ public final class Peer {
         Topology topology = switch (job) {
             case "stateless" -> stateless(input, output, expected, marks);
             case "count" -> count(input, output, expected, marks);
+            case "window" -> window(input, output, expected, marks);
             default -> throw new IllegalArgumentException("no such job: " + job);
         };
         KafkaStreams streams = new KafkaStreams(topology, settings);
@@ -57,6 +62,7 @@ public final class Peer {
                 marks.put("running");
             }
         });
+        streams.setGlobalStateRestoreListener(new Restored(marks));
         streams.setUncaughtExceptionHandler(error -> {
             error.printStackTrace();
             stop.countDown();
@@ -91,13 +97,34 @@ public final class Peer {
         return builder.build();
     }
 
+    /** Sums the cents of each key in each minute. */
+    static Topology window(String input, String output, long expected, Marks marks) {
+        Duration minute = Duration.ofMinutes(1);
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.stream(input, Consumed.with(Serdes.String(), marked(json(Event.class), expected, marks)))
+            .groupByKey(Grouped.with(Serdes.String(), json(Event.class)))
+            .windowedBy(TimeWindows.ofSizeWithNoGrace(minute))
+            .aggregate(
+                () -> 0L,
+                (user, event, total) -> total + cents(event),
+                Materialized.with(Serdes.String(), Serdes.Long()))
+            .toStream()
+            .to(output, Produced.with(
+                WindowedSerdes.timeWindowedSerdeFrom(String.class, minute.toMillis()), Serdes.Long()));
+        return builder.build();
+    }
+
+    static long cents(Event event) {
+        return (long) (event.amount * 120);
+    }
+
     static Bill billed(Event event) {
         Bill bill = new Bill();
         bill.id = event.id;
         bill.user = event.user;
         bill.amount = event.amount;
         bill.kind = event.kind;
-        bill.cents = (long) (event.amount * 120);
+        bill.cents = cents(event);
         return bill;
     }
 
@@ -155,6 +182,22 @@ public final class Peer {
             }
             return value;
         });
+    }
+
+    /** Marks when each partition of a changelog begins and ends to be restored. */
+    record Restored(Marks marks) implements StateRestoreListener {
+        @Override
+        public void onRestoreStart(TopicPartition place, String store, long start, long end) {
+            marks.put("restoring " + place.partition());
+        }
+
+        @Override
+        public void onBatchRestored(TopicPartition place, String store, long end, long count) {}
+
+        @Override
+        public void onRestoreEnd(TopicPartition place, String store, long total) {
+            marks.put("restored " + place.partition() + " " + total);
+        }
     }
 
     /** Moments of this run, one JSON object a line, by the clock that the harness uses too. */

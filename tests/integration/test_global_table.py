@@ -1,0 +1,197 @@
+"""Global stores of a running application: each thread has a copy, and keeps it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+from support.topics import fill, latest, unique
+from support.waiting import wait_for
+
+from millstream import (
+    KafkaStreams,
+    MissingSourceTopicError,
+    Processor,
+    Record,
+    Stores,
+    StreamsBuilder,
+    StreamsConfig,
+)
+from millstream.serdes import STRING
+from millstream.testing import EmbeddedKafka
+
+THREADS, PARTITIONS, COUNTRIES = 2, 4, 300
+
+
+class FillRates(Processor[str, str, None, None]):
+    """Keeps what it reads in another form, and what it does not keep goes nowhere."""
+
+    def process(self, record: Record[str, str]) -> None:
+        self.context.get_state_store("rates").put(record.key, f"{record.value} %")
+        self.context.forward(record)
+
+
+class AddRate(Processor[str, str, str, str]):
+    def process(self, record: Record[str, str]) -> None:
+        rate = self.context.get_state_store("rates").get("vat")
+        self.context.forward(record.with_value(f"{record.value}, {rate}"))
+
+
+class Restored:
+    """How many records each store took, and from where, over all threads."""
+
+    def __init__(self) -> None:
+        self.starts: dict[str, list[int]] = {}
+        self.totals: Counter[str] = Counter()
+        self.batches: Counter[str] = Counter()
+        self.suspended = 0
+
+    def on_restore_start(self, place: Any, store: str, start: int, end: int) -> None:
+        self.starts.setdefault(store, []).append(start)
+
+    def on_batch_restored(self, place: Any, store: str, end: int, count: int) -> None:
+        self.batches[store] += count
+
+    def on_restore_end(self, place: Any, store: str, total: int) -> None:
+        self.totals[store] += total
+
+    def on_restore_suspended(self, place: Any, store: str, total: int) -> None:
+        self.suspended += 1
+
+
+class Shop:
+    """Users of a country, joined with the countries and with a rate."""
+
+    def __init__(self, kafka: EmbeddedKafka, state_dir: Path, spark: SparkSession) -> None:
+        name = unique("shop")
+        self.bootstrap = kafka.bootstrap_servers
+        self.users, self.joined = f"{name}-users", f"{name}-joined"
+        self.countries, self.rates = f"{name}-countries", f"{name}-rates"
+        self._spark = spark
+        self._config = StreamsConfig(
+            application_id=name,
+            bootstrap_servers=self.bootstrap,
+            state_dir=str(state_dir),
+            num_stream_threads=THREADS,
+            commit_interval_ms=200,
+        )
+        for topic, partitions in (
+            (self.users, PARTITIONS),
+            (self.joined, 1),
+            (self.countries, 3),
+            (self.rates, 1),
+        ):
+            kafka.create_topic(topic, partitions)
+
+    def streams(self) -> KafkaStreams:
+        builder = StreamsBuilder()
+        countries = builder.global_table(
+            self.countries, key=STRING, value=STRING, store="countries"
+        )
+        rates = Stores.key_value_builder(Stores.in_memory_key_value("rates"), STRING, STRING)
+        builder.add_global_store(rates, self.rates, FillRates, key=STRING, value=STRING)
+        (
+            builder.stream(self.users, key=STRING, value=STRING)
+            .left_join(countries, lambda code, name: f"{name}", key_selector=lambda _, code: code)
+            .process(AddRate)
+            .to(self.joined, key=STRING, value=STRING)
+        )
+        return KafkaStreams(builder.build(), self._config, self._spark)
+
+    @contextmanager
+    def running(self) -> Iterator[Restored]:
+        """Run the application, until it is closed in time."""
+        streams, restored = self.streams(), Restored()
+        streams.set_global_state_restore_listener(restored)
+        streams.start()
+        try:
+            streams.wait_for_state("RUNNING", timedelta(seconds=60))
+            yield restored
+        finally:
+            assert streams.close(timedelta(seconds=30))
+
+    def write(self, topic: str, values: dict[str, str]) -> None:
+        fill(self.bootstrap, topic, [(k.encode(), v.encode()) for k, v in values.items()])
+
+    def finds(self, code: str, wanted: str) -> bool:
+        """Whether users in all partitions, and so in all threads, are joined with that."""
+        users = {f"user{number}": code for number in range(4 * PARTITIONS)}
+        before = len(latest(self.bootstrap, self.joined))
+        self.write(self.users, users)
+        wait_for(lambda: len(latest(self.bootstrap, self.joined)) >= before, 30, "joined")
+        found = latest(self.bootstrap, self.joined)
+        return {found.get(user.encode()) for user in users} == {wanted.encode()}
+
+    def truncate(self, topic: str) -> None:
+        """Delete all records that there are."""
+        reader = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "ends"})
+        try:
+            places = [
+                TopicPartition(topic, n) for n in reader.list_topics(topic).topics[topic].partitions
+            ]
+            for place in places:
+                place.offset = reader.get_watermark_offsets(place, timeout=30)[1]
+        finally:
+            reader.close()
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for future in admin.delete_records(places).values():
+            future.result(30)
+
+
+def test_each_thread_has_a_copy_and_keeps_it(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Goal: every thread sees the whole table before it processes anything, and updates while it
+    runs; a restart reads what is new; a topic that has lost records is read from what is left.
+
+    Method: users of all partitions are joined; the restore listener counts the records read.
+    """
+    shop = Shop(kafka, tmp_path, spark)
+    shop.write(shop.countries, {f"c{number}": f"old{number}" for number in range(COUNTRIES)})
+    shop.write(shop.rates, {"vat": "19"})
+    with shop.running() as restored:
+        assert shop.finds("c17", "old17, 19 %") or shop.finds("c17", "old17, 19 %")
+        shop.write(shop.countries, {"c17": "new17", "c18": "new18"})
+        wait_for(lambda: shop.finds("c17", "new17, 19 %"), 20, "an update of the table is seen")
+        shop.write(shop.rates, {"vat": "16"})
+        wait_for(lambda: shop.finds("c18", "new18, 16 %"), 20, "an update of the store is seen")
+    assert restored.totals == {"countries": THREADS * COUNTRIES, "rates": THREADS}
+    assert restored.batches == restored.totals
+    assert set(restored.starts["countries"]) == {-2}
+
+    shop.write(shop.countries, {f"c{number}": "later" for number in range(10)})
+    with shop.running() as restored:
+        assert restored.totals == {"countries": THREADS * 10, "rates": THREADS * 2}
+        assert min(restored.starts["countries"]) > 0
+        wait_for(lambda: shop.finds("c9", "later, 16 %"), 20, "what came meanwhile")
+        wait_for(lambda: shop.finds("c299", "old299, 16 %"), 20, "what was there before")
+
+    shop.write(shop.countries, {f"c{number}": "lost" for number in range(30)})
+    shop.truncate(shop.countries)
+    shop.write(shop.countries, {"c9": "left"})
+    with shop.running() as restored:
+        assert restored.suspended > 0
+        wait_for(lambda: shop.finds("c9", "left, 16 %"), 20, "what is left")
+        wait_for(lambda: shop.finds("c299", "None, 16 %"), 20, "nothing of the old copy")
+
+
+def test_a_global_topic_must_exist(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = Shop(kafka, tmp_path, spark)
+    AdminClient({"bootstrap.servers": shop.bootstrap}).delete_topics([shop.rates])[
+        shop.rates
+    ].result(30)
+    streams = shop.streams()
+    streams.start()
+    with pytest.raises(MissingSourceTopicError, match=f"'rates' is a copy of .*'{shop.rates}'"):
+        streams.wait_for_state("RUNNING", timedelta(seconds=30))
+    assert streams.close()
