@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import marks
@@ -121,10 +122,25 @@ def started(run: Run) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to a program and all that it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """SIGKILL to a program that still runs, and to all that it started."""
+    if process.poll() is not None:
+        return
+    for pid in _session(process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait()
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of a session. Spark's Python workers leave the group, but not the session."""
+    pids = [leader]
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name in parentheses may hold anything; the session is the fourth field behind it.
+            session = stat.read_text().rpartition(")")[2].split()[3]
+            if int(session) == leader and int(stat.parent.name) != leader:
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 def close(run: Run, process: subprocess.Popen[bytes]) -> None:
@@ -201,6 +217,7 @@ def _times(run: Run, started_ms: int, samples: list[Sample]) -> Measured:
 
 
 def failed(run: Run, what: str) -> RunFailedError:
+    """What went wrong with a run, and the end of what its program has printed."""
     tail = run.log.read_text(errors="replace")[-2000:] if run.log.exists() else ""
     return RunFailedError(
         f"{TITLES[run.program]} {what} (job {run.job}, round {run.round}). Its output ends:\n{tail}"

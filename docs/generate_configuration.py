@@ -63,7 +63,13 @@ REMARKS = {
 READ_AS = {"exactly_once": "processing_guarantee"}
 
 #: Clients that are in use.
-ROLES: tuple[Role, ...] = ("main_consumer", "restore_consumer", "producer", "admin")
+ROLES: tuple[Role, ...] = (
+    "main_consumer",
+    "restore_consumer",
+    "global_consumer",
+    "producer",
+    "admin",
+)
 
 #: Where Kafka Streams overrides the default of the Java clients.
 KAFKA_STREAMS = {"linger.ms": 100}

@@ -44,6 +44,7 @@ from millstream.processor.handlers import (
     LogAndContinueProcessingExceptionHandler,
     LogAndFailExceptionHandler,
     LogAndFailProcessingExceptionHandler,
+    SourceRecord,
 )
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.processor.punctuation import Cancellable, PunctuationType
@@ -56,7 +57,13 @@ from millstream.record import (
     ValueAndTimestamp,
     VersionedRecord,
 )
+from millstream.state.iterators import KeyValueIterator
+from millstream.state.keyvalue import KeyValueStore
+from millstream.state.session_store import SessionStore
 from millstream.state.stores import Stores
+from millstream.state.versioned_keyvalue import VersionedKeyValueStore
+from millstream.state.window_store import WindowStore
+from millstream.topology.branched import BranchedKStream
 from millstream.topology.builder import StreamsBuilder
 from millstream.topology.cogrouped import (
     CogroupedKStream,
@@ -85,6 +92,7 @@ from millstream.windowed import Window, Windowed
 
 __all__ = [
     "AT_LEAST_ONCE",
+    "BranchedKStream",
     "BrokerUnavailableError",
     "BufferConfig",
     "Cancellable",
@@ -109,6 +117,8 @@ __all__ = [
     "KStream",
     "KTable",
     "KafkaStreams",
+    "KeyValueIterator",
+    "KeyValueStore",
     "LockError",
     "LogAndContinueExceptionHandler",
     "LogAndContinueProcessingExceptionHandler",
@@ -128,10 +138,12 @@ __all__ = [
     "Record",
     "RecordMetadata",
     "SerializationError",
+    "SessionStore",
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindows",
     "SlidingWindows",
+    "SourceRecord",
     "SparkError",
     "Stores",
     "StreamsBuilder",
@@ -156,7 +168,9 @@ __all__ = [
     "UnlimitedWindows",
     "UnsupportedOperationError",
     "ValueAndTimestamp",
+    "VersionedKeyValueStore",
     "VersionedRecord",
     "Window",
+    "WindowStore",
     "Windowed",
 ]

@@ -16,7 +16,12 @@ UNKNOWN = -1
 
 
 class TopicPartition(NamedTuple):
-    """One partition of a topic. Sorts by topic name, then by partition number."""
+    """One partition of a topic. Sorts by topic name, then by partition number.
+
+    Example:
+        >>> str(TopicPartition("clicks", 3))
+        'clicks-3'
+    """
 
     topic: str
     partition: int
@@ -29,6 +34,10 @@ class TaskId(NamedTuple):
     """The name of a task: the number of its sub-topology and of the partition it reads.
 
     Sorts by sub-topology, then by partition, as Kafka Streams' `TaskId` does.
+
+    Example:
+        >>> str(TaskId(subtopology=0, partition=3))
+        '0_3'
     """
 
     subtopology: int
@@ -43,6 +52,10 @@ class TaskId(NamedTuple):
 
         Raises:
             ValueError: `text` is not two numbers joined by an underscore.
+
+        Example:
+            >>> TaskId.parse("0_3")
+            TaskId(subtopology=0, partition=3)
         """
         subtopology, _, partition = text.partition("_")
         return cls(int(subtopology), int(partition))
@@ -111,19 +124,39 @@ class Record(Generic[K, V]):
         )
 
     def with_key(self, key: Any) -> Record[Any, V]:
-        """This record under another key."""
+        """This record under another key.
+
+        Example:
+            >>> Record("alice", 1, 1_000).with_key("bob").key
+            'bob'
+        """
         return Record(key, self.value, self.timestamp, self.headers)
 
     def with_value(self, value: Any) -> Record[K, Any]:
-        """This record with another value."""
+        """This record with another value.
+
+        Example:
+            >>> Record("alice", 1, 1_000).with_value(2).value
+            2
+        """
         return Record(self.key, value, self.timestamp, self.headers)
 
     def with_timestamp(self, timestamp: int) -> Record[K, V]:
-        """This record at another time, in milliseconds since the epoch."""
+        """This record at another time, in milliseconds since the epoch.
+
+        Example:
+            >>> Record("alice", 1, 1_000).with_timestamp(2_000).timestamp
+            2000
+        """
         return Record(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers) -> Record[K, V]:
-        """This record with other headers."""
+        """This record with other headers.
+
+        Example:
+            >>> Record("alice", 1, 1_000).with_headers([("trace", b"7f")]).headers
+            (('trace', b'7f'),)
+        """
         return Record(self.key, self.value, self.timestamp, headers)
 
 
@@ -201,15 +234,30 @@ class FixedKeyRecord(Generic[K, V]):
         return f"FixedKey{self._record!r}"
 
     def with_value(self, value: Any) -> FixedKeyRecord[K, Any]:
-        """This record with another value."""
+        """This record with another value.
+
+        Example:
+            >>> FixedKeyRecord("alice", 1, 1_000).with_value(2).value
+            2
+        """
         return FixedKeyRecord(self.key, value, self.timestamp, self.headers)
 
     def with_timestamp(self, timestamp: int) -> FixedKeyRecord[K, V]:
-        """This record at another time, in milliseconds since the epoch."""
+        """This record at another time, in milliseconds since the epoch.
+
+        Example:
+            >>> FixedKeyRecord("alice", 1, 1_000).with_timestamp(2_000).timestamp
+            2000
+        """
         return FixedKeyRecord(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers) -> FixedKeyRecord[K, V]:
-        """This record with other headers."""
+        """This record with other headers.
+
+        Example:
+            >>> FixedKeyRecord("alice", 1, 1_000).with_headers([("trace", b"7f")]).headers
+            (('trace', b'7f'),)
+        """
         return FixedKeyRecord(self.key, self.value, self.timestamp, headers)
 
 
@@ -217,6 +265,12 @@ class RecordMetadata(NamedTuple):
     """Where the record being processed was read.
 
     In a punctuator `topic` is None and the numbers are -1.
+
+    Example:
+        >>> context = MockProcessorContext()
+        >>> context.set_record_metadata("clicks", 3, 42)
+        >>> context.record_metadata()
+        RecordMetadata(topic='clicks', partition=3, offset=42)
     """
 
     topic: str | None
@@ -231,6 +285,17 @@ class VersionedRecord(NamedTuple):
         value: the value.
         timestamp: from when it is valid, in milliseconds since the epoch.
         valid_to: until when, exclusive; None if it still is or if that is not known.
+
+    Example:
+        >>> history = timedelta(hours=1)
+        >>> prices = Stores.versioned_builder(
+        ...     Stores.persistent_versioned("prices", history), STRING, LONG
+        ... )
+        >>> with MockProcessorContext() as context:
+        ...     store = context.add_state_store(prices)
+        ...     until = store.put("tea", 3, 1_000), store.put("tea", 4, 9_000)
+        ...     store.get("tea", as_of=5_000)
+        VersionedRecord(value=3, timestamp=1000, valid_to=None)
     """
 
     value: Any
@@ -239,7 +304,16 @@ class VersionedRecord(NamedTuple):
 
 
 class ValueAndTimestamp(NamedTuple):
-    """A value and the time it stands for, in milliseconds since the epoch."""
+    """A value and the time it stands for, in milliseconds since the epoch.
+
+    Example:
+        >>> in_memory = Stores.in_memory_key_value("counts")
+        >>> counts = Stores.timestamped_key_value_builder(in_memory, STRING, LONG)
+        >>> store = MockProcessorContext().add_state_store(counts)
+        >>> store.put("alice", ValueAndTimestamp(7, 1_000))
+        >>> store.get("alice").value
+        7
+    """
 
     value: Any
     timestamp: int

@@ -222,16 +222,14 @@ def wild_scenario(seed: str, index: int) -> Scenario:
     chance = random.Random(f"wild/{seed}/{index}")
     wild = Wild(chance)
     wild.grow(chance.randrange(2, 8))
-    config: dict[str, Any] = {}
-    for key, value, likely in (
-        ("dsl_store", "in_memory", 0.75),
-        ("optimize", "all", 0.3),
-        ("cache_max_bytes", 10_000_000, 0.3),
-        ("max_task_idle_ms", 5, 0.1),
-        ("processing_handler", "continue", 0.1),
-    ):
-        if chance.random() < likely:
-            config[key] = value
+    likely = {
+        "dsl_store": ("in_memory", 0.75),
+        "optimize": ("all", 0.3),
+        "cache_max_bytes": (10_000_000, 0.3),
+        "max_task_idle_ms": (5, 0.1),
+        "processing_handler": ("continue", 0.1),
+    }
+    config = {key: value for key, (value, p) in likely.items() if chance.random() < p}
     events = rand_events(
         chance,
         wild.builder.topics,

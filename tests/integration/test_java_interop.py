@@ -110,8 +110,7 @@ class Moving:
         """The running application's stores hold what they must."""
         for told, expected in zip(self.ask(), self.expected(), strict=True):
             # Said apart, as whole contents are too long to be read.
-            assert sorted(set(told) - set(expected)) == []
-            assert sorted(set(expected) - set(told)) == []
+            assert (sorted(set(told) - set(expected)), sorted(set(expected) - set(told))) == ([], [])
             assert told == expected
 
     def check(self) -> None:

@@ -25,7 +25,15 @@ from typing import Any, NamedTuple
 import pytest
 
 import millstream
-from millstream import errors, serdes, testing
+from millstream import errors, testing
+from support.doc_examples import (
+    PUBLIC,
+    compare,
+    examples_of,
+    has_example,
+    public_code,
+    public_data,
+)
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -77,14 +85,6 @@ def execute(block: Block, page: Path, namespace: dict[str, Any]) -> None:
             function = namespace[statement.name]
             if not inspect.signature(function).parameters:
                 function()
-
-
-def compare(test: doctest.DocTest) -> None:
-    """Runs examples with what they should show."""
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False)
-    told: list[str] = []
-    runner.run(test, out=told.append, clear_globs=False)
-    assert not runner.failures, "".join(told)
 
 
 @pytest.fixture
@@ -183,6 +183,9 @@ def test_every_error_is_explained() -> None:
     assert {each for each in names if f"`{each}`" not in text} == set()
 
 
+#: Examples that start a broker: an integration test runs them.
+NEEDS_BROKER = frozenset({"millstream.kafka.embedded"})
+
 #: What the engine needs of a topology.
 INTERNAL = frozenset(
     {
@@ -198,6 +201,15 @@ INTERNAL = frozenset(
         "subtopologies",
     }
 )
+
+#: What is public, but has no example of its own, and why.
+WITHOUT_EXAMPLE: dict[str, str] = {
+    **{f"Topology.{each}": "for the engine, not for users" for each in INTERNAL},
+    **{
+        f"EmbeddedKafka.{each}": "its class shows them all, so that one broker does"
+        for each in ("create_topic", "kill", "start", "stop")
+    },
+}
 
 
 @pytest.mark.parametrize(
@@ -228,7 +240,7 @@ def test_every_method_is_in_the_page_about_it(kind: type, page: str) -> None:
 def test_every_public_name_is_documented() -> None:
     """What can be imported from the public modules is mentioned in some page."""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    names = {each for module in (millstream, serdes, testing) for each in module.__all__}
+    names = {each for module in PUBLIC for each in module.__all__}
     assert {each for each in names if not re.search(rf"\b{each}\b", text)} == set()
 
 
@@ -239,28 +251,56 @@ def modules() -> list[str]:
     return sorted(found.name for found in pkgutil.walk_packages(millstream.__path__, "millstream."))
 
 
-def at_hand() -> dict[str, Any]:
-    """What examples in docstrings may use without importing it: everything public."""
-    public = {each: getattr(millstream, each) for each in millstream.__all__}
-    public |= {each: getattr(serdes, each) for each in serdes.__all__}
-    return public | {"re": re, "timedelta": timedelta}
-
-
-def examples_of(module: ModuleType) -> list[doctest.DocTest]:
-    finder = doctest.DocTestFinder(exclude_empty=True)
-    return [test for test in finder.find(module, extraglobs=at_hand()) if test.examples]
-
-
-@pytest.mark.parametrize("module", modules())
+@pytest.mark.usefixtures("unstarted")
+@pytest.mark.parametrize("module", sorted(set(modules()) - NEEDS_BROKER))
 def test_examples_of_docstrings_run(module: str) -> None:
     """The examples that an editor shows beside a function work."""
     for test in examples_of(importlib.import_module(module)):
         compare(test)
 
 
-def test_docstrings_have_examples() -> None:
-    """The test above looks at something."""
-    assert examples_of(importlib.import_module("millstream.topology.stream"))
+def test_everything_public_has_an_example() -> None:
+    """Whoever meets a public class, function or method sees how it is used."""
+    code = dict(public_code())
+    assert len(code) > 250  # it looks at something
+    assert code.keys() >= WITHOUT_EXAMPLE.keys()
+    assert [each for each in code if not has_example(code[each])] == sorted(
+        WITHOUT_EXAMPLE, key=list(code).index
+    )
+
+
+def test_constants_are_shown_in_examples() -> None:
+    """What is public and no code, such as a serde, is used in some example."""
+    sources = [
+        example.source
+        for module in modules()
+        for test in examples_of(importlib.import_module(module))
+        for example in test.examples
+    ]
+    text = "".join(sources)
+    assert [each for each in public_data() if not re.search(rf"\b{each}\b", text)] == []
+
+
+def test_a_missing_example_is_noticed() -> None:
+    """Words are no example, and neither is what is never run."""
+
+    def told() -> None:
+        """Does it."""
+
+    def skipped() -> None:
+        """Does it.
+
+        >>> skipped()  # doctest: +SKIP
+        """
+
+    def shown() -> None:
+        """Does it.
+
+        >>> 1 + 1
+        2
+        """
+
+    assert [has_example(each) for each in (told, skipped, shown)] == [False, False, True]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=name)

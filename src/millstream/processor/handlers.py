@@ -18,7 +18,26 @@ logger = logging.getLogger("millstream.processor")
 
 
 class HandlerResponse(enum.Enum):
-    """What a handler answers."""
+    """What a handler answers.
+
+    Example:
+        >>> def only_clicks_may_fail(context, record, error):
+        ...     if context.topic == "clicks":
+        ...         return HandlerResponse.CONTINUE
+        ...     return HandlerResponse.FAIL
+        >>> config = StreamsConfig(
+        ...     application_id="shop",
+        ...     bootstrap_servers="localhost:9092",
+        ...     processing_exception_handler=only_clicks_may_fail,
+        ... )
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("clicks", key=STRING, value=STRING).map_values(int).to("out", value=LONG)
+        >>> with TopologyTestDriver(builder.build(), config) as driver:
+        ...     clicks = driver.create_input_topic("clicks", key=STRING, value=STRING)
+        ...     clicks.pipe_values(["one", "2"])
+        ...     driver.create_output_topic("out", key=STRING, value=LONG).read_values()
+        [2]
+    """
 
     #: Stop the stream thread; nothing of the batch is committed.
     FAIL = "fail"
@@ -32,7 +51,14 @@ CONTINUE = HandlerResponse.CONTINUE
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A record as it was read from Kafka, before or without deserialization."""
+    """A record as it was read from Kafka, before or without deserialization.
+
+    Example:
+        >>> record = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
+        >>> context = ErrorContext.of(record, "KSTREAM-SOURCE-0000000000", TaskId(0, 0))
+        >>> LogAndContinueExceptionHandler()(context, record, ValueError("not a click"))
+        <HandlerResponse.CONTINUE: 'continue'>
+    """
 
     topic: str
     partition: int
@@ -45,7 +71,23 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class ErrorContext:
-    """Where an error happened: the input record's place, and the node that was working on it."""
+    """Where an error happened: the input record's place, and the node that was working on it.
+
+    Example:
+        >>> def tell(context, record, error):
+        ...     print(context)
+        ...     return HandlerResponse.CONTINUE
+        >>> config = StreamsConfig(
+        ...     application_id="shop",
+        ...     bootstrap_servers="localhost:9092",
+        ...     deserialization_exception_handler=tell,
+        ... )
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("clicks", key=STRING, value=LONG, name="clicks").to("out")
+        >>> with TopologyTestDriver(builder.build(), config) as driver:
+        ...     driver.create_input_topic("clicks", key=STRING, value=STRING).pipe_value("seven")
+        task 0_0, node clicks, topic clicks, partition 0, offset 0
+    """
 
     topic: str | None
     partition: int
@@ -57,7 +99,13 @@ class ErrorContext:
 
     @classmethod
     def of(cls, record: SourceRecord, node: str, task_id: TaskId) -> ErrorContext:
-        """The context of a record that its source node could not read."""
+        """The context of a record that its source node could not read.
+
+        Example:
+            >>> record = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
+            >>> ErrorContext.of(record, "read", TaskId(0, 0)).offset
+            42
+        """
         return cls(
             record.topic,
             record.partition,
@@ -80,7 +128,14 @@ ProcessingHandler = Callable[[ErrorContext, Record[Any, Any], Exception], Handle
 
 
 class LogAndFailExceptionHandler:
-    """A record that cannot be read stops the thread. The default."""
+    """A record that cannot be read stops the thread. The default.
+
+    Example:
+        >>> record = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
+        >>> context = ErrorContext.of(record, "read", TaskId(0, 0))
+        >>> LogAndFailExceptionHandler()(context, record, ValueError("not a click"))
+        <HandlerResponse.FAIL: 'fail'>
+    """
 
     def __call__(
         self, context: ErrorContext, record: SourceRecord, error: Exception
@@ -90,7 +145,21 @@ class LogAndFailExceptionHandler:
 
 
 class LogAndContinueExceptionHandler:
-    """A record that cannot be read is logged, counted as dropped, and left out."""
+    """A record that cannot be read is logged, counted as dropped, and left out.
+
+    Example:
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in", key=STRING, value=LONG).to("out")
+        >>> config = StreamsConfig(
+        ...     application_id="shop",
+        ...     bootstrap_servers="localhost:9092",
+        ...     deserialization_exception_handler=LogAndContinueExceptionHandler(),
+        ... )
+        >>> with TopologyTestDriver(builder.build(), config) as driver:
+        ...     driver.create_input_topic("in", key=STRING, value=STRING).pipe_value("seven")
+        ...     driver.create_output_topic("out", key=STRING, value=LONG).is_empty
+        True
+    """
 
     def __call__(
         self, context: ErrorContext, record: SourceRecord, error: Exception
@@ -100,7 +169,15 @@ class LogAndContinueExceptionHandler:
 
 
 class LogAndFailProcessingExceptionHandler:
-    """A record that user code raises on stops the thread. The default."""
+    """A record that user code raises on stops the thread. The default.
+
+    Example:
+        >>> place = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
+        >>> context = ErrorContext.of(place, "map", TaskId(0, 0))
+        >>> record = Record("ann", 0, 1_000)
+        >>> LogAndFailProcessingExceptionHandler()(context, record, ZeroDivisionError())
+        <HandlerResponse.FAIL: 'fail'>
+    """
 
     def __call__(
         self, context: ErrorContext, record: Record[Any, Any], error: Exception
@@ -110,7 +187,22 @@ class LogAndFailProcessingExceptionHandler:
 
 
 class LogAndContinueProcessingExceptionHandler:
-    """A record that user code raises on is logged, counted as dropped, and left out there."""
+    """A record that user code raises on is logged, counted as dropped, and left out there.
+
+    Example:
+        >>> builder = StreamsBuilder()
+        >>> numbers = builder.stream("in", key=STRING, value=LONG)
+        >>> numbers.map_values(lambda number: 100 // number).to("out", value=LONG)
+        >>> config = StreamsConfig(
+        ...     application_id="shop",
+        ...     bootstrap_servers="localhost:9092",
+        ...     processing_exception_handler=LogAndContinueProcessingExceptionHandler(),
+        ... )
+        >>> with TopologyTestDriver(builder.build(), config) as driver:
+        ...     driver.create_input_topic("in", key=STRING, value=LONG).pipe_values([0, 4])
+        ...     driver.create_output_topic("out", key=STRING, value=LONG).read_values()
+        [25]
+    """
 
     def __call__(
         self, context: ErrorContext, record: Record[Any, Any], error: Exception

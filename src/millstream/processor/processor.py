@@ -40,6 +40,12 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 
         Args:
             context: the way to stores, time and children; the same for the processor's whole life.
+
+        Example:
+            >>> class Count(Processor[str, str, str, int]):
+            ...     def init(self, context: ProcessorContext[str, int]) -> None:
+            ...         super().init(context)
+            ...         self.counts = context.get_state_store("counts")
         """
         self.context = context
 
@@ -48,11 +54,36 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 
         Args:
             record: the record; its key and value may be None.
+
+        Example:
+            >>> class Reverse(Processor[str, str, str, str]):
+            ...     def process(self, record: Record[str, str]) -> None:
+            ...         self.context.forward(record.with_value(record.value[::-1]))
+            >>> context = MockProcessorContext()
+            >>> reverse = Reverse()
+            >>> reverse.init(context)
+            >>> reverse.process(Record("k", "stream", 0))
+            >>> context.forwarded()[0].record.value
+            'maerts'
         """
         raise NotImplementedError(f"{type(self).__qualname__} must define process(record).")
 
     def close(self) -> None:
-        """Called when the task ends. Stores may still be read and written; nothing is forwarded."""
+        """Called when the task ends. Stores may still be read and written; nothing is forwarded.
+
+        Example:
+            >>> class Announce(Processor[str, str, str, str]):
+            ...     def process(self, record: Record[str, str]) -> None:
+            ...         print(record.value)
+            ...     def close(self) -> None:
+            ...         print("over")
+            >>> builder = StreamsBuilder()
+            >>> _ = builder.stream("in", key=STRING, value=STRING).process(Announce)
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     driver.create_input_topic("in", key=STRING, value=STRING).pipe_value("hello")
+            hello
+            over
+        """
 
 
 class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
@@ -80,6 +111,12 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
 
         Args:
             context: the way to stores, time and children; the same for the processor's whole life.
+
+        Example:
+            >>> class Number(FixedKeyProcessor[str, str, str]):
+            ...     def init(self, context: FixedKeyProcessorContext[str, str]) -> None:
+            ...         super().init(context)
+            ...         self.seen = 0
         """
         self.context = context
 
@@ -88,8 +125,33 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
 
         Args:
             record: the record; its key and value may be None.
+
+        Example:
+            >>> class Reverse(FixedKeyProcessor[str, str, str]):
+            ...     def process(self, record: FixedKeyRecord[str, str]) -> None:
+            ...         self.context.forward(record.with_value(record.value[::-1]))
+            >>> context = MockProcessorContext()
+            >>> reverse = Reverse()
+            >>> reverse.init(context)
+            >>> reverse.process(FixedKeyRecord("k", "stream", 0))
+            >>> context.forwarded()[0].record.value
+            'maerts'
         """
         raise NotImplementedError(f"{type(self).__qualname__} must define process(record).")
 
     def close(self) -> None:
-        """Called when the task ends. Stores may still be read and written; nothing is forwarded."""
+        """Called when the task ends. Stores may still be read and written; nothing is forwarded.
+
+        Example:
+            >>> class Sum(FixedKeyProcessor[str, int, int]):
+            ...     total = 0
+            ...     def process(self, record: FixedKeyRecord[str, int]) -> None:
+            ...         self.total += record.value
+            ...     def close(self) -> None:
+            ...         print("together", self.total)
+            >>> builder = StreamsBuilder()
+            >>> _ = builder.stream("in", key=STRING, value=LONG).process_values(Sum)
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     driver.create_input_topic("in", key=STRING, value=LONG).pipe_values([1, 2])
+            together 3
+        """

@@ -12,7 +12,26 @@ Punctuator = Callable[[int], object]
 
 
 class PunctuationType(enum.Enum):
-    """Which clock a punctuation follows."""
+    """Which clock a punctuation follows.
+
+    Example:
+        >>> class Beat(Processor[str, str, str, int]):
+        ...     def init(self, context: ProcessorContext[str, int]) -> None:
+        ...         super().init(context)
+        ...         every = timedelta(seconds=10)
+        ...         context.schedule(every, PunctuationType.WALL_CLOCK_TIME, self.beat)
+        ...     def process(self, record: Record[str, str]) -> None:
+        ...         pass
+        ...     def beat(self, time_ms: int) -> None:
+        ...         self.context.forward(Record("beat", time_ms, time_ms))
+        >>> builder = StreamsBuilder()
+        >>> beats = builder.stream("in", key=STRING, value=STRING).process(Beat)
+        >>> beats.to("out", key=STRING, value=LONG)
+        >>> with TopologyTestDriver(builder.build(), initial_wall_clock_ms=0) as driver:
+        ...     driver.advance_wall_clock_time(timedelta(seconds=10))
+        ...     driver.create_output_topic("out", key=STRING, value=LONG).read_value()
+        10000
+    """
 
     #: The highest timestamp of the task's input so far. It moves with records only.
     STREAM_TIME = "stream time"
@@ -21,10 +40,32 @@ class PunctuationType(enum.Enum):
 
 
 class Cancellable(Protocol):
-    """What `schedule` gives."""
+    """What `schedule` gives.
+
+    Example:
+        >>> context = MockProcessorContext()
+        >>> calls = context.schedule(timedelta(seconds=1), PunctuationType.STREAM_TIME, print)
+        >>> calls.cancel()
+    """
 
     def cancel(self) -> None:
-        """Call the punctuator no more. May be called by the punctuator itself, and twice."""
+        """Call the punctuator no more. May be called by the punctuator itself, and twice.
+
+        Example:
+            >>> class Once(Processor[str, str, str, str]):
+            ...     def init(self, context: ProcessorContext[str, str]) -> None:
+            ...         super().init(context)
+            ...         wall_clock = PunctuationType.WALL_CLOCK_TIME
+            ...         self.calls = context.schedule(timedelta(seconds=9), wall_clock, self.called)
+            ...     def called(self, time_ms: int) -> None:
+            ...         self.calls.cancel()
+            >>> context = MockProcessorContext()
+            >>> Once().init(context)
+            >>> [schedule] = context.scheduled_punctuators()
+            >>> schedule.punctuator(9_000)
+            >>> schedule.cancelled
+            True
+        """
         ...
 
 

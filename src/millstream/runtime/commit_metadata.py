@@ -1,7 +1,7 @@
 """What is kept beside a committed offset: the partition's time, as Kafka Streams encodes it.
 
-Base64 of: one byte version (2), the partition time (int64), the number of entries of processor
-metadata (int32), and each as length-prefixed UTF-8 key and int64 value. Class:
+Base64 of: one byte version (2), the partition time (int64) and, if there is any processor metadata,
+the number of its entries (int32), and each as length-prefixed UTF-8 key and int64 value. Class:
 `TopicPartitionMetadata`. A Java application reads what we write, and the reverse.
 """
 
@@ -36,7 +36,9 @@ class CommitMetadata:
 
     def encode(self) -> str:
         """The text that goes into the committed offset's metadata."""
-        parts = [_HEAD.pack(_VERSION, self.partition_time), _INT.pack(len(self.processors))]
+        parts = [_HEAD.pack(_VERSION, self.partition_time)]
+        if self.processors:
+            parts.append(_INT.pack(len(self.processors)))
         for name, value in self.processors.items():
             encoded = name.encode()
             parts += [_INT.pack(len(encoded)), encoded, _LONG.pack(value)]
@@ -62,6 +64,8 @@ class CommitMetadata:
 
 def _decode_processors(data: bytes) -> dict[str, int]:
     place = _HEAD.size
+    if len(data) == place:
+        return {}
     (count,) = _INT.unpack_from(data, place)
     place += _INT.size
     processors: dict[str, int] = {}

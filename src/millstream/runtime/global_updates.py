@@ -48,6 +48,8 @@ _MISSING_TOPIC_MS = 5_000
 #: Slow user code gets so few records at once that the loop comes round about as often as this.
 _ROUND_MS = 200
 _FIRST_ROUND_RECORDS = 1_000
+#: How often the log tells how far a long catching up is.
+_PROGRESS_MS = 10_000
 #: How often in a row the copies are read again before something else is thought to be broken.
 _MOST_REBUILDS = 3
 
@@ -74,6 +76,7 @@ class _CatchingUp:
     start: int
     end_offset: int
     started_ms: int
+    said_ms: int
     records: int = 0
 
 
@@ -227,7 +230,8 @@ class GlobalUpdates:
         self._stage = _Stage.CATCHING_UP
         self._next_look_ms = self._clock.monotonic_ms() + self._look_ms
         for place in places:
-            progress = _CatchingUp(starts[place], ends[place], self._clock.monotonic_ms())
+            now_ms = self._clock.monotonic_ms()
+            progress = _CatchingUp(starts[place], ends[place], now_ms, now_ms)
             self._behind[place] = progress
             self._tell("start", place, progress, progress.start, 0)
         self._finish_at_ends()
@@ -274,8 +278,21 @@ class GlobalUpdates:
                 count = len(records.offsets)
                 progress.records += count
                 self._tell("batch", place, progress, records.offsets[-1], count)
+                self._log_progress(place, progress, records.offsets[-1])
         count = sum(len(records.offsets) for records in fetched.values())
         self._fit_rounds(count, self._clock.monotonic_ms() - started_ms)
+
+    def _log_progress(self, place: TopicPartition, progress: _CatchingUp, last: int) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - progress.said_ms >= _PROGRESS_MS:
+            progress.said_ms = now_ms
+            logger.info(
+                "global store %s is at offset %d of %s, on the way to %d",
+                self.stores.store_of(place.topic),
+                last,
+                place,
+                progress.end_offset,
+            )
 
     def _fit_rounds(self, count: int, took_ms: int) -> None:
         """Rebalances, commits and the command to close wait for the end of a round."""

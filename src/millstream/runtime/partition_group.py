@@ -14,6 +14,7 @@ from millstream.operators.batch import Batch, Order, Origin, merge_batches
 from millstream.record import Headers, TopicPartition
 from millstream.runtime.java_priority_queue import JavaPriorityQueue
 from millstream.runtime.record_queue import RecordQueue, Taken
+from millstream.topology.java_order import partition_order
 
 T = TypeVar("T")
 
@@ -39,7 +40,8 @@ class PartitionGroup:
     """
 
     def __init__(self, queues: Mapping[TopicPartition, RecordQueue], ordered: bool) -> None:
-        self.queues = dict(queues)
+        # Follows Kafka Streams: it asks for empty partitions, and waits for them, in this order.
+        self.queues = {place: queues[place] for place in partition_order(queues)}
         self.stream_time = -1
         self._ordered = ordered
         self._by_time: JavaPriorityQueue[RecordQueue] = JavaPriorityQueue(
@@ -58,7 +60,8 @@ class PartitionGroup:
 
     def add_queue(self, queue: RecordQueue) -> None:
         """Read one more input partition."""
-        self.queues[queue.place] = queue
+        queues = {**self.queues, queue.place: queue}
+        self.queues = {place: queues[place] for place in partition_order(queues)}
         self._form_line()
 
     def empty_partitions(self) -> list[TopicPartition]:

@@ -58,9 +58,16 @@ class KeyValueIterator(Generic[K, V]):
         is_open: whether the store is still open.
 
     Example:
-        with store.range("a", "f") as items:
-            for key, value in items:
-                ...
+        >>> in_memory = Stores.in_memory_key_value("visits")
+        >>> visits = MockProcessorContext().add_state_store(
+        ...     Stores.key_value_builder(in_memory, STRING, LONG)
+        ... )
+        >>> visits.put_all([("ann", 3), ("bob", 1)])
+        >>> with visits.all() as items:
+        ...     items.peek_next_key()
+        ...     next(items)
+        'ann'
+        ('ann', 3)
     """
 
     def __init__(
@@ -103,13 +110,36 @@ class KeyValueIterator(Generic[K, V]):
 
         Raises:
             StopIteration: there is none.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put("ann", 3)
+            >>> visits.all().peek_next_key()
+            'ann'
         """
         if not self._peeked:
             self._peeked.append(next(self))
         return self._peeked[0][0]
 
     def close(self) -> None:
-        """Release the snapshot. Does nothing the second time."""
+        """Release the snapshot. Does nothing the second time.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put_all([("ann", 3), ("bob", 1)])
+            >>> items = visits.all()
+            >>> next(items)
+            ('ann', 3)
+            >>> items.close()
+            >>> list(items)
+            []
+        """
         self._closed = True
         self._peeked.clear()
         self._items.close()

@@ -48,11 +48,21 @@ class KeyValueStore(Generic[K, V]):
         cache: the record cache among the layers, if there is one.
 
     Example:
-        store = context.get_state_store("visits")
-        store.put("alice", (store.get("alice") or 0) + 1)
-        with store.range("a", "c") as items:
-            for name, visits in items:
-                ...
+        >>> class Count(Processor[str, str, str, int]):
+        ...     def init(self, context: ProcessorContext[str, int]) -> None:
+        ...         super().init(context)
+        ...         self.visits: KeyValueStore[str, int] = context.get_state_store("visits")
+        ...     def process(self, record: Record[str, str]) -> None:
+        ...         self.visits.put(record.key, (self.visits.get(record.key) or 0) + 1)
+        >>> visits = Stores.key_value_builder(Stores.persistent_key_value("visits"), STRING, LONG)
+        >>> builder = StreamsBuilder().add_state_store(visits)
+        >>> pages = builder.stream("pages", key=STRING, value=STRING)
+        >>> _ = pages.process(Count, stores=["visits"])
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     topic = driver.create_input_topic("pages", key=STRING, value=STRING)
+        ...     topic.pipe_key_values([("ann", "/"), ("bob", "/"), ("ann", "/cart")])
+        ...     dict(driver.get_state_store("visits").all())
+        {'ann': 2, 'bob': 1}
     """
 
     def __init__(
@@ -97,26 +107,67 @@ class KeyValueStore(Generic[K, V]):
         Raises:
             InvalidStateStoreError: the store is closed. All methods raise this.
             NullKeyError: the key is None. So do all methods that take a key.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put("ann", 3)
+            >>> visits.get("ann"), visits.get("bob")
+            (3, None)
         """
         stored = self._open().get(self._key(key))
         return None if stored is None else self._value(stored)
 
     def put(self, key: K, value: V | None) -> None:
-        """Store a value; None deletes the key."""
+        """Store a value; None deletes the key.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put("ann", 3)
+            >>> visits.put("ann", None)
+            >>> visits.get("ann")
+        """
         key_bytes = self._key(key)
         stored, timestamp = self._stored(value)
         self._open().put(key_bytes, stored, timestamp)
         self._evict()
 
     def put_if_absent(self, key: K, value: V | None) -> V | None:
-        """Store a value unless the key has one; the value that was there before, or None."""
+        """Store a value unless the key has one; the value that was there before, or None.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put_if_absent("ann", 1)
+            >>> visits.put_if_absent("ann", 2)
+            1
+            >>> visits.get("ann")
+            1
+        """
         old = self.get(key)
         if old is None:
             self.put(key, value)
         return old
 
     def put_all(self, items: Iterable[tuple[K, V | None]]) -> None:
-        """Store many values, in order."""
+        """Store many values, in order.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put_all([("ann", 3), ("bob", 1)])
+            >>> dict(visits.all())
+            {'ann': 3, 'bob': 1}
+        """
         keys: list[bytes] = []
         values: list[bytes | None] = []
         timestamps: list[int] = []
@@ -130,7 +181,17 @@ class KeyValueStore(Generic[K, V]):
         self._evict()
 
     def delete(self, key: K) -> V | None:
-        """Delete a key; the value it had, or None."""
+        """Delete a key; the value it had, or None.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put("ann", 3)
+            >>> visits.delete("ann")
+            3
+        """
         old = self.get(key)
         self.put(key, None)
         return old
@@ -141,19 +202,59 @@ class KeyValueStore(Generic[K, V]):
         Args:
             lo: the first key; None begins with the first one there is.
             hi: the last key; None ends with the last one there is.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put_all([("ann", 3), ("bob", 1), ("eve", 2)])
+            >>> with visits.range("b", "d") as items:
+            ...     list(items)
+            [('bob', 1)]
         """
         return self._between(lo, hi, reverse=False)
 
     def reverse_range(self, lo: K | None = None, hi: K | None = None) -> KeyValueIterator[K, V]:
-        """The pairs of `range` in descending order."""
+        """The pairs of `range` in descending order.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put_all([("ann", 3), ("bob", 1), ("eve", 2)])
+            >>> list(visits.reverse_range(None, "bob"))
+            [('bob', 1), ('ann', 3)]
+        """
         return self._between(lo, hi, reverse=True)
 
     def all(self) -> KeyValueIterator[K, V]:
-        """All pairs in ascending order."""
+        """All pairs in ascending order.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put_all([("bob", 1), ("ann", 3)])
+            >>> list(visits.all())
+            [('ann', 3), ('bob', 1)]
+        """
         return self._between(None, None, reverse=False)
 
     def reverse_all(self) -> KeyValueIterator[K, V]:
-        """All pairs in descending order."""
+        """All pairs in descending order.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put_all([("ann", 3), ("bob", 1)])
+            >>> list(visits.reverse_all())
+            [('bob', 1), ('ann', 3)]
+        """
         return self._between(None, None, reverse=True)
 
     def prefix_scan(self, prefix: Any, prefix_serde: Serde[Any]) -> KeyValueIterator[K, V]:
@@ -162,6 +263,15 @@ class KeyValueStore(Generic[K, V]):
         Args:
             prefix: the prefix.
             prefix_serde: turns it into bytes.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put_all([("ann", 3), ("anton", 1), ("bob", 2)])
+            >>> list(visits.prefix_scan("an", STRING))
+            [('ann', 3), ('anton', 1)]
         """
         start = prefix_serde.serialize(self._topic, prefix)
         if start is None:
@@ -169,11 +279,31 @@ class KeyValueStore(Generic[K, V]):
         return self._iterate(self._open().scan(start, end_of_prefix(start)))
 
     def approximate_num_entries(self) -> int:
-        """About how many keys there are. Exact for in-memory stores without cache."""
+        """About how many keys there are. Exact for in-memory stores without cache.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put_all([("ann", 3), ("bob", 1)])
+            >>> visits.approximate_num_entries()
+            2
+        """
         return self._open().approximate_num_entries()
 
     def close(self) -> None:
-        """Refuse all calls from now on. Called by the task when it closes its stores."""
+        """Refuse all calls from now on. Called by the task when it closes its stores.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.close()
+            >>> visits.is_open
+            False
+        """
         self._is_open = False
 
     def _open(self) -> BytesStore:

@@ -36,11 +36,14 @@ class SessionStore(Generic[K, V]):
         context: the record being processed; its timestamp goes to the changelog.
 
     Example:
-        store = context.get_state_store("visits")
-        with store.find_sessions("alice", now_ms - gap_ms, now_ms + gap_ms) as sessions:
-            for session, clicks in sessions:
-                store.remove(session)
-        store.put(Windowed("alice", Window(start_ms, end_ms)), total)
+        >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+        >>> visits = MockProcessorContext().add_state_store(
+        ...     Stores.session_builder(in_memory, STRING, LONG)
+        ... )
+        >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+        >>> for session, pages in visits.find_sessions("ann", 500, 500):
+        ...     print(session, pages)
+        [ann@0/1000] 2
     """
 
     def __init__(
@@ -76,6 +79,15 @@ class SessionStore(Generic[K, V]):
         Raises:
             InvalidStateStoreError: the store is closed. All methods raise this.
             NullKeyError: the key is None. So do all methods that need a key.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.fetch_session("ann", 0, 1_000)
+            2
         """
         table = self._open()
         stored_key = self._stored_key(session)
@@ -83,7 +95,18 @@ class SessionStore(Generic[K, V]):
         self._evict(table)
 
     def remove(self, session: Windowed[K]) -> None:
-        """Remove a session, if it is there."""
+        """Remove a session, if it is there.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> session = Windowed("ann", Window(0, 1_000))
+            >>> visits.put(session, 2)
+            >>> visits.remove(session)
+            >>> visits.fetch_session("ann", 0, 1_000)
+        """
         table = self._open()
         table.remove_stored(self._stored_key(session), self._context.timestamp)
         self._evict(table)
@@ -99,13 +122,34 @@ class SessionStore(Generic[K, V]):
             key: the key.
             earliest_end_ms: sessions that end before are left out.
             latest_start_ms: sessions that start after are left out.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("ann", Window(60_000, 90_000)), 5)
+            >>> [pages for _, pages in visits.find_sessions("ann", 30_000, 120_000)]
+            [5]
         """
         return self._of_key(key, earliest_end_ms, latest_start_ms, reverse=False)
 
     def backward_find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """The sessions of `find_sessions` in the opposite order."""
+        """The sessions of `find_sessions` in the opposite order.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("ann", Window(60_000, 90_000)), 5)
+            >>> [pages for _, pages in visits.backward_find_sessions("ann", 0, 120_000)]
+            [5, 2]
+        """
         return self._of_key(key, earliest_end_ms, latest_start_ms, reverse=True)
 
     def find_sessions_range(
@@ -120,29 +164,96 @@ class SessionStore(Generic[K, V]):
             hi: the last key, included; None for the last there is.
             earliest_end_ms: sessions that end before are left out.
             latest_start_ms: sessions that start after are left out.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("bob", Window(60_000, 90_000)), 5)
+            >>> found = visits.find_sessions_range("a", "c", 30_000, 120_000)
+            >>> [(session.key, pages) for session, pages in found]
+            [('bob', 5)]
         """
         return self._of_keys(lo, hi, earliest_end_ms, latest_start_ms, reverse=False)
 
     def backward_find_sessions_range(
         self, lo: K | None, hi: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """The sessions of `find_sessions_range` in the opposite order."""
+        """The sessions of `find_sessions_range` in the opposite order.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("bob", Window(60_000, 90_000)), 5)
+            >>> found = visits.backward_find_sessions_range("a", "c", 0, 120_000)
+            >>> [(session.key, pages) for session, pages in found]
+            [('bob', 5), ('ann', 2)]
+        """
         return self._of_keys(lo, hi, earliest_end_ms, latest_start_ms, reverse=True)
 
     def fetch(self, key: K) -> KeyValueIterator[Windowed[K], V]:
-        """All sessions of a key, in the order of `find_sessions`."""
+        """All sessions of a key, in the order of `find_sessions`.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("ann", Window(60_000, 90_000)), 5)
+            >>> [str(session) for session, _ in visits.fetch("ann")]
+            ['[ann@0/1000]', '[ann@60000/90000]']
+        """
         return self._of_key(key, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch(self, key: K) -> KeyValueIterator[Windowed[K], V]:
-        """The sessions of `fetch` in the opposite order."""
+        """The sessions of `fetch` in the opposite order.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("ann", Window(60_000, 90_000)), 5)
+            >>> [pages for _, pages in visits.backward_fetch("ann")]
+            [5, 2]
+        """
         return self._of_key(key, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_range(self, lo: K | None, hi: K | None) -> KeyValueIterator[Windowed[K], V]:
-        """All sessions of the keys from `lo` to `hi`; see `find_sessions_range`."""
+        """All sessions of the keys from `lo` to `hi`; see `find_sessions_range`.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("bob", Window(60_000, 90_000)), 5)
+            >>> [(session.key, pages) for session, pages in visits.fetch_range("a", "c")]
+            [('ann', 2), ('bob', 5)]
+        """
         return self._of_keys(lo, hi, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch_range(self, lo: K | None, hi: K | None) -> KeyValueIterator[Windowed[K], V]:
-        """The sessions of `fetch_range` in the opposite order."""
+        """The sessions of `fetch_range` in the opposite order.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("bob", Window(60_000, 90_000)), 5)
+            >>> [session.key for session, _ in visits.backward_fetch_range(None, None)]
+            ['bob', 'ann']
+        """
         return self._of_keys(lo, hi, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
@@ -152,13 +263,32 @@ class SessionStore(Generic[K, V]):
             key: the key.
             start_ms: when the session starts.
             end_ms: when it ends.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.fetch_session("ann", 0, 1_000), visits.fetch_session("ann", 0, 2_000)
+            (2, None)
         """
         table, key_bytes = self._open(), self._key(key)
         raw = None if start_ms < 0 else table.fetch_raw(key_bytes, start_ms, end_ms)
         return None if raw is None else cast(V, table.decode(raw))
 
     def close(self) -> None:
-        """Refuse all calls from now on. Called by the task when it closes its stores."""
+        """Refuse all calls from now on. Called by the task when it closes its stores.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.close()
+            >>> visits.is_open
+            False
+        """
         self._is_open = False
 
     def _open(self) -> SessionTable:

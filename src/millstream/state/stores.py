@@ -37,18 +37,40 @@ class Stores:
     """Makes suppliers (where data is kept) and builders (with which serdes and options).
 
     Example:
-        store = Stores.key_value_builder(Stores.persistent_key_value("visits"), STRING, LONG)
-        topology.add_state_store(store.with_logging({"retention.ms": "-1"}), "counter")
+        >>> class Count(Processor[str, str, str, int]):
+        ...     def process(self, record: Record[str, str]) -> None:
+        ...         visits = self.context.get_state_store("visits")
+        ...         visits.put(record.key, (visits.get(record.key) or 0) + 1)
+        >>> supplier = Stores.persistent_key_value("visits")
+        >>> visits = Stores.key_value_builder(supplier, STRING, LONG)
+        >>> topology = Topology().add_source("read", "pages", key=STRING, value=STRING)
+        >>> _ = topology.add_processor("count", Count, "read")
+        >>> topology.add_state_store(visits.with_logging({"segment.bytes": "1048576"}), "count")
+        Topology(2 nodes, 1 stores)
     """
 
     @staticmethod
     def persistent_key_value(name: str) -> KeyValueStoreSupplier:
-        """Keeps its data in RocksDB, in the task's directory."""
+        """Keeps its data in RocksDB, in the task's directory.
+
+        Example:
+            >>> supplier = Stores.persistent_key_value("visits")
+            >>> visits = Stores.key_value_builder(supplier, STRING, LONG)
+            >>> visits.name, visits.persistent
+            ('visits', True)
+        """
         return KeyValueStoreSupplier(name, "rocksdb")
 
     @staticmethod
     def in_memory_key_value(name: str) -> KeyValueStoreSupplier:
-        """Keeps its data in memory; a restarted task reads its whole changelog."""
+        """Keeps its data in memory; a restarted task reads its whole changelog.
+
+        Example:
+            >>> supplier = Stores.in_memory_key_value("visits")
+            >>> visits = Stores.key_value_builder(supplier, STRING, LONG)
+            >>> visits.name, visits.persistent
+            ('visits', False)
+        """
         return KeyValueStoreSupplier(name, "in_memory")
 
     @staticmethod
@@ -65,6 +87,13 @@ class Stores:
 
         Raises:
             ConfigError: it could hold no key.
+
+        Example:
+            >>> answers = Stores.key_value_builder(Stores.lru_map("answers", 2), STRING, LONG)
+            >>> store = MockProcessorContext().add_state_store(answers)
+            >>> store.put_all([("a", 1), ("b", 2), ("c", 3)])
+            >>> store.get("a"), store.get("c")
+            (None, 3)
         """
         if max_entries < 1:
             raise ConfigError(
@@ -86,6 +115,10 @@ class Stores:
 
         Raises:
             ConfigError: a duration is out of range.
+
+        Example:
+            >>> history = Stores.persistent_versioned("prices", history_retention=timedelta(days=7))
+            >>> prices = StreamsBuilder().table("prices", key=STRING, value=LONG, store=history)
         """
         return VersionedStoreSupplier(name, history_retention, segment_interval)
 
@@ -105,6 +138,13 @@ class Stores:
 
         Raises:
             ConfigError: a duration is negative, or windows are longer than they are kept.
+
+        Example:
+            >>> kept = Stores.persistent_window(
+            ...     "clicks", retention=timedelta(days=1), window_size=timedelta(hours=1)
+            ... )
+            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING).group_by_key()
+            >>> hourly = clicks.windowed_by(TimeWindows(timedelta(hours=1))).count(store=kept)
         """
         return WindowStoreSupplier(name, "rocksdb", retention, window_size, retain_duplicates)
 
@@ -123,6 +163,16 @@ class Stores:
 
         Raises:
             ConfigError: a duration is negative, or windows are longer than they are kept.
+
+        Example:
+            >>> kept = Stores.in_memory_window(
+            ...     "clicks", retention=timedelta(hours=1), window_size=timedelta(minutes=1)
+            ... )
+            >>> clicks = Stores.window_builder(kept, STRING, LONG)
+            >>> store = MockProcessorContext().add_state_store(clicks)
+            >>> store.put("ann", 3, 60_000)
+            >>> store.fetch("ann", 60_000)
+            3
         """
         return WindowStoreSupplier(name, "in_memory", retention, window_size, retain_duplicates)
 
@@ -137,6 +187,11 @@ class Stores:
 
         Raises:
             ConfigError: the retention is negative.
+
+        Example:
+            >>> kept = Stores.persistent_session("visits", retention=timedelta(days=1))
+            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING).group_by_key()
+            >>> visits = clicks.windowed_by(SessionWindows(timedelta(minutes=30))).count(store=kept)
         """
         return SessionStoreSupplier(name, "rocksdb", retention)
 
@@ -150,6 +205,14 @@ class Stores:
 
         Raises:
             ConfigError: the retention is negative.
+
+        Example:
+            >>> kept = Stores.in_memory_session("visits", retention=timedelta(days=1))
+            >>> visits = Stores.session_builder(kept, STRING, LONG)
+            >>> store = MockProcessorContext().add_state_store(visits)
+            >>> store.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> store.fetch_session("ann", 0, 1_000)
+            2
         """
         return SessionStoreSupplier(name, "in_memory", retention)
 
@@ -165,6 +228,14 @@ class Stores:
             supplier: where the data is kept.
             key: for keys; None for the config's default.
             value: for values; None for the config's default.
+
+        Example:
+            >>> supplier = Stores.in_memory_key_value("visits")
+            >>> visits = Stores.key_value_builder(supplier, STRING, LONG)
+            >>> store = MockProcessorContext().add_state_store(visits.with_caching(True))
+            >>> store.put("ann", 3)
+            >>> store.get("ann")
+            3
         """
         return KeyValueStoreBuilder(
             supplier.name, supplier.kind, key, value, max_entries=supplier.max_entries
@@ -182,6 +253,14 @@ class Stores:
             supplier: where the data is kept.
             key: for keys; None for the config's default.
             value: for values; None for the config's default.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = Stores.timestamped_key_value_builder(in_memory, STRING, LONG)
+            >>> store = MockProcessorContext().add_state_store(visits)
+            >>> store.put("ann", ValueAndTimestamp(3, 1_000))
+            >>> store.get("ann")
+            ValueAndTimestamp(value=3, timestamp=1000)
         """
         return KeyValueStoreBuilder(
             supplier.name,
@@ -206,6 +285,15 @@ class Stores:
             supplier: where the data is kept, and for how long.
             key: for keys; None for the config's default.
             value: for values; None for the config's default.
+
+        Example:
+            >>> history = Stores.persistent_versioned("prices", timedelta(days=7))
+            >>> prices = Stores.versioned_builder(history, STRING, LONG)
+            >>> with MockProcessorContext() as context:
+            ...     store = context.add_state_store(prices)
+            ...     valid_to = store.put("tea", 3, 1_000)
+            ...     store.get("tea").value
+            3
         """
         return VersionedStoreBuilder(
             supplier.name, supplier.history_ms, supplier.segment_ms, key, value
@@ -225,6 +313,15 @@ class Stores:
             supplier: where the data is kept, and for how long.
             key: for keys; None for the config's default.
             value: for values; None for the config's default.
+
+        Example:
+            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+            >>> minutes = Stores.in_memory_window("clicks", hour, minute)
+            >>> clicks = Stores.window_builder(minutes, STRING, LONG)
+            >>> store = MockProcessorContext().add_state_store(clicks)
+            >>> store.put("ann", 3, 60_000)
+            >>> list(store.fetch("ann", 0, 120_000))
+            [(60000, 3)]
         """
         return _window_builder(supplier, key, value, timestamped=False)
 
@@ -242,6 +339,15 @@ class Stores:
             supplier: where the data is kept, and for how long.
             key: for keys; None for the config's default.
             value: for values; None for the config's default.
+
+        Example:
+            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+            >>> minutes = Stores.in_memory_window("clicks", hour, minute)
+            >>> clicks = Stores.timestamped_window_builder(minutes, STRING, LONG)
+            >>> store = MockProcessorContext().add_state_store(clicks)
+            >>> store.put("ann", ValueAndTimestamp(3, 61_000), 60_000)
+            >>> store.fetch("ann", 60_000).timestamp
+            61000
         """
         return _window_builder(supplier, key, value, timestamped=True)
 
@@ -259,6 +365,14 @@ class Stores:
             supplier: where the data is kept, and for how long.
             key: for keys; None for the config's default.
             value: for values; None for the config's default.
+
+        Example:
+            >>> kept = Stores.in_memory_session("visits", timedelta(days=1))
+            >>> visits = Stores.session_builder(kept, STRING, LONG)
+            >>> store = MockProcessorContext().add_state_store(visits)
+            >>> store.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> [(str(session), pages) for session, pages in store.fetch("ann")]
+            [('[ann@0/1000]', 2)]
         """
         return SessionStoreBuilder(
             supplier.name, supplier.kind, key, value, retention_ms=supplier.retention_ms

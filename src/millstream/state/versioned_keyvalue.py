@@ -26,11 +26,14 @@ class VersionedKeyValueStore(Generic[K, V]):
         persistent: whether the state survives the process.
 
     Example:
-        prices = context.get_state_store("prices")
-        prices.put(record.key, record.value, record.timestamp)
-        then = prices.get("coffee", as_of=noon_ms)
-        if then is not None:
-            print(then.value, "since", then.timestamp)
+        >>> prices = Stores.versioned_builder(
+        ...     Stores.persistent_versioned("prices", timedelta(hours=1)), STRING, LONG
+        ... )
+        >>> with MockProcessorContext() as context:
+        ...     store = context.add_state_store(prices)
+        ...     until = store.put("tea", 3, 1_000), store.put("tea", 4, 9_000)
+        ...     store.get("tea").value, store.get("tea", as_of=5_000).value
+        (4, 3)
     """
 
     #: What `put` gives for the latest version of a key.
@@ -66,6 +69,15 @@ class VersionedKeyValueStore(Generic[K, V]):
         Raises:
             InvalidStateStoreError: the store is closed. All methods raise this.
             NullKeyError: the key is None. All methods raise this.
+
+        Example:
+            >>> prices = Stores.versioned_builder(
+            ...     Stores.persistent_versioned("prices", timedelta(hours=1)), STRING, LONG
+            ... )
+            >>> with MockProcessorContext() as context:
+            ...     store = context.add_state_store(prices)
+            ...     store.put("tea", 4, 9_000), store.put("tea", 3, 1_000)
+            (-1, 9000)
         """
         return self._open().put(self._key(key), value, timestamp)
 
@@ -79,6 +91,18 @@ class VersionedKeyValueStore(Generic[K, V]):
         Returns:
             The version that was valid at that time; None if there was none, or if the deletion came
             too late.
+
+        Example:
+            >>> prices = Stores.versioned_builder(
+            ...     Stores.persistent_versioned("prices", timedelta(hours=1)), STRING, LONG
+            ... )
+            >>> with MockProcessorContext() as context:
+            ...     store = context.add_state_store(prices)
+            ...     until = store.put("tea", 3, 1_000)
+            ...     store.delete("tea", 5_000)
+            ...     store.get("tea"), store.get("tea", as_of=4_999).value
+            VersionedRecord(value=3, timestamp=1000, valid_to=None)
+            (None, 3)
         """
         table, key_bytes = self._open(), self._key(key)
         old = table.get_as_of(key_bytes, timestamp)
@@ -98,6 +122,18 @@ class VersionedKeyValueStore(Generic[K, V]):
         Returns:
             None if there is none, if it was deleted, or if `as_of` lies before the history that is
             kept and the latest version had not begun by then.
+
+        Example:
+            >>> prices = Stores.versioned_builder(
+            ...     Stores.persistent_versioned("prices", timedelta(hours=1)), STRING, LONG
+            ... )
+            >>> with MockProcessorContext() as context:
+            ...     store = context.add_state_store(prices)
+            ...     until = store.put("tea", 3, 1_000), store.put("tea", 4, 9_000)
+            ...     store.get("tea")
+            ...     store.get("tea", as_of=5_000)
+            VersionedRecord(value=4, timestamp=9000, valid_to=None)
+            VersionedRecord(value=3, timestamp=1000, valid_to=None)
         """
         table, key_bytes = self._open(), self._key(key)
         if as_of is None:
@@ -107,7 +143,18 @@ class VersionedKeyValueStore(Generic[K, V]):
         return None if found is None else VersionedRecord(found.value, found.timestamp)
 
     def close(self) -> None:
-        """Refuse all calls from now on. Called by the task when it closes its stores."""
+        """Refuse all calls from now on. Called by the task when it closes its stores.
+
+        Example:
+            >>> prices = Stores.versioned_builder(
+            ...     Stores.persistent_versioned("prices", timedelta(hours=1)), STRING, LONG
+            ... )
+            >>> with MockProcessorContext() as context:
+            ...     store = context.add_state_store(prices)
+            ...     store.close()
+            ...     store.is_open
+            False
+        """
         self._is_open = False
 
     def _open(self) -> VersionedTable:

@@ -40,11 +40,26 @@ class WindowStore(Generic[K, V]):
         context: the record being processed; its timestamp goes to the changelog.
 
     Example:
-        store = context.get_state_store("clicks-by-minute")
-        store.put("alice", (store.fetch("alice", 60_000) or 0) + 1, 60_000)
-        with store.fetch("alice", 0, 300_000) as windows:
-            for start_ms, clicks in windows:
-                ...
+        >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+        >>> minutes = Stores.in_memory_window("clicks", hour, minute)
+        >>> class Count(Processor[str, str, str, int]):
+        ...     def init(self, context: ProcessorContext[str, int]) -> None:
+        ...         super().init(context)
+        ...         self.clicks: WindowStore[str, int] = context.get_state_store("clicks")
+        ...     def process(self, record: Record[str, str]) -> None:
+        ...         minute_ms = record.timestamp // 60_000 * 60_000
+        ...         so_far = self.clicks.fetch(record.key, minute_ms) or 0
+        ...         self.clicks.put(record.key, so_far + 1, minute_ms)
+        >>> builder = StreamsBuilder()
+        >>> _ = builder.add_state_store(Stores.window_builder(minutes, STRING, LONG))
+        >>> pages = builder.stream("pages", key=STRING, value=STRING)
+        >>> _ = pages.process(Count, stores=["clicks"])
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     topic = driver.create_input_topic("pages", key=STRING, value=STRING)
+        ...     for timestamp in (1_000, 2_000, 61_000):
+        ...         topic.pipe_input("ann", "/", timestamp)
+        ...     list(driver.get_state_store("clicks").fetch("ann", 0, 60_000))
+        [(0, 2), (60000, 1)]
     """
 
     def __init__(
@@ -82,6 +97,16 @@ class WindowStore(Generic[K, V]):
             InvalidStateStoreError: the store is closed. All methods raise this.
             NullKeyError: the key is None. So do all methods that need a key.
             ValueError: the start is negative.
+
+        Example:
+            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
+            >>> clicks = MockProcessorContext().add_state_store(
+            ...     Stores.window_builder(in_memory, STRING, LONG)
+            ... )
+            >>> clicks.put("ann", 3, 60_000)
+            >>> clicks.fetch("ann", 60_000)
+            3
         """
         table, key_bytes = self._open(), self._key(key)
         if window_start_ms < 0:
@@ -114,6 +139,20 @@ class WindowStore(Generic[K, V]):
 
         Returns:
             With `last_ms` an iterator of starts and values, ascending; else a value or None.
+
+        Example:
+            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
+            >>> clicks = MockProcessorContext().add_state_store(
+            ...     Stores.window_builder(in_memory, STRING, LONG)
+            ... )
+            >>> for start_ms in (0, 60_000, 120_000):
+            ...     clicks.put("ann", start_ms // 1000, start_ms)
+            >>> clicks.fetch("ann", 60_000)
+            60
+            >>> with clicks.fetch("ann", 0, 60_000) as windows:
+            ...     list(windows)
+            [(0, 0), (60000, 60)]
         """
         if last_ms is not None:
             return self._starts(key, first_ms, last_ms, reverse=False)
@@ -122,7 +161,19 @@ class WindowStore(Generic[K, V]):
         return None if raw is None else self._value(raw)
 
     def backward_fetch(self, key: K, first_ms: int, last_ms: int) -> KeyValueIterator[int, V]:
-        """The windows of `fetch` in descending order."""
+        """The windows of `fetch` in descending order.
+
+        Example:
+            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
+            >>> clicks = MockProcessorContext().add_state_store(
+            ...     Stores.window_builder(in_memory, STRING, LONG)
+            ... )
+            >>> for start_ms in (0, 60_000, 120_000):
+            ...     clicks.put("ann", start_ms // 1000, start_ms)
+            >>> list(clicks.backward_fetch("ann", 0, 60_000))
+            [(60000, 60), (0, 0)]
+        """
         return self._starts(key, first_ms, last_ms, reverse=True)
 
     def fetch_range(
@@ -137,33 +188,115 @@ class WindowStore(Generic[K, V]):
             hi: the last key, included; None for the last there is.
             first_ms: when the earliest window starts.
             last_ms: when the latest one starts, included.
+
+        Example:
+            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
+            >>> clicks = MockProcessorContext().add_state_store(
+            ...     Stores.window_builder(in_memory, STRING, LONG)
+            ... )
+            >>> clicks.put("ann", 3, 0)
+            >>> clicks.put("bob", 1, 60_000)
+            >>> [(str(window), value) for window, value in clicks.fetch_range("a", "c", 0, 60_000)]
+            [('[ann@0/60000]', 3), ('[bob@60000/120000]', 1)]
         """
         return self._windows(lo, hi, first_ms, last_ms, reverse=False)
 
     def backward_fetch_range(
         self, lo: K | None, hi: K | None, first_ms: int, last_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """The windows of `fetch_range` in the opposite order."""
+        """The windows of `fetch_range` in the opposite order.
+
+        Example:
+            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
+            >>> clicks = MockProcessorContext().add_state_store(
+            ...     Stores.window_builder(in_memory, STRING, LONG)
+            ... )
+            >>> clicks.put("ann", 3, 0)
+            >>> clicks.put("bob", 1, 60_000)
+            >>> [window.key for window, _ in clicks.backward_fetch_range("a", "c", 0, 60_000)]
+            ['bob', 'ann']
+        """
         return self._windows(lo, hi, first_ms, last_ms, reverse=True)
 
     def fetch_all(self, first_ms: int, last_ms: int) -> KeyValueIterator[Windowed[K], V]:
-        """The windows of all keys that start within some time, in the order of `fetch_range`."""
+        """The windows of all keys that start within some time, in the order of `fetch_range`.
+
+        Example:
+            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
+            >>> clicks = MockProcessorContext().add_state_store(
+            ...     Stores.window_builder(in_memory, STRING, LONG)
+            ... )
+            >>> for start_ms in (0, 60_000, 120_000):
+            ...     clicks.put("ann", start_ms // 1000, start_ms)
+            >>> [value for _, value in clicks.fetch_all(60_000, 120_000)]
+            [60, 120]
+        """
         return self._windows(None, None, first_ms, last_ms, reverse=False)
 
     def backward_fetch_all(self, first_ms: int, last_ms: int) -> KeyValueIterator[Windowed[K], V]:
-        """The windows of `fetch_all` in the opposite order."""
+        """The windows of `fetch_all` in the opposite order.
+
+        Example:
+            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
+            >>> clicks = MockProcessorContext().add_state_store(
+            ...     Stores.window_builder(in_memory, STRING, LONG)
+            ... )
+            >>> for start_ms in (0, 60_000, 120_000):
+            ...     clicks.put("ann", start_ms // 1000, start_ms)
+            >>> [value for _, value in clicks.backward_fetch_all(60_000, 120_000)]
+            [120, 60]
+        """
         return self._windows(None, None, first_ms, last_ms, reverse=True)
 
     def all(self) -> KeyValueIterator[Windowed[K], V]:
-        """All windows of all keys, in the order of `fetch_range`."""
+        """All windows of all keys, in the order of `fetch_range`.
+
+        Example:
+            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
+            >>> clicks = MockProcessorContext().add_state_store(
+            ...     Stores.window_builder(in_memory, STRING, LONG)
+            ... )
+            >>> for start_ms in (0, 60_000, 120_000):
+            ...     clicks.put("ann", start_ms // 1000, start_ms)
+            >>> [window.window.start_ms for window, _ in clicks.all()]
+            [0, 60000, 120000]
+        """
         return self._windows(None, None, 0, MAX_TIME_MS, reverse=False)
 
     def backward_all(self) -> KeyValueIterator[Windowed[K], V]:
-        """The windows of `all` in the opposite order."""
+        """The windows of `all` in the opposite order.
+
+        Example:
+            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
+            >>> clicks = MockProcessorContext().add_state_store(
+            ...     Stores.window_builder(in_memory, STRING, LONG)
+            ... )
+            >>> for start_ms in (0, 60_000, 120_000):
+            ...     clicks.put("ann", start_ms // 1000, start_ms)
+            >>> [window.window.start_ms for window, _ in clicks.backward_all()]
+            [120000, 60000, 0]
+        """
         return self._windows(None, None, 0, MAX_TIME_MS, reverse=True)
 
     def close(self) -> None:
-        """Refuse all calls from now on. Called by the task when it closes its stores."""
+        """Refuse all calls from now on. Called by the task when it closes its stores.
+
+        Example:
+            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
+            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
+            >>> clicks = MockProcessorContext().add_state_store(
+            ...     Stores.window_builder(in_memory, STRING, LONG)
+            ... )
+            >>> clicks.close()
+            >>> clicks.is_open
+            False
+        """
         self._is_open = False
 
     def _open(self) -> WindowTable:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -210,7 +212,11 @@ class MockProcessorContext(Generic[K, V]):
         """The directory of the task."""
         if self._state_dir is None:
             folder = tempfile.mkdtemp(prefix="millstream-mock-context-")
-            self._undo.callback(shutil.rmtree, folder, ignore_errors=True)
+            remove = partial(shutil.rmtree, folder, ignore_errors=True)
+            # For a test that does not close its context.
+            atexit.register(remove)
+            self._undo.callback(atexit.unregister, remove)
+            self._undo.callback(remove)
             self._state_dir = Path(folder)
         return self._state_dir
 

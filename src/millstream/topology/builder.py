@@ -181,9 +181,8 @@ class StreamsBuilder(TableSources):
         """Add a store that every instance fills from all partitions of a topic.
 
         Every processor can read it by its name, without being connected to it. The one given here
-        alone writes it, and must put what it reads and nothing else: a restarted instance restores
-        the store from the topic without asking it. Where the topic is a plain table, take
-        `global_table` instead.
+        alone writes it. It sees every record of the topic, also while a copy is made or brought up
+        to date. Where the topic is a plain table, take `global_table` instead.
 
         Args:
             store_builder: from `Stores`; the store gets no changelog, since the topic is its log.

@@ -78,7 +78,6 @@ def join_global_table(
         # Follows Kafka Streams, where an inner join has this name, too.
         name=part.graph.names.processor("KSTREAM-LEFTJOIN-", name),
         declared_at=call_site(),
-        changes_value=True,
         takes_null_keys=left,
         supplier=partial(
             StreamGlobalJoin,

@@ -1,13 +1,19 @@
-"""The orders in which Java's collections list the nodes of a topology's description.
+"""The orders in which Java's collections list the nodes of a description, and a task's partitions.
 
 Kafka Streams prints sets as `java.util.HashSet` iterates them, and sorts siblings by sizes that
 still grow while it sorts. Reproducing both makes the two descriptions of one topology equal as
-text, so that `diff` tells whether a Java application and its Python twin fit.
+text, so that `diff` tells whether a Java application and its Python twin fit. The order of partitions
+decides for which one a task waits first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TypeVar
+
+from millstream.record import TopicPartition
+
+T = TypeVar("T", bound=Hashable)
 
 _DEFAULT_TABLE = 16
 
@@ -19,7 +25,24 @@ def hash_order(names: Iterable[str], *, copied: bool = False) -> list[str]:
         names: in the order of adding.
         copied: whether the set was made from a collection, which gives it a larger table at once.
     """
-    unique = list(dict.fromkeys(names))
+    return _by_bucket(names, _string_hash, copied=copied)
+
+
+def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """The partitions in the order of iteration of a `HashMap` with them as its keys.
+
+    Those that share a bucket are in the order in which a set of their topics has them.
+    """
+    places = sorted(partitions)
+    topics = hash_order(place.topic for place in places)
+    places.sort(key=lambda place: topics.index(place.topic))
+    return _by_bucket(_by_bucket(places, _partition_hash, copied=True), _partition_hash)
+
+
+def _by_bucket(
+    elements: Iterable[T], hash_of: Callable[[T], int], *, copied: bool = False
+) -> list[T]:
+    unique = list(dict.fromkeys(elements))
     table = _DEFAULT_TABLE
     if copied:
         while table < len(unique) * 4 // 3 + 1:
@@ -28,12 +51,17 @@ def hash_order(names: Iterable[str], *, copied: bool = False) -> list[str]:
         while table * 3 < len(unique) * 4:
             table *= 2
 
-    def bucket(name: str) -> int:
-        code = _string_hash(name)
+    def bucket(element: T) -> int:
+        code = hash_of(element)
         return (code ^ code >> 16) & (table - 1)
 
     # Within a bucket Java keeps the order of adding, and so does sorted().
     return sorted(unique, key=bucket)
+
+
+def _partition_hash(place: TopicPartition) -> int:
+    """`TopicPartition.hashCode()`, unsigned."""
+    return (31 * (31 + place.partition) + _string_hash(place.topic)) & 0xFFFFFFFF
 
 
 def _string_hash(text: str) -> int:

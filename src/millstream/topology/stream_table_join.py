@@ -75,7 +75,6 @@ def join_table(
     node = _StreamTableJoinGraphNode(
         name=node_name,
         declared_at=site,
-        changes_value=True,
         takes_null_keys=left,
         supplier=partial(
             StreamTableJoin,

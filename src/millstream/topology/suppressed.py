@@ -51,41 +51,87 @@ class BufferConfig:
 
     @staticmethod
     def unbounded() -> BufferConfig:
-        """A strict buffer that takes as much memory as it needs."""
+        """A strict buffer that takes as much memory as it needs.
+
+        Example:
+            >>> final = Suppressed.until_window_closes(BufferConfig.unbounded())
+        """
         return BufferConfig()
 
     @staticmethod
     def max_records(limit: int) -> BufferConfig:
-        """An eager buffer of at most so many keys."""
+        """An eager buffer of at most so many keys.
+
+        Example:
+            >>> buffer = BufferConfig.max_records(1_000)
+            >>> buffer.record_limit, buffer.emits_early
+            (1000, True)
+        """
         return BufferConfig(record_limit=limit, emits_early=True)
 
     @staticmethod
     def max_bytes(limit: int) -> BufferConfig:
-        """An eager buffer of at most so many bytes."""
+        """An eager buffer of at most so many bytes.
+
+        Example:
+            >>> BufferConfig.max_bytes(10 << 20).byte_limit
+            10485760
+        """
         return BufferConfig(byte_limit=limit, emits_early=True)
 
     def with_no_bound(self) -> BufferConfig:
-        """A strict buffer that takes as much memory as it needs."""
+        """A strict buffer that takes as much memory as it needs.
+
+        Example:
+            >>> BufferConfig.max_records(1_000).with_no_bound() == BufferConfig.unbounded()
+            True
+        """
         return replace(self, record_limit=None, byte_limit=None, emits_early=False)
 
     def with_max_records(self, limit: int) -> BufferConfig:
-        """The same with another limit of keys."""
+        """The same with another limit of keys.
+
+        Example:
+            >>> BufferConfig.max_bytes(10 << 20).with_max_records(1_000).record_limit
+            1000
+        """
         return replace(self, record_limit=limit)
 
     def with_max_bytes(self, limit: int) -> BufferConfig:
-        """The same with another limit of bytes."""
+        """The same with another limit of bytes.
+
+        Example:
+            >>> BufferConfig.max_records(1_000).with_max_bytes(10 << 20).byte_limit
+            10485760
+        """
         return replace(self, byte_limit=limit)
 
     def emit_early_when_full(self) -> BufferConfig:
-        """An eager buffer of the same size."""
+        """An eager buffer of the same size.
+
+        Example:
+            >>> strict = BufferConfig.unbounded().with_max_records(1_000)
+            >>> strict.emit_early_when_full() == BufferConfig.max_records(1_000)
+            True
+        """
         return replace(self, emits_early=True)
 
     def shut_down_when_full(self) -> BufferConfig:
-        """A strict buffer of the same size: when it is full, the application stops."""
+        """A strict buffer of the same size: when it is full, the application stops.
+
+        Example:
+            >>> strict = BufferConfig.max_records(1_000).shut_down_when_full()
+            >>> final = Suppressed.until_window_closes(strict)
+        """
         return replace(self, emits_early=False)
 
     def with_logging_disabled(self) -> BufferConfig:
-        """The same without a changelog: what is held back is lost when its task moves or ends."""
+        """The same without a changelog: what is held back is lost when its task moves or ends.
+
+        Example:
+            >>> BufferConfig.unbounded().with_logging_disabled().logging
+            False
+        """
         return replace(self, logging=False, topic_config={})
 
     def with_logging_enabled(self, topic_config: Mapping[str, str]) -> BufferConfig:
@@ -93,6 +139,11 @@ class BufferConfig:
 
         Args:
             topic_config: the topic's config by Kafka's own names, over the defaults.
+
+        Example:
+            >>> small = BufferConfig.unbounded().with_logging_enabled({"segment.bytes": "1048576"})
+            >>> small.topic_config
+            {'segment.bytes': '1048576'}
         """
         return replace(self, logging=True, topic_config=dict(topic_config))
 
@@ -107,6 +158,20 @@ class Suppressed:
         limit_ms: for how long, in milliseconds of stream time; None until the window closes.
         buffer: how much may be held back.
         name: of the operation.
+
+    Example:
+        >>> builder = StreamsBuilder()
+        >>> clicks = builder.stream("clicks", key=STRING, value=STRING).group_by_key()
+        >>> per_minute = clicks.windowed_by(TimeWindows(timedelta(minutes=1))).count()
+        >>> final = Suppressed.until_window_closes(BufferConfig.unbounded())
+        >>> ended = per_minute.suppress(final).to_stream(lambda window, _: window.key)
+        >>> ended.to("out", key=STRING)
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     topic = driver.create_input_topic("clicks", key=STRING, value=STRING)
+        ...     topic.pipe_key_values([("ann", "/"), ("ann", "/cart")], start_ms=0)
+        ...     topic.pipe_input("ann", "/", 60_000)  # ends the first minute
+        ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_values()
+        [('ann', 2)]
     """
 
     limit_ms: int | None

@@ -238,7 +238,6 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
         node = OperatorGraphNode(
             name=part.graph.names.processor("KTABLE-TOSTREAM-", name),
             declared_at=call_site(),
-            changes_value=True,
             supplier=TableToStream,
         )
         part.graph.attach(node, part.node)

@@ -17,6 +17,7 @@ from millstream.topology.naming import checked_name
 from millstream.topology.stream_part import StreamPart
 from millstream.topology.suppressed import Suppressed
 from millstream.topology.table_inner import TableInner
+from millstream.topology.table_nodes import is_versioned
 
 if TYPE_CHECKING:
     from millstream.topology.table import KTable
@@ -83,7 +84,7 @@ class TableSuppression(Generic[K, V]):
                 f"Suppressed.until_time_limit(...), but got {suppressed!r}."
             )
         part, site = self._part, call_site()
-        if part.node.output_versioned:
+        if is_versioned(part.node):
             raise TopologyError(
                 "The changes of a versioned table cannot be held back, as they may come out of "
                 "order. Keep the table in a store of another kind.",

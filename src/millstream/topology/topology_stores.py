@@ -50,9 +50,9 @@ class GlobalStores:
         """Add a store that every instance fills from all partitions of a topic.
 
         Every processor can read it, without being connected to it; only the one given here writes
-        it. That one must put what it reads and nothing else, since a restarted instance restores
-        the store from the topic without asking the processor. The store has no changelog: the
-        topic is its log. Timestamps are those of the topic; no extractor is asked.
+        it. That one sees every record of the topic, also while a copy is made or brought up to
+        date. The store has no changelog: the topic is its log. Timestamps are those of the topic;
+        no extractor is asked.
 
         Args:
             store_builder: of the store; its logging is turned off.

@@ -1,0 +1,163 @@
+"""Records per second of each job: the programs in turns, on one loaded topic."""
+
+from __future__ import annotations
+
+import argparse
+import pstats
+import shutil
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import load
+from broker import Cluster
+from check import check
+from measure import Measured, RunFailedError, measure, records_on
+from programs import PROGRAMS, TITLES, Run
+
+RECORDS = 2_000_000
+SMOKE_RECORDS = 100_000
+PROFILE_LINES = 10
+
+
+class Throughput:
+    """The rounds on one broker with one loaded topic."""
+
+    def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
+        self.options = options
+        self.records = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
+        self.cluster = cluster
+        self.servers = cluster.servers
+        self.folder = folder
+        self.input_topic = f"{cluster.prefix}-input"
+        self.results: list[Measured] = []
+
+    def run(self) -> dict[str, Any]:
+        """Loads the topic, does every round, and prints what came out; what is to be saved."""
+        records, partitions = self.records, self.options.partitions
+        began = time.monotonic()
+        load.create_topic(self.servers, self.input_topic, partitions)
+        self.expected = load.fill(self.servers, self.input_topic, records)
+        print(
+            f"loaded {records_on(self.servers, self.input_topic):,} records on {partitions} "
+            f"partitions in {time.monotonic() - began:.1f} s\n\n"
+            f"{'job':10} {'round':>5}  {'program':20} {'records/s':>11} {'steady':>11} "
+            f"{'start s':>8} {'run s':>7}  output",
+            flush=True,
+        )
+        for job in self.options.jobs:
+            for number in range(1, self.options.rounds + 1):
+                programs = list(self.options.programs)
+                # Turned round each time, so that nobody always runs on the warmer machine.
+                for program in programs if number % 2 else reversed(programs):
+                    self.one(program, job, number)
+        table = summary(self.results, self.options.jobs)
+        print_summary(table)
+        if self.options.profile:
+            self.profile()
+        return {
+            "records": records,
+            "medians": table,
+            "runs": [result.to_dict() for result in self.results],
+        }
+
+    def one(self, program: str, job: str, number: int, profile: Path | None = None) -> None:
+        """One run of one program, on fresh topics, group and state; checks what came out."""
+        name = f"{self.cluster.prefix}-{job}-{program}-{number}{'-profiled' if profile else ''}"
+        run = Run(
+            program=program,
+            job=job,
+            round=number,
+            application_id=name,
+            bootstrap_servers=self.servers,
+            input_topic=self.input_topic,
+            output_topic=f"{name}-output",
+            records=self.records,
+            folder=self.folder / name,
+            profile=profile,
+        )
+        load.create_topic(self.servers, run.output_topic, self.options.partitions)
+        measured = measure(run)
+        wrong = check(job, self.servers, run.output_topic, self.expected)
+        self.cluster.delete_topics(name)
+        shutil.rmtree(run.folder)
+        if wrong is not None:
+            raise RunFailedError(f"{TITLES[program]}, job {job}, round {number}: {wrong}")
+        if profile is None:
+            self.results.append(measured)
+        print(_line(measured), flush=True)
+
+    def profile(self) -> None:
+        """Another run of each job of ours under the profiler; prints where the time goes."""
+        for job in self.options.jobs:
+            file = self.folder / f"{job}.prof"
+            self.one("ours", job, 0, profile=file)
+            print(f"\n{job}: the {PROFILE_LINES} functions of the stream thread with most own time")
+            stats = pstats.Stats(str(file))
+            stats.sort_stats(pstats.SortKey.TIME).print_stats(PROFILE_LINES)
+
+
+def _line(measured: Measured) -> str:
+    steady = f"{measured.steady_rate:,.0f}" if measured.steady_rate else "–"
+    return (
+        f"{measured.job:10} {measured.round:>5}  {TITLES[measured.program]:20} "
+        f"{measured.rate:>11,.0f} {steady:>11} "
+        f"{measured.start_s:>8.1f} {measured.committed_s:>7.2f}  right"
+    )
+
+
+def medians(results: list[Measured], job: str, program: str) -> tuple[float, float | None] | None:
+    """Median rate and median steady rate; None where there is no such run."""
+    runs = [result for result in results if (result.job, result.program) == (job, program)]
+    if not runs:
+        return None
+    steady = [result.steady_rate for result in runs if result.steady_rate is not None]
+    return (
+        statistics.median(result.rate for result in runs),
+        statistics.median(steady) if steady else None,
+    )
+
+
+def summary(results: list[Measured], jobs: list[str]) -> dict[str, dict[str, Any]]:
+    """Per job: the medians of every program and how they compare with Kafka Streams."""
+    table: dict[str, dict[str, Any]] = {}
+    for job in jobs:
+        table[job] = {}
+        java = medians(results, job, "java")
+        for program in PROGRAMS:
+            own = medians(results, job, program)
+            if own is None:
+                continue
+            entry: dict[str, Any] = {"rate": own[0], "steady_rate": own[1]}
+            if java is not None:
+                entry["ratio"] = own[0] / java[0]
+                entry["steady_ratio"] = own[1] / java[1] if own[1] and java[1] else None
+            table[job][program] = entry
+    return table
+
+
+def print_summary(table: dict[str, dict[str, Any]]) -> None:
+    """The medians, and their ratios to Kafka Streams."""
+    print(
+        f"\n{'medians':10} {'program':20} {'records/s':>11} {'ratio':>6} "
+        f"{'steady':>11} {'ratio':>6}"
+    )
+    for job, entries in table.items():
+        for program, entry in entries.items():
+            cells = [
+                f"{job:10} {TITLES[program]:20} {entry['rate']:>11,.0f}",
+                f"{entry['ratio']:>6.2f}" if entry.get("ratio") else f"{'–':>6}",
+                f"{entry['steady_rate']:>11,.0f}" if entry["steady_rate"] else f"{'–':>11}",
+                f"{entry['steady_ratio']:>6.2f}" if entry.get("steady_ratio") else f"{'–':>6}",
+            ]
+            print(" ".join(cells))
+    print()
+    for job, entries in table.items():
+        ours = entries.get("ours", {})
+        if ours.get("ratio"):
+            steady = ours["steady_ratio"]
+            print(
+                f"{job}: Millstream / Kafka Streams = {ours['ratio']:.2f} over whole runs, "
+                f"{f'{steady:.2f}' if steady else 'not known'} once both are warm"
+            )

@@ -1,0 +1,123 @@
+"""A stream thread and its global stores: no task uses a copy that is not whole."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+from millstream.clock import ManualClock
+from millstream.errors import TaskCorruptedError
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.global_stores import GLOBAL_TASK
+from millstream.runtime.states import TaskState
+from millstream.runtime.tasks import Tasks
+from millstream.runtime.thread import StreamThread
+from millstream.runtime.thread_settings import ThreadSettings
+
+SETTINGS = ThreadSettings(
+    name="thread",
+    poll_ms=100,
+    commit_interval_ms=100,
+    max_poll_records=100,
+    max_batch_records=100,
+    max_task_idle_ms=0,
+)
+
+
+class Parts:
+    """Parts of a thread that note their calls; the global stores do what `rounds` say."""
+
+    def __init__(self, *rounds: Exception | None, running: bool = True) -> None:
+        self.all = Mock()
+        self.all.rebalances.next_change.return_value = None
+        self.all.rebalances.has_news.return_value = False
+        self.all.tasks.running = [Mock(commit_needed=False)] if running else []
+        self.all.tasks.all = self.all.tasks.standby = ()
+        self.all.tasks.processable.return_value = []
+        self.all.tasks.next_wall_clock_ms.return_value = None
+        self.all.commits.commit.return_value = {}
+        self.all.updates.step.side_effect = [*rounds, None]
+        self.all.updates.is_reading = False
+        self._left = len(rounds)
+
+    def commands(self) -> list[Any]:
+        self._left -= 1
+        return [SimpleNamespace(kind="close", data=None)] if self._left < 0 else []
+
+    def run(self) -> list[str]:
+        """Run a thread to its end; what it did to its parts."""
+        parts: Any = self.all
+        control = Mock(lost=False)
+        control.commands = self.commands
+        thread = StreamThread(
+            SETTINGS,
+            control,
+            rebalances=parts.rebalances,
+            tasks=parts.tasks,
+            commits=parts.commits,
+            consumer=parts.consumer,
+            producer=parts.producer,
+            global_updates=parts.updates,
+            purge=Mock(),
+            cleanup=Mock(),
+            close_others=[parts.close_others],
+            clock=ManualClock(),
+        )
+        assert thread.run().error is None
+        return [call[0] for call in parts.mock_calls]
+
+
+def of(calls: list[str], *names: str) -> list[str]:
+    return [name for name in calls if name in names]
+
+
+CORRUPTED = TaskCorruptedError("cut", task_ids=[GLOBAL_TASK])
+REBUILDING = ("rebalances.drop_work", "rebalances.rejoin", "updates.rebuild", "tasks.revive")
+
+
+def test_tasks_are_given_up_before_the_copies_that_they_read_are_thrown_away() -> None:
+    calls = of(Parts(None, CORRUPTED, None).run(), *REBUILDING)
+    assert calls == ["rebalances.drop_work", "rebalances.rejoin", "updates.rebuild"]
+
+
+def test_without_tasks_the_group_hears_nothing_of_it() -> None:
+    assert of(Parts(CORRUPTED, running=False).run(), *REBUILDING) == ["updates.rebuild"]
+
+
+def test_updates_are_applied_after_the_poll_and_before_the_batch() -> None:
+    calls = Parts(None).run()
+    looped = of(calls, "consumer.poll_columns", "updates.step", "tasks.punctuate")
+    assert looped[:3] == ["consumer.poll_columns", "updates.step", "tasks.punctuate"]
+
+
+def test_the_copies_are_closed_after_the_tasks_and_before_the_clients() -> None:
+    closed = of(Parts(None).run(), "tasks.close_all", "updates.close", "close_others")
+    assert closed == ["tasks.close_all", "updates.close", "close_others"]
+
+
+def test_a_restored_task_begins_when_the_copies_are_whole() -> None:
+    task_id, partitions = TaskId(0, 0), frozenset({TopicPartition("in", 0)})
+    task = Mock(task_id=task_id, partitions=partitions, state=TaskState.RESTORING)
+    restoration = Mock()
+    restoration.unfinished.return_value = False
+    whole: list[bool] = []
+    tasks = Tasks(
+        lambda *given: task,
+        restoration,
+        Mock(),
+        Mock(),
+        ManualClock(),
+        timeout_ms=1_000,
+        max_buffered=1_000,
+        offset_sums=Mock(),
+        may_start=lambda: bool(whole),
+    )
+    tasks.assign({task_id: partitions})
+    for _ in range(3):
+        tasks.advance(0)
+    restoration.add.assert_called_once()
+    task.start.assert_not_called()
+    whole.append(True)
+    tasks.advance(0)
+    task.start.assert_called_once()
