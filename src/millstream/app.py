@@ -37,7 +37,12 @@ _RUN_CLOSE = timedelta(seconds=30)
 
 @dataclass(frozen=True)
 class TaskMetadata:
-    """A task of a thread: its id, for example `0_1`, and its state."""
+    """A task of a thread: its id, for example `0_1`, and its state.
+
+    Example:
+        >>> TaskMetadata(task_id="0_1", state="RUNNING").state
+        'RUNNING'
+    """
 
     task_id: str
     state: str
@@ -48,6 +53,12 @@ class ThreadMetadata:
     """A stream thread of this instance: its state, the tasks it owns, and where it runs.
 
     `host` and `pid` are of the Spark Python worker that it is, None while it has none.
+
+    Example:
+        >>> tasks = (TaskMetadata("0_1", "RUNNING"), TaskMetadata("1_1", "RUNNING"))
+        >>> thread = ThreadMetadata("shop-StreamThread-1", "RUNNING", active_tasks=tasks)
+        >>> [task.task_id for task in thread.active_tasks]
+        ['0_1', '1_1']
     """
 
     thread_name: str
@@ -75,9 +86,11 @@ class KafkaStreams:
         ConfigError: a serde is missing, or a setting does not fit the topology.
 
     Example:
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("clicks", key=STRING, value=STRING).to("copies")
         >>> config = StreamsConfig(application_id="shop", bootstrap_servers="localhost:9092")
-        >>> streams = KafkaStreams(topology, config)  # doctest: +SKIP
-        >>> streams.run()  # until Ctrl-C  # doctest: +SKIP
+        >>> streams = KafkaStreams(builder.build(), config)
+        >>> streams.run()  # until Ctrl-C
     """
 
     State: ClassVar[type[ClientState]] = ClientState
@@ -114,6 +127,11 @@ class KafkaStreams:
             LockError: another instance on this host uses the same state directory.
             NotPicklableError: the topology holds something that cannot be sent to a worker.
             SparkError: Spark cannot host the threads.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.start()
+            >>> streams.wait_for_state("RUNNING", timedelta(minutes=1))  # doctest: +SKIP
         """
         with self._lock:
             if self.state is not ClientState.CREATED:
@@ -140,6 +158,14 @@ class KafkaStreams:
 
         Returns:
             Whether all threads closed in time.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.start()
+            >>> streams.close(timedelta(seconds=10))
+            True
+            >>> streams.state.name
+            'NOT_RUNNING'
         """
         if self._states.is_final:
             return True
@@ -157,6 +183,9 @@ class KafkaStreams:
         Raises:
             IllegalStateError: this is not the main thread.
             StreamsError: what made the application stop by itself.
+
+        Example:
+            >>> KafkaStreams(topology, config).run()  # until Ctrl-C
         """
         if threading.current_thread() is not threading.main_thread():
             raise IllegalStateError(
@@ -202,6 +231,12 @@ class KafkaStreams:
         Raises:
             TimeoutError: it did not come in time.
             StreamsError: the application has ended instead, by this error.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.close()
+            True
+            >>> streams.wait_for_state("NOT_RUNNING", timedelta(seconds=30))
         """
         wanted = ClientState[state] if isinstance(state, str) else state
         if self._states.wait_for(frozenset({wanted}), timeout.total_seconds()):
@@ -214,7 +249,14 @@ class KafkaStreams:
         )
 
     def metadata_for_local_threads(self) -> list[ThreadMetadata]:
-        """The stream threads of this instance, with their states and tasks."""
+        """The stream threads of this instance, with their states and tasks.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.start()
+            >>> for thread in streams.metadata_for_local_threads():
+            ...     print(thread.thread_name, [task.task_id for task in thread.active_tasks])
+        """
         return [
             ThreadMetadata(
                 name,
@@ -230,13 +272,28 @@ class KafkaStreams:
         """What the threads reported last: thread name → metrics.
 
         `processed_total` counts records, `commits_total` commits, `tasks` records by task.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.start()
+            >>> sum(thread["processed_total"] for thread in streams.metrics().values())
+            0
         """
         return self._supervisor.metrics()
 
     # --- listening -------------------------------------------------------------------------------
 
     def set_state_listener(self, listener: StateListener) -> None:
-        """Call `listener(new, old)` at each change of state. Set it before `start`."""
+        """Call `listener(new, old)` at each change of state. Set it before `start`.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.set_state_listener(lambda new, old: print(old.name, "->", new.name))
+            >>> streams.close()
+            CREATED -> PENDING_SHUTDOWN
+            PENDING_SHUTDOWN -> NOT_RUNNING
+            True
+        """
         self._check_not_started("the state listener")
         self._states.listen(listener)
 
@@ -246,6 +303,14 @@ class KafkaStreams:
         Args:
             handler: takes the error, and answers with a
                 `StreamsUncaughtExceptionHandlerResponse`. Called in this process.
+
+        Example:
+            >>> def on_error(error: StreamsError) -> StreamsUncaughtExceptionHandlerResponse:
+            ...     if error.retriable:
+            ...         return StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
+            ...     return StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.set_uncaught_exception_handler(on_error)
         """
         self._check_not_started("the uncaught exception handler")
         self._supervisor.exception_handler = handler
@@ -259,6 +324,15 @@ class KafkaStreams:
                 `on_restore_end(topic_partition, store, total)` and, for a task that is given up
                 before that, `on_restore_suspended(topic_partition, store, total)`, which may be
                 left out. Called in this process.
+
+        Example:
+            >>> class Told:
+            ...     def on_restore_start(self, topic_partition, store, start, end):
+            ...         print(f"{store}: {end - start} records to restore")
+            ...     def on_batch_restored(self, topic_partition, store, end, count): ...
+            ...     def on_restore_end(self, topic_partition, store, total): ...
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.set_global_state_restore_listener(Told())
         """
         self._check_not_started("the restore listener")
         self._supervisor.restore_listener = _RestoreCalls(listener)
@@ -271,6 +345,15 @@ class KafkaStreams:
                 `on_batch_loaded(topic_partition, store, task_id, batch_end, count, end)` and
                 `on_update_suspended(topic_partition, store, offset, end, reason)`, where the reason
                 is `"MIGRATED"` or `"PROMOTED"`. Called in this process.
+
+        Example:
+            >>> class Told:
+            ...     def on_update_start(self, topic_partition, store, start): ...
+            ...     def on_batch_loaded(self, topic_partition, store, task_id, at, count, end):
+            ...         print(f"{store} is {end - at} records behind")
+            ...     def on_update_suspended(self, topic_partition, store, offset, end, reason): ...
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.set_standby_update_listener(Told())
         """
         self._check_not_started("the standby listener")
         self._supervisor.standby_listener = _StandbyCalls(listener)
@@ -278,11 +361,26 @@ class KafkaStreams:
     # --- pausing ---------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Stop processing; the threads stay in the group and keep their tasks."""
+        """Stop processing; the threads stay in the group and keep their tasks.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.pause()
+            >>> streams.is_paused
+            True
+        """
         self._supervisor.pause(True)
 
     def resume(self) -> None:
-        """Go on processing after `pause`."""
+        """Go on processing after `pause`.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.pause()
+            >>> streams.resume()
+            >>> streams.is_paused
+            False
+        """
         self._supervisor.pause(False)
 
     @property
@@ -295,6 +393,11 @@ class KafkaStreams:
 
         Raises:
             IllegalStateError: the application is running.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.clean_up()
+            >>> streams.start()
         """
         if self.state is not ClientState.CREATED and not self._states.is_final:
             raise IllegalStateError(

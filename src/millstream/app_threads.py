@@ -42,7 +42,14 @@ _REPLACE_WINDOW_MS = 300_000
 
 
 class StreamsUncaughtExceptionHandlerResponse(enum.Enum):
-    """What to do when a stream thread has died of an error (KIP-671)."""
+    """What to do when a stream thread has died of an error (KIP-671).
+
+    Example:
+        >>> streams = KafkaStreams(topology, config)
+        >>> streams.set_uncaught_exception_handler(
+        ...     lambda error: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
+        ... )
+    """
 
     #: Start another thread in its place; at most ten within five minutes.
     REPLACE_THREAD = "replace_thread"

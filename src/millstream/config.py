@@ -40,7 +40,9 @@ class StreamsConfig(ConnectionSettings):
         >>> config = StreamsConfig(application_id="shop", bootstrap_servers="localhost:9092")
         >>> config.commit_interval_ms
         30000
-        >>> config.replace(processing_guarantee="exactly_once_v2").commit_interval_ms
+        >>> config.processing_guarantee == AT_LEAST_ONCE
+        True
+        >>> config.replace(processing_guarantee=EXACTLY_ONCE_V2).commit_interval_ms
         100
     """
 
@@ -424,6 +426,11 @@ class StreamsConfig(ConnectionSettings):
 
         Raises:
             ConfigError: as for the constructor.
+
+        Example:
+            >>> config = StreamsConfig(application_id="shop", bootstrap_servers="localhost:9092")
+            >>> config.replace(num_stream_threads=4).num_stream_threads
+            4
         """
         values = {name: getattr(self, name) for name in self.given}
         return type(self)(**{**values, **changes})

@@ -101,5 +101,15 @@ class ConnectionSettings(Settings):
     )
 
     def client_settings(self, role: Role) -> dict[str, Any]:
-        """What was given for one Kafka client, under Kafka's names; the most specific wins."""
+        """What was given for one Kafka client, under Kafka's names; the most specific wins.
+
+        Example:
+            >>> config = StreamsConfig(
+            ...     application_id="shop",
+            ...     bootstrap_servers="localhost:9092",
+            ...     consumer={"max.poll.records": 500},
+            ... )
+            >>> config.client_settings("main_consumer")["max.poll.records"]
+            500
+        """
         return merged_client_settings(self, role)

@@ -183,7 +183,13 @@ class Settings:
 
     @classmethod
     def settings(cls) -> tuple[Setting, ...]:
-        """Every setting in the order it is declared: what the reference page is generated from."""
+        """Every setting in the order it is declared: what the reference page is generated from.
+
+        Example:
+            >>> names = [setting.name for setting in StreamsConfig.settings()]
+            >>> names[:2]
+            ['application_id', 'num_stream_threads']
+        """
         return tuple(cls._settings.values())
 
     @property

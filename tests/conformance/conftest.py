@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-_MEMORY = Path("/dev/shm")
+from conformance.oracle.process import memory
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _temporary_files_in_memory() -> Iterator[None]:
-    """On a busy disk the tests take five times as long."""
     before = tempfile.tempdir
-    if os.access(_MEMORY, os.W_OK):
-        tempfile.tempdir = str(_MEMORY)
+    tempfile.tempdir = memory() or before
     yield
     tempfile.tempdir = before

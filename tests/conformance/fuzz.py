@@ -17,17 +17,23 @@ import multiprocessing
 import os
 import random
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from multiprocessing.pool import Pool
 from pathlib import Path
 
 from conformance.differences import differences, is_comparable, minimized
-from conformance.oracle.process import KafkaStreams, OracleFailed, OracleUnavailable, Scenario
+from conformance.oracle.process import (
+    KafkaStreams,
+    OracleFailed,
+    OracleUnavailable,
+    Scenario,
+    memory,
+)
 from conformance.vendored.generate import GROUPS as TYPICAL
 from conformance.vendored.generate import rand_scenario, variations
 from conformance.wild import wild_scenario
@@ -67,13 +73,20 @@ class Found:
         self.differing += other.differing
 
 
+def random_scenario(group: str, seed: str, index: int) -> Scenario:
+    """A scenario of a group, or of none: the same for the same arguments."""
+    scenario: Scenario = (
+        wild_scenario(seed, index) if group == WILD else rand_scenario(group, seed, index)
+    )
+    return scenario
+
+
 def scenarios(seed: str, groups: list[str]) -> Iterator[Scenario]:
-    """Endlessly many: each group in turn, and the curated ones with other parameters and events."""
+    """Endlessly many: each group in turn; curated ones with other parameters and events."""
     index = 0
     while True:
         for group in groups:
-            make = wild_scenario if group == WILD else partial(rand_scenario, group)
-            yield make(seed, index)
+            yield random_scenario(group, seed, index)
         index += 1
         if index % 25 == 0:
             varied = variations(f"{seed}/{index // 25}")
@@ -147,6 +160,7 @@ _comparer: Comparer | None = None
 def _in_process(chunk: list[Scenario]) -> Found:
     global _comparer
     logging.disable(logging.CRITICAL)
+    tempfile.tempdir = memory()
     if _comparer is None:
         _comparer = Comparer()
     return _comparer.compare(chunk)

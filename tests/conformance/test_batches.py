@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from conformance.differences import minimized
-from conformance.vendored.generate import GROUPS, rand_scenario
+from conformance.fuzz import GROUPS, random_scenario
 from conformance.vendored.interpret import Build, encode, stores
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -130,4 +130,4 @@ def test_batches_change_nothing(scenario: Scenario, tmp_path: Path) -> None:
 def test_batches_change_nothing_in_random_topologies(group: str, seed: int) -> None:
     """The same for topologies that nobody thought of."""
     with tempfile.TemporaryDirectory() as folder:
-        check({**rand_scenario(group, str(seed), 0), "expect": {}}, Path(folder))
+        check({**random_scenario(group, str(seed), 0), "expect": {}}, Path(folder))

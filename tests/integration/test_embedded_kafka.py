@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from support.doc_examples import compare, examples_of
 
 from millstream.errors import EmbeddedKafkaError, IllegalStateError
+from millstream.kafka import embedded
 from millstream.testing import EmbeddedKafka
 
 OWNER = """
@@ -194,3 +196,9 @@ with EmbeddedKafka() as kafka:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "True\n"
+
+
+def test_the_example_in_its_docstring_runs() -> None:
+    """The examples of all other docstrings run without a broker, in tests/unit/test_docs.py."""
+    [example] = examples_of(embedded)
+    compare(example)

@@ -13,6 +13,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "millstream"
 PUBLIC = (
     "millstream",
+    "millstream.assignment",
     "millstream.lake",
     "millstream.parallel",
     "millstream.serdes",

@@ -19,9 +19,18 @@ PUBLIC = (millstream, serdes, testing, assignment)
 
 
 def at_hand() -> dict[str, Any]:
-    """What examples in docstrings may use without importing it: everything public."""
+    """What examples in docstrings may use without importing it: everything public, and a bit more.
+
+    `topology` and `config` are some application, for what can be done with any.
+    """
+    builder = millstream.StreamsBuilder()
+    builder.stream("in", key=serdes.STRING, value=serdes.STRING).to("out")
+    config = millstream.StreamsConfig(
+        application_id="millstream-examples", bootstrap_servers="localhost:9092"
+    )
     names = {each: getattr(module, each) for module in PUBLIC for each in module.__all__}
-    return names | {"re": re, "timedelta": timedelta}
+    given = {"config": config, "re": re, "timedelta": timedelta, "topology": builder.build()}
+    return names | given
 
 
 def examples_of(module: ModuleType) -> list[doctest.DocTest]:
@@ -49,7 +58,11 @@ def has_example(thing: Any) -> bool:
 
 
 def public_code() -> Iterator[tuple[str, Any]]:
-    """Public classes, functions and methods by name. Errors, properties and data are left out."""
+    """Public classes, functions and methods by name.
+
+    Left out are properties, which the examples of their classes use; and errors, which are caught
+    rather than made: docs/errors.md has to tell of each when it is raised and what to do.
+    """
     for module in PUBLIC:
         for name in module.__all__:
             thing = getattr(module, name)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from millstream import (
     KStream,
     KTable,
     Materialized,
+    Record,
     SessionWindows,
     SlidingWindows,
     StreamsBuilder,
@@ -26,6 +27,7 @@ from millstream import (
     Topology,
 )
 from millstream.kafka.partitioner import partition_for
+from millstream.record import TopicPartition
 from millstream.serdes import BYTES, LONG, STRING, Serde
 from millstream.testing import TopologyTestDriver
 from support.records import Found, Sent
@@ -68,6 +70,12 @@ class Output(NamedTuple):
     key_tail: int = 0
     every: bool = False
 
+    def partition_of(self, key: bytes | None) -> int | None:
+        """Where Java's producer puts a record with that key; None if anywhere."""
+        if key is None:
+            return None
+        return partition_for(key[: len(key) - self.key_tail], self.partitions)
+
 
 _TIME, _SESSION = 8, 16
 OUTPUTS: Final = {
@@ -103,7 +111,11 @@ class _Features:
 
     def build(self) -> Topology:
         self._tables()
-        clicks, views, profiles = self._stream("clicks"), self._stream("views"), self._table("profiles")
+        clicks, views, profiles = (
+            self._stream("clicks"),
+            self._stream("views"),
+            self._table("profiles"),
+        )
         self._stream_table_joins(clicks, profiles)
         self._windows(clicks, views)
         self._other_keys(clicks, profiles)
@@ -132,9 +144,7 @@ class _Features:
         )
         self._write(spent.to_stream(), "spent", LONG)
 
-    def _stream_table_joins(
-        self, clicks: KStream[str, str], profiles: KTable[str, str]
-    ) -> None:
+    def _stream_table_joins(self, clicks: KStream[str, str], profiles: KTable[str, str]) -> None:
         rates = self._table(
             "rates", Materialized("rates", kind="versioned", history_retention=HOUR)
         )
@@ -167,9 +177,7 @@ class _Features:
             viewed.windowed_by(sessions).reduce(_joined, store="visits").to_stream(), "visits"
         )
         sliding = SlidingWindows(5 * SECOND, grace=20 * SECOND)
-        self._write(
-            viewed.windowed_by(sliding).count(store="sliding").to_stream(), "sliding", LONG
-        )
+        self._write(viewed.windowed_by(sliding).count(store="sliding").to_stream(), "sliding", LONG)
         near = JoinWindows(3 * SECOND, grace=20 * SECOND)
         self._write(clicks.left_join(views, _both, near, store_name="seen"), "seen")
         activity = (
@@ -193,7 +201,9 @@ class _Features:
             .group_by_key()
         )
         hopping = TimeWindows(20 * SECOND, advance=10 * SECOND, grace=2 * HOUR)
-        self._write(pages.windowed_by(hopping).count(store="per-page").to_stream(), "per-page", LONG)
+        self._write(
+            pages.windowed_by(hopping).count(store="per-page").to_stream(), "per-page", LONG
+        )
         totals = pages.count(store=Materialized("page-totals", kind="in_memory"))
         self._write(totals.to_stream(), "page-totals", LONG)
 
@@ -204,9 +214,7 @@ class _Features:
         topic = f"{self._prefix}-{name}"
         return self._builder.table(topic, key=STRING, value=STRING, store=store or name)
 
-    def _write(
-        self, stream: KStream[Any, Any], name: str, value: Serde[Any] = STRING
-    ) -> None:
+    def _write(self, stream: KStream[Any, Any], name: str, value: Serde[Any] = STRING) -> None:
         # Windowed keys bring a serde of their own.
         key = None if OUTPUTS[name].key_tail else STRING
         stream.to(f"{self._prefix}-{name}", key=key, value=value)
@@ -299,52 +307,57 @@ def _key_in(partition: int) -> str:
 # --- what it should come to -----------------------------------------------------------------------
 
 
-def expected(prefix: str, sent: Iterable[Sent]) -> dict[str, list[Found]]:
-    """What the test driver writes to each output topic.
+def expected(
+    topology: Topology, outputs: Mapping[str, Output], prefix: str, sent: Iterable[Sent]
+) -> dict[str, list[Found]]:
+    """What the test driver writes to each output topic, by names without `prefix-`.
 
     Where no internal topic lies on the way, it is run for each input partition by itself, with the
     records in the order in which a task takes them. Elsewhere once with all, in the order of time.
     The partitions are those that Java's producer would choose.
+
+    Args:
+        topology: the topology.
+        outputs: what is known of its output topics.
+        prefix: of all topics.
+        sent: the records of each input partition in their order.
     """
-    queues: dict[tuple[str, int], list[Sent]] = defaultdict(list)
+    queues: dict[TopicPartition, list[Sent]] = defaultdict(list)
     for record in sent:
-        queues[record.topic, record.partition].append(record)
-    crossing = [name for name, output in OUTPUTS.items() if output.crosses]
-    found = dict(_driven(prefix, _by_time(queues.values()), crossing))
-    local = [name for name in OUTPUTS if name not in crossing]
-    found |= {f"{prefix}-{name}": [] for name in local}
-    for number in range(4):
-        mine = [queue for (_, partition), queue in queues.items() if partition == number]
-        for topic, output in _driven(prefix, _by_time(mine), local):
-            found[topic] += output
+        queues[TopicPartition(record.topic, record.partition)].append(record)
+    crossing = {name: output for name, output in outputs.items() if output.crosses}
+    found = dict(_driven(topology, crossing, prefix, queues.values()))
+    local = {name: output for name, output in outputs.items() if not output.crosses}
+    found |= {name: [] for name in local}
+    for number in range(max(place.partition for place in queues) + 1):
+        mine = [queue for place, queue in queues.items() if place.partition == number]
+        for name, records in _driven(topology, local, prefix, mine):
+            found[name] += records
     return found
 
 
-def _by_time(queues: Iterable[list[Sent]]) -> Iterator[Sent]:
-    """The records as a task takes them: always the earliest one among the heads of the queues."""
-    return heapq.merge(*queues, key=lambda record: record.timestamp)
-
-
 def _driven(
-    prefix: str, sent: Iterable[Sent], names: Iterable[str]
+    topology: Topology,
+    outputs: Mapping[str, Output],
+    prefix: str,
+    queues: Iterable[list[Sent]],
 ) -> Iterator[tuple[str, list[Found]]]:
-    config = StreamsConfig(application_id=prefix, bootstrap_servers="unused:1")
-    with TopologyTestDriver(topology(prefix), config, initial_wall_clock_ms=0) as driver:
+    config = StreamsConfig(
+        application_id=prefix, bootstrap_servers="unused:1", default_dsl_store="in_memory"
+    )
+    # As a task takes them: always the earliest one among the heads of the queues.
+    sent = list(heapq.merge(*queues, key=lambda record: record.timestamp))
+    with TopologyTestDriver(topology, config, initial_wall_clock_ms=0) as driver:
         inputs = {
-            name: driver.create_input_topic(f"{prefix}-{name}", key=STRING, value=STRING)
-            for name in INPUTS
+            topic: driver.create_input_topic(topic, key=STRING, value=STRING)
+            for topic in {record.topic for record in sent}
         }
         for record in sent:
-            topic = inputs[record.topic.removeprefix(f"{prefix}-")]
-            topic.pipe_input(record.key, record.value, record.timestamp)
-        for name in names:
-            topic = f"{prefix}-{name}"
-            output = driver.create_output_topic(topic, key=BYTES, value=BYTES)
-            yield topic, [_placed(name, each) for each in output.read_records()]
+            inputs[record.topic].pipe_input(record.key, record.value, record.timestamp)
+        for name, known in outputs.items():
+            output = driver.create_output_topic(f"{prefix}-{name}", key=BYTES, value=BYTES)
+            yield name, [_placed(known, each) for each in output.read_records()]
 
 
-def _placed(name: str, record: Any) -> Found:
-    known = OUTPUTS[name]
-    owner = record.key[: len(record.key) - known.key_tail]
-    partition = partition_for(owner, known.partitions)
-    return Found(partition, record.key, record.value, record.timestamp)
+def _placed(output: Output, record: Record[bytes, bytes]) -> Found:
+    return Found(output.partition_of(record.key) or 0, record.key, record.value, record.timestamp)

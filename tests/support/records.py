@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+
+from millstream.record import TopicPartition
 
 _TIMEOUT_S = 60
 
@@ -16,7 +20,7 @@ class Sent(NamedTuple):
 
     topic: str
     partition: int
-    key: str
+    key: str | None
     value: str | None
     timestamp: int
 
@@ -25,7 +29,7 @@ class Found(NamedTuple):
     """A record of a topic."""
 
     partition: int
-    key: bytes
+    key: bytes | None
     value: bytes | None
     timestamp: int
 
@@ -73,26 +77,27 @@ class Places:
 
     def configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """The config of each topic."""
-        asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]  # type: ignore[attr-defined]
+        asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
         return {
             resource.name: {name: entry.value for name, entry in future.result().items()}
             for resource, future in self._admin.describe_configs(asked).items()
         }
 
-    def ends(self, topics: Iterable[str]) -> dict[tuple[str, int], tuple[int, int]]:
+    def ends(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
         """Where each partition begins and ends."""
+        wanted = set(topics)
         counts = {
             name: topic
             for name, topic in self._admin.list_topics(timeout=_TIMEOUT_S).topics.items()
-            if name in set(topics)
+            if name in wanted
         }
         places = [
-            TopicPartition(name, number)
+            ClientPartition(name, number)
             for name, topic in counts.items()
             for number in topic.partitions
         ]
-        low = self._offsets(places, OffsetSpec.earliest())
-        high = self._offsets(places, OffsetSpec.latest())
+        low = self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        high = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {place: (low[place], high[place]) for place in high}
 
     def lag(self, group: str, topics: Iterable[str]) -> int:
@@ -100,19 +105,19 @@ class Places:
         ends = self.ends(topics)
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
         try:
-            committed = consumer.committed([TopicPartition(*place) for place in ends], _TIMEOUT_S)
+            committed = consumer.committed([ClientPartition(*place) for place in ends], _TIMEOUT_S)
         finally:
             consumer.close()
         lag = 0
         for place in committed:
-            low, high = ends[place.topic, place.partition]
+            low, high = ends[TopicPartition(place.topic, place.partition)]
             lag += high - max(place.offset, low)
         return lag
 
     def read(self, topics: Sequence[str]) -> dict[str, list[Found]]:
         """All records of each topic, partition by partition, up to the ends that they have now."""
         ends = {place: end for place, (low, end) in self.ends(topics).items() if end > low}
-        found: dict[tuple[str, int], list[Found]] = {place: [] for place in ends}
+        found: dict[TopicPartition, list[Found]] = {place: [] for place in ends}
         reader = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -123,33 +128,41 @@ class Places:
             }
         )
         try:
-            reader.assign([TopicPartition(*place, 0) for place in ends])
+            reader.assign([ClientPartition(*place, 0) for place in ends])
             left = dict(ends)
+            deadline = time.monotonic() + _TIMEOUT_S
             while left:
-                messages = reader.consume(1_000, _TIMEOUT_S)
-                assert messages, f"not read to their ends: {left}"
-                for message in messages:
-                    place = (message.topic(), message.partition())
-                    if message.offset() < ends[place]:
-                        found[place].append(_found(message))
-                    if message.offset() >= ends[place] - 1:
+                assert time.monotonic() < deadline, f"not read to their ends: {left}"
+                for message in reader.consume(1_000, 0.1):
+                    offset, place, record = _read(message)
+                    if offset < ends[place]:
+                        found[place].append(record)
+                    if offset >= ends[place] - 1:
                         left.pop(place, None)
         finally:
             reader.close()
         return {
             topic: [
-                record for place in sorted(found) if place[0] == topic for record in found[place]
+                record for place in sorted(found) if place.topic == topic for record in found[place]
             ]
             for topic in topics
         }
 
-    def _offsets(self, places: list[TopicPartition], spec: Any) -> dict[tuple[str, int], int]:
+    def _offsets(self, places: list[ClientPartition], spec: Any) -> dict[TopicPartition, int]:
         asked = self._admin.list_offsets(dict.fromkeys(places, spec))
-        return {(p.topic, p.partition): future.result().offset for p, future in asked.items()}
+        return {
+            TopicPartition(p.topic, p.partition): future.result().offset
+            for p, future in asked.items()
+        }
 
 
-def _found(message: Any) -> Found:
+def _read(message: Any) -> tuple[int, TopicPartition, Found]:
+    """The offset, the place, and the record."""
     assert message.error() is None
-    return Found(
-        message.partition(), message.key(), message.value(), message.timestamp()[1]
+    place = TopicPartition(message.topic(), message.partition())
+    _, timestamp = message.timestamp()
+    return (
+        message.offset(),
+        place,
+        Found(place.partition, message.key(), message.value(), timestamp),
     )

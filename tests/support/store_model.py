@@ -111,9 +111,11 @@ class Changelog:
             self.committed = self.end
 
     def compact(self) -> None:
-        """Drop what a later record of the same key makes meaningless."""
-        last = {record.key: record.offset for record in self.topic}
-        self.topic = [record for record in self.topic if last[record.key] == record.offset]
+        """Drop what a later record of the same key makes meaningless, as far as it is readable."""
+        last = {record.key: record.offset for record in self.topic if record.offset < self.readable}
+        self.topic = [
+            record for record in self.topic if last.get(record.key, record.offset) <= record.offset
+        ]
 
     def before(self, offset: int) -> list[Logged]:
         """All that a store must know which stands there."""
@@ -486,7 +488,7 @@ class StoreModel(RuleBasedStateMachine):
         self.opened()
 
 
-def run_model(model: type[StoreModel], *, examples: int, **attributes: Any) -> None:
+def run_model(model: type[StoreModel], *, examples: int, **attributes: Any) -> int:
     """Try a machine: for some examples, or for the steps that are asked for.
 
     Args:
@@ -499,6 +501,7 @@ def run_model(model: type[StoreModel], *, examples: int, **attributes: Any) -> N
         max_examples=100 if _STEPS else examples,
         stateful_step_count=_STEPS_OF_AN_EXAMPLE,
         deadline=None,
+        report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
     while True:
@@ -506,3 +509,4 @@ def run_model(model: type[StoreModel], *, examples: int, **attributes: Any) -> N
         if tried.steps >= _STEPS:
             break
     logger.info("%s %s: %d steps", model.__name__, attributes, tried.steps)
+    return tried.steps

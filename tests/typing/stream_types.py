@@ -8,9 +8,22 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, assert_type
 
+from millstream.processor.context import FixedKeyProcessorContext, ProcessorContext
+from millstream.processor.processor import FixedKeyProcessor, Processor
+from millstream.record import FixedKeyRecord, Record, ValueAndTimestamp
 from millstream.serdes import LONG, STRING, Serde, avro, json_schema, protobuf
+from millstream.state.iterators import KeyValueIterator
+from millstream.state.keyvalue import KeyValueStore
+from millstream.state.session_store import SessionStore
+from millstream.state.window_store import WindowStore
+from millstream.testing import TestInputTopic, TestOutputTopic, TopologyTestDriver
+from millstream.topology.branched import BranchedKStream
 from millstream.topology.builder import StreamsBuilder
-from millstream.topology.cogrouped import CogroupedKStream
+from millstream.topology.cogrouped import (
+    CogroupedKStream,
+    SessionWindowedCogroupedKStream,
+    TimeWindowedCogroupedKStream,
+)
 from millstream.topology.global_table import GlobalKTable
 from millstream.topology.grouped import KGroupedStream
 from millstream.topology.grouped_table import KGroupedTable
@@ -20,7 +33,13 @@ from millstream.topology.stream import KStream
 from millstream.topology.suppressed import BufferConfig, Suppressed
 from millstream.topology.table import KTable
 from millstream.topology.windowed_stream import SessionWindowedKStream, TimeWindowedKStream
-from millstream.topology.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows
+from millstream.topology.windows import (
+    EmitStrategy,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
 from millstream.windowed import Windowed
 
 builder = StreamsBuilder()
@@ -62,6 +81,98 @@ def records() -> None:
     assert_type(words.branch(lambda key, word: bool(word)), list[KStream[str, str]])
     assert_type(words.split().no_default_branch(), dict[str, KStream[str, str]])
     assert_type(words.repartition(partitions=3), KStream[str, str])
+    assert_type(words.filter_not(lambda key, word: not word), KStream[str, str])
+    assert_type(words.flat_map_values(characters, with_key=True), KStream[str, int])
+    assert_type(words.split(), BranchedKStream[str, str])
+    short = words.split().branch(lambda key, word: len(word) < 4, chain=lambda stream: stream)
+    assert_type(short, BranchedKStream[str, str])
+    assert_type(short.default_branch(), dict[str, KStream[str, str]])
+
+
+def characters(key: str, value: str) -> list[int]:
+    return [ord(character) for character in key + value]
+
+
+def a_typed_stream_through_everything() -> None:
+    """`KStream[str, int]` to the end of a long program."""
+    lengths = words.map_values(len)
+    assert_type(lengths, KStream[str, int])
+    assert_type(lengths.filter(lambda key, length: length > 3), KStream[str, int])
+    assert_type(lengths.merge(lengths.peek(print)), KStream[str, int])
+    assert_type(lengths.repartition(value=LONG), KStream[str, int])
+    assert_type(lengths.group_by_key(value=LONG).reduce(max), KTable[str, int])
+    assert_type(lengths.to_table(value=LONG), KTable[str, int])
+    assert_type(lengths.join(lengths.to_table(), scaled), KStream[str, float])
+    assert_type(lengths.process(Halve), KStream[str, float])
+    lengths.for_each(print)
+    lengths.print("lengths")
+    lengths.to("lengths", value=LONG)
+    lengths.to(lambda key, length, context: f"lengths-{length}", value=LONG)
+
+
+def scaled(one: int, other: int) -> float:
+    return one / other
+
+
+class Halve(Processor[str, int, str, float]):
+    """Two type parameters for what comes in, two for what goes out."""
+
+    def init(self, context: ProcessorContext[str, float]) -> None:
+        super().init(context)
+        self.seen: KeyValueStore[str, int] = context.get_state_store("seen")
+
+    def process(self, record: Record[str, int]) -> None:
+        assert_type(record.value, int)
+        assert_type(self.seen.get(record.key), int | None)
+        self.context.forward(record.with_value(record.value / 2))
+        self.context.forward(Record("half", record.value, record.timestamp))
+        self.context.forward(Record("half", "no number", 0))  # type: ignore[arg-type]
+
+
+class Digits(FixedKeyProcessor[str, int, str]):
+    """The key stays."""
+
+    def init(self, context: FixedKeyProcessorContext[str, str]) -> None:
+        super().init(context)
+
+    def process(self, record: FixedKeyRecord[str, int]) -> None:
+        self.context.forward(record.with_value(str(record.value)))
+
+
+def processors() -> None:
+    lengths = words.map_values(len)
+    assert_type(lengths.process(Halve, stores="seen"), KStream[str, float])
+    assert_type(lengths.process(lambda: Halve(), stores=["seen"]), KStream[str, float])
+    assert_type(lengths.process_values(Digits, name="digits"), KStream[str, str])
+    words.process(Halve)  # type: ignore[arg-type]
+    words.process_values(Digits)  # type: ignore[arg-type]
+    lengths.process_values(Halve)  # type: ignore[arg-type]
+
+
+def stores(
+    counts: KeyValueStore[str, ValueAndTimestamp],
+    clicks: WindowStore[str, int],
+    visits: SessionStore[str, int],
+) -> None:
+    assert_type(counts.get("a"), ValueAndTimestamp | None)
+    assert_type(counts.range("a", "c"), KeyValueIterator[str, ValueAndTimestamp])
+    assert_type(clicks.fetch("a", 0), int | None)
+    assert_type(clicks.fetch("a", 0, 1), KeyValueIterator[int, int])
+    assert_type(clicks.all(), KeyValueIterator[Windowed[str], int])
+    assert_type(visits.fetch("a"), KeyValueIterator[Windowed[str], int])
+    counts.put("a", 1)  # type: ignore[arg-type]
+    clicks.put(1, 1, 0)  # type: ignore[arg-type]
+
+
+def in_tests(driver: TopologyTestDriver) -> None:
+    lines = driver.create_input_topic("lines", key=STRING, value=LONG)
+    assert_type(lines, TestInputTopic[str, int])
+    lines.pipe_input("k", "no number")  # type: ignore[arg-type]
+    out = driver.create_output_topic("out", key=STRING, value=LONG)
+    assert_type(out, TestOutputTopic[str, int])
+    assert_type(out.read_record(), Record[str, int])
+    assert_type(out.read_key_values(), list[tuple[str, int]])
+    assert_type(out.read_key_values_to_map(), dict[str, int])
 
 
 def tables() -> None:
@@ -209,13 +320,24 @@ def windows() -> None:
     assert_type(starts, KStream[int, int])
     sessions = grouped.windowed_by(SessionWindows(timedelta(minutes=1)))
     assert_type(sessions, SessionWindowedKStream[str, str])
+    assert_type(sessions.count(), KTable[Windowed[str], int])
+    assert_type(sessions.reduce(max), KTable[Windowed[str], str])
+    final_visits = sessions.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
+    assert_type(final_visits, SessionWindowedKStream[str, str])
+    for_ever = grouped.windowed_by(UnlimitedWindows())
+    assert_type(for_ever, TimeWindowedKStream[str, str])
+    until_closed = Suppressed.until_window_closes(BufferConfig.unbounded())
+    assert_type(tumbling.count().suppress(until_closed), KTable[Windowed[str], int])
+    assert_type(tumbling.count().to_stream(), KStream[Windowed[str], int])
     assert_type(sessions.aggregate(list, append, concat), KTable[Windowed[str], list[str]])
     cogrouped = grouped.cogroup(append).cogroup(grouped, append)
     assert_type(cogrouped, CogroupedKStream[str, list[str]])
     assert_type(cogrouped.aggregate(list), KTable[str, list[str]])
     sliding = cogrouped.windowed_by(SlidingWindows(timedelta(minutes=1)))
+    assert_type(sliding, TimeWindowedCogroupedKStream[str, list[str]])
     assert_type(sliding.aggregate(list), KTable[Windowed[str], list[str]])
     by_visit = cogrouped.windowed_by(SessionWindows(timedelta(minutes=1)))
+    assert_type(by_visit, SessionWindowedCogroupedKStream[str, list[str]])
     assert_type(by_visit.aggregate(list, concat), KTable[Windowed[str], list[str]])
 
 

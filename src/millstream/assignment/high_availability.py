@@ -29,6 +29,19 @@ def assign_high_availability(state: ApplicationState) -> dict[uuid.UUID, Process
     """Give each task to a process that can go on with it at once, and move it by warm-up copies.
 
     Equal states have equal results.
+
+    Example:
+        >>> import uuid
+        >>> old, new = uuid.UUID(int=1), uuid.UUID(int=2)
+        >>> task_id = TaskId(0, 0)
+        >>> task = TaskInfo(frozenset({TopicPartition("clicks", 0)}), is_stateful=True)
+        >>> processes = {
+        ...     old: ProcessState(threads=1, lags={task_id: 0}),
+        ...     new: ProcessState(threads=1, lags={task_id: 5_000_000}),
+        ... }
+        >>> given = assign_high_availability(ApplicationState({task_id: task}, processes))
+        >>> given[old].active == {task_id}
+        True
     """
     clients = [ClientLoad(process_id, state.processes[process_id]) for process_id in state.order]
     if not clients:

@@ -29,6 +29,18 @@ def assign_sticky(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]
     with the same quota. What is left stays with its previous owner up to a quota of one more per
     thread, unless it is needed to bring others up to theirs. The rest goes to the process with the
     fewest tasks per thread, rather to one with its state.
+
+    Example:
+        >>> import uuid
+        >>> old, new = uuid.UUID(int=1), uuid.UUID(int=2)
+        >>> task = TaskInfo(frozenset({TopicPartition("clicks", 0)}), is_stateful=False)
+        >>> processes = {
+        ...     new: ProcessState(threads=1),
+        ...     old: ProcessState(threads=1, previous_active=frozenset({TaskId(0, 0)})),
+        ... }
+        >>> given = assign_sticky(ApplicationState({TaskId(0, 0): task}, processes))
+        >>> len(given[old].active), len(given[new].active)
+        (1, 0)
     """
     if not state.processes:
         return {}

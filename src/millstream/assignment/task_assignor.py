@@ -21,6 +21,10 @@ class TaskInfo:
     Args:
         partitions: its source partitions.
         is_stateful: whether it has state to restore.
+
+    Example:
+        >>> TaskInfo(frozenset({TopicPartition("clicks", 3)}), is_stateful=True).is_stateful
+        True
     """
 
     partitions: frozenset[TopicPartition]
@@ -39,6 +43,10 @@ class ProcessState:
         lags: how many changelog records it would have to restore for each stateful task;
             `LATEST_OFFSET` for a task that it runs. A task of which nothing is said is one of which
             it has nothing.
+
+    Example:
+        >>> ProcessState(threads=2, previous_active=frozenset({TaskId(0, 3)})).threads
+        2
     """
 
     threads: int
@@ -60,6 +68,10 @@ class AssignmentConfig:
         probing_rebalance_interval_ms: how long to wait before looking whether copies have caught
             up.
         rack_aware_assignment_tags: the client tags in which the copies of a task should differ.
+
+    Example:
+        >>> AssignmentConfig(num_standby_replicas=1).acceptable_recovery_lag
+        10000
     """
 
     num_standby_replicas: int = 0
@@ -79,6 +91,14 @@ class ApplicationState:
         config: the leader's settings.
         leader: the process of the leader, which asks for probing rebalances.
         now_ms: the leader's time, in milliseconds since the epoch.
+
+    Example:
+        >>> import uuid
+        >>> task = TaskInfo(frozenset({TopicPartition("clicks", 0)}), is_stateful=False)
+        >>> process_id = uuid.UUID(int=1)
+        >>> state = ApplicationState({TaskId(0, 0): task}, {process_id: ProcessState(threads=1)})
+        >>> state.order == [process_id]
+        True
     """
 
     tasks: Mapping[TaskId, TaskInfo]
@@ -102,6 +122,19 @@ class ProcessAssignment:
         standby: the tasks it keeps a copy of the state of, warm-ups included.
         follow_up_ms: when one of its threads is to ask for another rebalance, in milliseconds since
             the epoch; None for never.
+
+    Example:
+        >>> def everything_to_the_first(state: ApplicationState):
+        ...     first, *others = state.order
+        ...     nothing = dict.fromkeys(others, ProcessAssignment())
+        ...     return {first: ProcessAssignment(active=frozenset(state.tasks)), **nothing}
+        >>> import uuid
+        >>> assignor: TaskAssignor = everything_to_the_first
+        >>> task = TaskInfo(frozenset({TopicPartition("clicks", 0)}), is_stateful=False)
+        >>> processes = {uuid.UUID(int=number): ProcessState(threads=1) for number in (1, 2)}
+        >>> given = assignor(ApplicationState({TaskId(0, 0): task}, processes))
+        >>> [len(each.active) for each in given.values()]
+        [1, 0]
     """
 
     active: frozenset[TaskId] = frozenset()

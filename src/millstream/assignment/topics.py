@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from millstream.errors import TopologyError
 from millstream.record import TopicPartition
+from millstream.topology.copartition import PatternJoin, merge_overlapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,13 @@ class TopologyTopics:
         copartition_groups: topics that are read side by side and so must have equally many
             partitions; no topic is in two groups.
         joined_at: the places in the user's program that read each of these groups side by side.
+        pattern_joins: the same for topics that are known by a pattern only, and those beside them.
     """
 
     groups: tuple[TopicGroup, ...]
     copartition_groups: tuple[frozenset[str], ...] = ()
     joined_at: Mapping[frozenset[str], str] = field(default_factory=dict)
+    pattern_joins: tuple[PatternJoin, ...] = ()
 
     @property
     def repartition_topics(self) -> dict[str, RepartitionSpec]:
@@ -98,7 +101,8 @@ class TopologyTopics:
         return sources - set(self.repartition_topics)
 
     def with_matches(self, subscribed: Iterable[str]) -> TopologyTopics:
-        """This with the subscribed topics that match a pattern as source topics.
+        """This with the subscribed topics that match a pattern as source topics, which must have
+        as many partitions as what they are joined with.
 
         Args:
             subscribed: all topics that some member of the group subscribes to.
@@ -133,7 +137,35 @@ class TopologyTopics:
             )
             for group in self.groups
         )
-        return replace(self, groups=groups)
+        joined_at = self._joined_with(
+            {
+                pattern: tuple(filter(pattern.fullmatch, matched))
+                for group in self.groups
+                for pattern in group.source_patterns
+                if (matched := matches.get(group.subtopology_id))
+            }
+        )
+        return replace(
+            self, groups=groups, copartition_groups=tuple(joined_at), joined_at=joined_at
+        )
+
+    def _joined_with(
+        self, matches: Mapping[re.Pattern[str], Iterable[str]]
+    ) -> dict[frozenset[str], str]:
+        """The co-partitioned groups, and where each is joined, with what matches each pattern."""
+        joins = [(group, self.joined_at.get(group, "")) for group in self.copartition_groups]
+        for topics, patterns, place in self.pattern_joins:
+            found = {topic for pattern in patterns for topic in matches.get(pattern, ())}
+            joins.append((topics | found, place))
+        united = merge_overlapping(topics for topics, _ in joins if topics)
+        places = {
+            group: [place for topics, place in joins if topics and place and topics <= group]
+            for group in united
+        }
+        return {
+            group: ", ".join(dict.fromkeys(", ".join(found).split(", ")))
+            for group, found in places.items()
+        }
 
 
 class NewTopic(NamedTuple):

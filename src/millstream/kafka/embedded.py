@@ -50,14 +50,20 @@ class EmbeddedKafka:
     Replication factors are 1, topics are not created automatically, records are kept whatever
     their timestamps, and groups form without the initial delay.
 
-    Example:
-        >>> with EmbeddedKafka() as kafka:  # doctest: +SKIP
-        ...     kafka.create_topic("clicks", partitions=4)
-        ...     run_application(kafka.bootstrap_servers)
-
     Args:
         port: where clients connect; None chooses a free one at each start after a `stop()`.
         properties: broker settings by Kafka's names, which win over the defaults chosen here.
+
+    Example:
+        >>> with EmbeddedKafka() as kafka:  # starts it, and stops it at the end
+        ...     kafka.create_topic("clicks", partitions=4)
+        ...     config = StreamsConfig(
+        ...         application_id="shop", bootstrap_servers=kafka.bootstrap_servers
+        ...     )
+        ...     kafka.kill()  # a crash
+        ...     _ = kafka.start()  # the topic is still there
+        ...     kafka.is_running
+        True
     """
 
     def __init__(

@@ -18,12 +18,9 @@ from millstream.operators.foreign_key_formats import (
     encode_subscription,
     subscription_prefix,
 )
-from millstream.operators.foreign_key_send import (
-    ForeignKeySerdes,
-    OpenedSerdes,
-    newest_changes,
-)
+from millstream.operators.foreign_key_send import ForeignKeySerdes, OpenedSerdes
 from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.usable import newest_changes, with_keys
 from millstream.operators.value_getter import GetterSupplier, ValueGetter
 from millstream.state.subscription_store import SubscriptionTable
 
@@ -125,7 +122,8 @@ class SubscriptionJoin(Operator):
             values.append(Response(subscription.value_hash, value, subscription.partition))
             timestamps.append(max(timestamp, found_at))
         if answered:
-            output.emit(_records(batch.take(answered), keys, values, timestamps))
+            done = batch.take(answered)
+            output.emit(done.with_keys(keys).with_changes(values, None, timestamps))
 
     def close(self) -> None:
         self._right.close()
@@ -153,10 +151,7 @@ class ForeignTableJoin(Operator):
         self._table = context.store(self._store)
 
     def process(self, batch: Batch, output: Output) -> None:
-        if None in batch.keys:
-            keep = [key is not None for key in batch.keys]
-            self.context.dropped(keep.count(False), "their key is null")
-            batch = batch.select(keep)
+        batch = with_keys(batch, self.context)
         if self._versioned:
             batch = newest_changes(batch, self.context)
         counts: list[int] = []
@@ -236,8 +231,3 @@ class ResponseResolver(Operator):
 
     def close(self) -> None:
         self._left.close()
-
-
-def _records(batch: Batch, keys: list[Any], values: list[Any], timestamps: list[int]) -> Batch:
-    """Other records in the places of those of a batch."""
-    return Batch(keys, values, timestamps, batch.rows, batch.origin, batch.order, batch.headers)

@@ -19,6 +19,7 @@ from millstream.operators.batch import Batch
 from millstream.operators.foreign_key_formats import Instruction, Subscription
 from millstream.operators.murmur3 import murmur3_128
 from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.usable import newest_changes
 from millstream.serdes import Serde
 
 #: What to tell the owner of which right row: foreign key, instruction.
@@ -202,12 +203,3 @@ class SubscriptionSend(Operator):
             return False
         to_bytes = self._opened.foreign_key_bytes
         return to_bytes(after) != to_bytes(before)
-
-
-def newest_changes(batch: Batch, context: OperatorContext) -> Batch:
-    """The changes of a versioned table that are the newest of their keys (KIP-914)."""
-    newest = batch.is_latest
-    if newest is None or all(newest):
-        return batch
-    context.dropped(newest.count(False), "they are not the newest versions of their rows")
-    return batch.select(newest)

@@ -13,14 +13,10 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from millstream.operators.batch import Batch
+from millstream.operators.fold import Aggregator, Initializer
 from millstream.operators.operator import Output
-from millstream.operators.windowed import (
-    Aggregator,
-    ChangeColumns,
-    FinalResult,
-    Initializer,
-    WindowedOperator,
-)
+from millstream.operators.results import Results
+from millstream.operators.windowed import FinalResult, WindowedOperator
 from millstream.state.cache_entries import FlushedChanges
 from millstream.state.session_table import SessionTable
 from millstream.windowed import windowed
@@ -39,7 +35,7 @@ class WindowsOfActivity(Protocol):
     def grace_ms(self) -> int: ...
 
 
-class SessionAggregate(WindowedOperator):
+class SessionAggregate(WindowedOperator[WindowsOfActivity]):
     """Folds the values of each key in each session into one.
 
     Args:
@@ -65,7 +61,7 @@ class SessionAggregate(WindowedOperator):
     ) -> None:
         super().__init__(
             store,
-            windows.grace_ms,
+            windows,
             initializer,
             aggregator,
             emit_final=emit_final,
@@ -80,7 +76,7 @@ class SessionAggregate(WindowedOperator):
         return self._stream_time - self._grace_ms - self._gap
 
     def update(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
-        changes = ChangeColumns(with_old_values=self._send_old_values)
+        changes = Results(batch, with_old_values=self._send_old_values)
         late = 0
         for index, timestamp in enumerate(batch.timestamps):
             if timestamp > self._stream_time:
@@ -91,7 +87,7 @@ class SessionAggregate(WindowedOperator):
                 self.failed(batch, index, error)
         self.dropped(late)
         if self._cache is None and not self._emit_final:
-            changes.emit(batch, output, keeps_headers=False)
+            changes.emit(output, keeps_headers=False)
 
     def final_results(self, close_time: int) -> Sequence[FinalResult] | None:
         last = close_time - 1
@@ -107,7 +103,7 @@ class SessionAggregate(WindowedOperator):
         """A session's time is its end, whichever record has changed it."""
         return replace(changes, timestamps=[key.window.end_ms for key in changes.keys])
 
-    def _add(self, batch: Batch, index: int, key_bytes: bytes, changes: ChangeColumns) -> bool:
+    def _add(self, batch: Batch, index: int, key_bytes: bytes, changes: Results) -> bool:
         """Put one record into its session; False if that is closed."""
         table, merger = self._table, self._merger
         key, time = batch.keys[index], batch.timestamps[index]
@@ -136,5 +132,5 @@ class SessionAggregate(WindowedOperator):
         aggregate = self._aggregator(key, batch.values[index], aggregate)
         table.put(key_bytes, start, end, aggregate, *caused)
         if collects:
-            changes.add(index, windowed(key, start, end), aggregate, end, None)
+            changes.add(index, windowed(key, start, end), aggregate, end)
         return True

@@ -18,14 +18,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from millstream.operators.batch import Batch
+from millstream.operators.fold import Aggregator, Initializer
 from millstream.operators.operator import Output
-from millstream.operators.windowed import (
-    Aggregator,
-    ChangeColumns,
-    FinalResult,
-    Initializer,
-    WindowedOperator,
-)
+from millstream.operators.results import Results
+from millstream.operators.windowed import FinalResult, WindowedOperator
 from millstream.record import UNKNOWN
 from millstream.state.table import TimedValue
 from millstream.state.window_table import WindowTable
@@ -42,7 +38,7 @@ class WindowsByRecords(Protocol):
     def grace_ms(self) -> int: ...
 
 
-class SlidingAggregate(WindowedOperator):
+class SlidingAggregate(WindowedOperator[WindowsByRecords]):
     """Folds the values of each key in each sliding window into one.
 
     Args:
@@ -56,34 +52,16 @@ class SlidingAggregate(WindowedOperator):
 
     needs_value = True
 
-    def __init__(
-        self,
-        store: str,
-        windows: WindowsByRecords,
-        initializer: Initializer,
-        aggregator: Aggregator,
-        *,
-        emit_final: bool = False,
-        send_old_values: bool = False,
-    ) -> None:
-        super().__init__(
-            store,
-            windows.grace_ms,
-            initializer,
-            aggregator,
-            emit_final=emit_final,
-            send_old_values=send_old_values,
-        )
-        self._difference = windows.time_difference_ms
-        self._table: WindowTable
+    _table: WindowTable
 
     def update(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
+        difference = self._windows.time_difference_ms
         changes = None
         if self._cache is None and not self._emit_final:
-            changes = ChangeColumns(with_old_values=self._send_old_values)
+            changes = Results(batch, with_old_values=self._send_old_values)
         fold = _Fold(
             self._table,
-            self._difference,
+            difference,
             self._initializer,
             self._aggregator,
             changes,
@@ -94,12 +72,12 @@ class SlidingAggregate(WindowedOperator):
             if timestamp > self._stream_time:
                 self._stream_time = timestamp
             close_time = self.close_time()
-            if timestamp + 1 + self._difference <= close_time:
+            if timestamp + 1 + difference <= close_time:
                 late += 1
                 continue
             record = _Record(batch, index, key_bytes[index], close_time, fold)
             try:
-                if timestamp < self._difference:
+                if timestamp < difference:
                     record.place_early()
                 else:
                     record.place()
@@ -108,14 +86,15 @@ class SlidingAggregate(WindowedOperator):
             late += record.late_windows
         self.dropped(late)
         if changes is not None:
-            changes.emit(batch, output)
+            changes.emit(output)
 
     def final_results(self, close_time: int) -> Sequence[FinalResult] | None:
-        last = close_time - self._difference - 1
+        difference = self._windows.time_difference_ms
+        last = close_time - difference - 1
         if last < 0:
             return None
         emitted = self._emitted_until
-        first = 0 if emitted == UNKNOWN else max(0, emitted - self._difference)
+        first = 0 if emitted == UNKNOWN else max(0, emitted - difference)
         return [FinalResult(*found) for found in self._table.fetch_all(first, last)]
 
 
@@ -135,7 +114,7 @@ class _Fold(NamedTuple):
     difference: int
     initializer: Initializer
     aggregator: Aggregator
-    changes: ChangeColumns | None
+    changes: Results | None
     wants_old_values: bool
 
 

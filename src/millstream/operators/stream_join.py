@@ -16,6 +16,8 @@ from millstream.errors import BatchSerializationError
 from millstream.operators.batch import Batch
 from millstream.operators.emit_interval import OUTER_JOIN_INTERVAL, emit_interval_ms
 from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.results import Results
+from millstream.operators.usable import INCOMPLETE
 from millstream.record import UNKNOWN
 from millstream.state.outer_join_store import OuterJoinStore
 from millstream.state.window_table import WindowTable
@@ -23,9 +25,6 @@ from millstream.windowed import MAX_TIME_MS
 
 #: (key, value of this side, value of the other side) → result
 _Join = Callable[[Any, Any, Any], Any]
-
-#: Why records are dropped.
-INCOMPLETE: Final = "their key or value is null"
 
 
 @dataclass(frozen=True)
@@ -73,52 +72,6 @@ class JoinSide:
     before_ms: int
     after_ms: int
     grace_ms: int
-
-
-class JoinResults:
-    """What the records of a batch are joined to."""
-
-    __slots__ = ("batch", "indices", "keys", "timestamps", "values")
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        #: For each result the index of the record that caused it.
-        self.indices: list[int] = []
-        self.keys: list[Any] = []
-        self.values: list[Any] = []
-        self.timestamps: list[int] = []
-
-    def add(self, index: int, key: Any, value: Any, timestamp: int) -> None:
-        """A result of the record at that index."""
-        self.indices.append(index)
-        self.keys.append(key)
-        self.values.append(value)
-        self.timestamps.append(timestamp)
-
-    def emit(self, output: Output) -> None:
-        """Hand the results on, each with the origin and the headers of its record."""
-        indices, batch = self.indices, self.batch
-        if not indices:
-            return
-        order = None
-        if batch.order is not None:
-            places, order, last, number = batch.order, [], -1, 0
-            for index in indices:
-                number = number + 1 if index == last else 0
-                last = index
-                order.append((*places[index], number))
-        rows, headers = batch.rows, batch.headers
-        output.emit(
-            Batch(
-                self.keys,
-                self.values,
-                self.timestamps,
-                [rows[index] for index in indices],
-                batch.origin,
-                order,
-                None if headers is None else [headers[index] for index in indices],
-            )
-        )
 
 
 class JoinTime:
@@ -173,7 +126,7 @@ class StreamStreamJoin(Operator):
         self._interval_ms = emit_interval_ms(context.config, OUTER_JOIN_INTERVAL)
 
     def process(self, batch: Batch, output: Output) -> None:
-        results = JoinResults(batch)
+        results = Results(batch)
         for index, key_bytes in enumerate(encoded_keys(self._other, batch)):
             self.join(results, index, key_bytes)
         results.emit(output)
@@ -182,7 +135,7 @@ class StreamStreamJoin(Operator):
         if self._unjoined is not None:
             _TIMES.pop(self._unjoined, None)
 
-    def join(self, results: JoinResults, index: int, key_bytes: Any) -> None:
+    def join(self, results: Results, index: int, key_bytes: Any) -> None:
         """Add what a record is joined to, and what its time gives free.
 
         Args:
@@ -211,7 +164,7 @@ class StreamStreamJoin(Operator):
             self.context.failed(batch, index, error)
 
     def _find_partners(
-        self, results: JoinResults, index: int, key_bytes: bytes, value: Any, timestamp: int
+        self, results: Results, index: int, key_bytes: bytes, value: Any, timestamp: int
     ) -> None:
         key, join, unjoined = results.batch.keys[index], self._join, self._unjoined
         # Follows Kafka Streams: what ends before the epoch ends there.
@@ -233,7 +186,7 @@ class StreamStreamJoin(Operator):
             time.earliest = timestamp
         unjoined.put(timestamp, self.side.left, key, value, record_time=timestamp)
 
-    def _give_up(self, results: JoinResults, index: int, unjoined: OuterJoinStore) -> None:
+    def _give_up(self, results: Results, index: int, unjoined: OuterJoinStore) -> None:
         """Join the records with None whose windows have closed before this one's time."""
         side, time = self.side, self._time
         reach = self._after + side.grace_ms

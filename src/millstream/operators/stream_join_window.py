@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from millstream.operators.batch import Batch, Order
 from millstream.operators.operator import Operator, OperatorContext, Output, Team
+from millstream.operators.results import Results
 from millstream.operators.stream_join import (
-    JoinResults,
     StreamStreamJoin,
     encoded_keys,
     encoded_values,
@@ -117,7 +117,7 @@ class _Work(NamedTuple):
     """What waits on one side."""
 
     side: _Side
-    results: JoinResults
+    results: Results
     kept: KeptRecords
 
 
@@ -134,7 +134,7 @@ class StreamJoinTeam:
     def run(self, waiting: Mapping[str, Batch], outputs: Mapping[str, Output]) -> None:
         """Join what waits for the nodes that keep records, and keep it."""
         work = [
-            _Work(side, JoinResults(waiting[side.window]), side.keeper.prepare(batch))
+            _Work(side, Results(waiting[side.window]), side.keeper.prepare(batch))
             for side in self._sides
             if (batch := waiting.get(side.window)) is not None
         ]

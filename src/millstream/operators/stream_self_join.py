@@ -6,7 +6,9 @@ from typing import Any
 
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.operators.stream_join import INCOMPLETE, JoinResults, StreamJoiner, encoded_keys
+from millstream.operators.results import Results
+from millstream.operators.stream_join import StreamJoiner, encoded_keys
+from millstream.operators.usable import INCOMPLETE
 from millstream.record import UNKNOWN
 from millstream.state.window_table import WindowTable
 
@@ -40,12 +42,12 @@ class StreamSelfJoin(Operator):
         self._table = context.store(self.own_store)
 
     def process(self, batch: Batch, output: Output) -> None:
-        results = JoinResults(batch)
+        results = Results(batch)
         for index, key_bytes in enumerate(encoded_keys(self._table, batch)):
             self.join(results, index, key_bytes)
         results.emit(output)
 
-    def join(self, results: JoinResults, index: int, key_bytes: Any) -> None:
+    def join(self, results: Results, index: int, key_bytes: Any) -> None:
         """Add what a record is joined to.
 
         Args:
@@ -64,7 +66,7 @@ class StreamSelfJoin(Operator):
             self.context.failed(batch, index, error)
 
     def _find_partners(
-        self, results: JoinResults, index: int, key_bytes: Any, value: Any, timestamp: int
+        self, results: Results, index: int, key_bytes: Any, value: Any, timestamp: int
     ) -> None:
         key, join, fetch = results.batch.keys[index], self._join, self._table.fetch_between
         with_itself = join(key, value, value)

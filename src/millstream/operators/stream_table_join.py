@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from millstream.operators.batch import Batch, Order, Origin
+from millstream.operators.batch import Batch, Order
 from millstream.operators.calls import call_each
 from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.released import Released
+from millstream.operators.usable import INCOMPLETE
 from millstream.operators.value_getter import GetterSupplier, ValueGetter
 from millstream.state.buffer_value import BufferedContext
-from millstream.state.cache_entries import headers_column
 from millstream.state.grace_buffer import GraceBuffer
 from millstream.state.table import TimedValue
 
@@ -64,7 +65,7 @@ class _RowJoin(Operator):
             for key, value in zip(row_keys, values, strict=True)
         ]
         if not all(keep):
-            self.context.dropped(len(keep) - sum(keep), "their key or value is null")
+            self.context.dropped(len(keep) - sum(keep), INCOMPLETE)
             row_keys = [key for key, kept in zip(row_keys, keep, strict=True) if kept]
             batch = batch.select(keep)
         return batch, row_keys
@@ -189,9 +190,9 @@ class StreamTableJoin(_RowJoin):
 
     def _join_later(self, buffer: GraceBuffer, batch: Batch, output: Output) -> None:
         """Buffer the records, and join those whose time has come; late ones do not wait."""
-        leaving = _Leaving(batch.order is not None)
+        released = Released()
         for index, key in enumerate(batch.keys):
-            after = () if batch.order is None else batch.order[index]
+            after = None if batch.order is None else batch.order[index]
             value, row = batch.values[index], batch.rows[index]
             context = BufferedContext(
                 batch.timestamps[index],
@@ -211,70 +212,24 @@ class StreamTableJoin(_RowJoin):
                 )
                 if waits:
                     for record in buffer.evict():
-                        self._join_one(*record, after, leaving)
+                        self._join_one(*record, after, released)
                 else:
-                    self._join_one(key, value, context, after, leaving)
+                    self._join_one(key, value, context, after, released)
             except Exception as error:
                 self.context.failed(batch, index, error)
-        leaving.emit(output)
+        released.emit(output)
 
     def _join_one(
-        self, key: Any, value: Any, context: BufferedContext, after: Order, leaving: _Leaving
+        self,
+        key: Any,
+        value: Any,
+        context: BufferedContext,
+        after: Order | None,
+        released: Released,
     ) -> None:
         row = self._row(key, context.timestamp)
         if row is None and not self._left:
             return
         other = None if row is None else row[0]
         joined = self._joiner(key, value, other) if self._with_key else self._joiner(value, other)
-        leaving.add(key, joined, context, after)
-
-
-class _Leaving:
-    """Collects the results of records that waited, each with where its own record was read.
-
-    Args:
-        ordered: whether they need places in depth-first order.
-    """
-
-    def __init__(self, ordered: bool) -> None:
-        self._keys: list[Any] = []
-        self._values: list[Any] = []
-        self._contexts: list[BufferedContext] = []
-        self._order: list[Order] | None = [] if ordered else None
-
-    def add(self, key: Any, value: Any, context: BufferedContext, after: Order) -> None:
-        """Add a result.
-
-        Args:
-            key: of the record.
-            value: the result.
-            context: of the record.
-            after: the place in depth-first order of the record that made it leave.
-        """
-        if self._order is not None:
-            # Further and further: several may leave with one record.
-            self._order.append((*after, len(self._keys)))
-        self._keys.append(key)
-        self._values.append(value)
-        self._contexts.append(context)
-
-    def emit(self, output: Output) -> None:
-        """Hand the results on."""
-        contexts = self._contexts
-        if not contexts:
-            return
-        origin = Origin(
-            [context.place for context in contexts],
-            [context.offset for context in contexts],
-            headers_column([context.headers for context in contexts]),
-        )
-        output.emit(
-            Batch(
-                self._keys,
-                self._values,
-                [context.timestamp for context in contexts],
-                range(len(contexts)),
-                origin,
-                self._order,
-            )
-        )
+        released.add(key, joined, context, after)

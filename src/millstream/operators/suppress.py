@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.errors import StreamsError
-from millstream.operators.batch import Batch, Order, Origin
+from millstream.operators.batch import Batch
 from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.released import Released
 from millstream.operators.value_getter import GetterSupplier, ValueGetter
 from millstream.record import UNKNOWN
 from millstream.state.table import TimedValue
@@ -57,7 +58,7 @@ class TableSuppress(Operator):
         self._buffer = context.store(self._store)
 
     def process(self, batch: Batch, output: Output) -> None:
-        released = _Released()
+        released = Released(with_old_values=True)
         for index in range(len(batch)):
             try:
                 self._take_in(batch, index)
@@ -90,7 +91,7 @@ class TableSuppress(Operator):
 
     def _release(
         self,
-        released: _Released,
+        released: Released,
         batch: Batch,
         index: int,
         change: BufferedChange,
@@ -99,7 +100,8 @@ class TableSuppress(Operator):
         # A window that has closed without a value was never seen downstream.
         if change.new_value is None and self._limits.by_window:
             return
-        released.add(change, None if batch.order is None else batch.order[index])
+        after = None if batch.order is None else batch.order[index]
+        released.add(change.key, change.new_value, change.context, after, change.old_value)
         if output.immediate:
             # Whoever reads the buffer downstream must do so while the change is still in it.
             released.emit(output)
@@ -120,49 +122,6 @@ class TableSuppress(Operator):
             "let it emit early: BufferConfig.emit_early_when_full().",
             node=self.context.node,
             task_id=self.context.task_id,
-        )
-
-
-class _Released:
-    """Changes on their way out, each with the record that brought it."""
-
-    def __init__(self) -> None:
-        self._changes: list[BufferedChange] = []
-        self._order: list[Order] = []
-        self._after: Order | None = None
-        self._number = 0
-
-    def add(self, change: BufferedChange, after: Order | None) -> None:
-        """A change that the record at a place in depth-first order has released."""
-        self._changes.append(change)
-        if after is not None:
-            self._number = self._number + 1 if after is self._after else 0
-            self._after = after
-            self._order.append((*after, self._number))
-
-    def emit(self, output: Output) -> None:
-        """Hand them on."""
-        changes, self._changes = self._changes, []
-        order, self._order = self._order, []
-        if not changes:
-            return
-        contexts = [change.context for change in changes]
-        headers = [context.headers for context in contexts]
-        output.emit(
-            Batch(
-                [change.key for change in changes],
-                [change.new_value for change in changes],
-                [context.timestamp for context in contexts],
-                range(len(changes)),
-                Origin(
-                    [context.place for context in contexts],
-                    [context.offset for context in contexts],
-                    headers if any(headers) else None,
-                ),
-                order or None,
-                None,
-                [change.old_value for change in changes],
-            )
         )
 
 

@@ -14,6 +14,7 @@ from millstream.errors import StreamsError
 from millstream.operators.aggregate import StreamAggregate
 from millstream.operators.batch import Batch
 from millstream.operators.changed import Change
+from millstream.operators.fold import Aggregator, Initializer, Reduced, count_one, nothing
 from millstream.operators.operator import Operator, Output
 
 
@@ -101,29 +102,17 @@ class TableAggregate(StreamAggregate):
     def __init__(
         self,
         store: str,
-        initializer: Callable[[], Any],
-        adder: Callable[[Any, Any, Any], Any],
-        subtractor: Callable[[Any, Any, Any], Any],
+        initializer: Initializer,
+        adder: Aggregator,
+        subtractor: Aggregator,
         *,
         send_old_values: bool = False,
     ) -> None:
-        super().__init__(store, initializer, adder, send_old_values=send_old_values)
-        self._subtractor = subtractor
+        exchange = _Exchange(initializer, adder, subtractor)
+        super().__init__(store, nothing, exchange, send_old_values=send_old_values)
 
-    def start(self) -> Any:
-        return None
-
-    def step(self, key: Any, value: Any, aggregate: Any) -> Any:
-        new, old = value
-        if old is not None and aggregate is not None:
-            aggregate = self._subtractor(key, old, aggregate)
-        if new is None:
-            return aggregate
-        if aggregate is None:
-            aggregate = self._initializer()
-        return self._aggregator(key, new, aggregate)
-
-    def _without_nulls(self, batch: Batch) -> Batch:
+    def usable(self, batch: Batch) -> Batch:
+        """All of them: a group without a key is an error."""
         if None not in batch.keys:
             return batch
         keep = [key is not None for key in batch.keys]
@@ -139,10 +128,11 @@ class TableCount(TableAggregate):
 
     Args:
         store: the name of the store with the counts.
+        send_old_values: whether somebody downstream must know what a change replaces.
     """
 
     def __init__(self, store: str, *, send_old_values: bool = False) -> None:
-        super().__init__(store, int, _one_more, _one_less, send_old_values=send_old_values)
+        super().__init__(store, int, count_one, _one_less, send_old_values=send_old_values)
 
 
 class TableReduce(TableAggregate):
@@ -152,6 +142,7 @@ class TableReduce(TableAggregate):
         store: the name of the store with the results.
         adder: (result so far, value) → the next result; None deletes it.
         subtractor: (result so far, value) → the result without that value.
+        send_old_values: whether somebody downstream must know what a change replaces.
     """
 
     def __init__(
@@ -162,21 +153,28 @@ class TableReduce(TableAggregate):
         *,
         send_old_values: bool = False,
     ) -> None:
-        super().__init__(store, int, _one_more, _one_less, send_old_values=send_old_values)
-        self._add = adder
-        self._subtract = subtractor
+        super().__init__(
+            store, nothing, Reduced(adder), Reduced(subtractor), send_old_values=send_old_values
+        )
 
-    def step(self, key: Any, value: Any, aggregate: Any) -> Any:
-        new, old = value
+
+class _Exchange:
+    """The next aggregate of a group: without the old value of a row, then with the new one."""
+
+    def __init__(self, initializer: Initializer, adder: Aggregator, subtractor: Aggregator) -> None:
+        self._initializer = initializer
+        self._adder = adder
+        self._subtractor = subtractor
+
+    def __call__(self, group: Any, change: Change, aggregate: Any) -> Any:
+        new, old = change
         if old is not None and aggregate is not None:
-            aggregate = self._subtract(aggregate, old)
+            aggregate = self._subtractor(group, old, aggregate)
         if new is None:
             return aggregate
-        return new if aggregate is None else self._add(aggregate, new)
-
-
-def _one_more(key: Any, value: Any, count: int) -> int:
-    return count + 1
+        if aggregate is None:
+            aggregate = self._initializer()
+        return self._adder(group, new, aggregate)
 
 
 def _one_less(key: Any, value: Any, count: int) -> int:

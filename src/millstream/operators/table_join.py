@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.operators.table_store import TableWriter
+from millstream.operators.table_store import TableOperator
+from millstream.operators.usable import newest_changes, with_keys
 from millstream.operators.value_getter import GetterSupplier, ValueGetter
 
 #: What a side does without a partner. `inner`: nothing. `left`: the table whose values are kept
@@ -56,7 +57,9 @@ class TableJoin(Operator):
         self._getter = self._other.make(context)
 
     def process(self, batch: Batch, output: Output) -> None:
-        batch = self._without_unusable(batch)
+        batch = with_keys(batch, self.context)
+        if self._versioned:
+            batch = newest_changes(batch, self.context)
         kept: list[int] = []
         values: list[Any] = []
         old_values: list[Any] = []
@@ -103,20 +106,8 @@ class TableJoin(Operator):
             old = joiner(replaced, other)
         return new, old, other_time
 
-    def _without_unusable(self, batch: Batch) -> Batch:
-        keys = batch.keys
-        if None in keys:
-            keep = [key is not None for key in keys]
-            self.context.dropped(len(keep) - sum(keep), "their key is null")
-            batch = batch.select(keep)
-        latest = batch.is_latest
-        if self._versioned and latest is not None and not all(latest):
-            self.context.dropped(len(latest) - sum(latest), "they are older than their key's value")
-            batch = batch.select(latest)
-        return batch
 
-
-class TableJoinMerge(Operator):
+class TableJoinMerge(TableOperator):
     """Brings the results of both sides of a join together.
 
     Args:
@@ -125,26 +116,7 @@ class TableJoinMerge(Operator):
     """
 
     def __init__(self, store: str | None, *, send_old_values: bool = False) -> None:
-        self._store = store
-        self._send_old_values = send_old_values
-        self._writer: TableWriter | None = None
-
-    def init(self, context: OperatorContext) -> None:
-        super().init(context)
-        if self._store is not None:
-            self._writer = TableWriter(
-                context,
-                self._store,
-                send_old_values=self._send_old_values,
-                knows_old_values=True,
-            )
+        super().__init__(store, send_old_values=send_old_values, knows_old_values=True)
 
     def process(self, batch: Batch, output: Output) -> None:
-        if self._writer is not None:
-            self._writer.write(batch, output)
-        else:
-            output.emit(batch)
-
-    def flush(self) -> None:
-        if self._writer is not None:
-            self._writer.flush()
+        self.hand_on(batch, output)

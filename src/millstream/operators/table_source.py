@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from millstream.operators.batch import Batch
-from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.operators.table_store import TableWriter
+from millstream.operators.operator import Output
+from millstream.operators.table_store import TableOperator
+from millstream.operators.usable import with_keys
 
 
-class TableSource(Operator):
+class TableSource(TableOperator):
     """Takes each record for the new value of its key. One without a key is dropped.
 
     Args:
@@ -16,28 +17,9 @@ class TableSource(Operator):
     """
 
     def __init__(self, store: str | None, *, send_old_values: bool = False) -> None:
-        self._store = store
-        self._send_old_values = send_old_values
-        self._writer: TableWriter | None = None
-
-    def init(self, context: OperatorContext) -> None:
-        super().init(context)
-        if self._store is not None:
-            self._writer = TableWriter(context, self._store, send_old_values=self._send_old_values)
+        super().__init__(store, send_old_values=send_old_values)
 
     def process(self, batch: Batch, output: Output) -> None:
-        keys = batch.keys
-        if None in keys:
-            keep = [key is not None for key in keys]
-            self.context.dropped(len(keep) - sum(keep), "their key is null")
-            batch = batch.select(keep)
-            if not batch.keys:
-                return
-        if self._writer is not None:
-            self._writer.write(batch, output)
-        else:
-            output.emit(batch)
-
-    def flush(self) -> None:
-        if self._writer is not None:
-            self._writer.flush()
+        batch = with_keys(batch, self.context)
+        if batch.keys:
+            self.hand_on(batch, output)

@@ -11,30 +11,12 @@ from typing import Any
 
 from millstream.operators.batch import Batch
 from millstream.operators.calls import call_each
-from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.operators.table_store import TableWriter
+from millstream.operators.operator import Output
+from millstream.operators.table_store import TableOperator
 
 
-class _Derived(Operator):
+class _Derived(TableOperator):
     """A table computed from another one."""
-
-    #: Whether a deletion is left out that is known to delete nothing.
-    _skips_absent = False
-
-    def __init__(self, store: str | None, send_old_values: bool) -> None:
-        self._store = store
-        self._send_old_values = send_old_values
-        self._writer: TableWriter | None = None
-
-    def init(self, context: OperatorContext) -> None:
-        super().init(context)
-        if self._store is not None:
-            self._writer = TableWriter(
-                context,
-                self._store,
-                send_old_values=self._send_old_values,
-                skips_absent=self._skips_absent,
-            )
 
     def compute(self, key: Any, value: Any) -> Any:
         """The value of this table for one of the table above."""
@@ -66,10 +48,6 @@ class _Derived(Operator):
             values, old_values = map(list, zip(*pairs, strict=True))
             output.emit(batch.with_changes(values, old_values))
 
-    def flush(self) -> None:
-        if self._writer is not None:
-            self._writer.flush()
-
 
 class TableFilter(_Derived):
     """Keeps the rows for which the predicate holds; others are deletions.
@@ -94,10 +72,13 @@ class TableFilter(_Derived):
         send_old_values: bool = False,
         versioned: bool = False,
     ) -> None:
-        super().__init__(store, send_old_values)
+        super().__init__(
+            store,
+            send_old_values=send_old_values,
+            skips_absent=send_old_values and not versioned,
+        )
         self._predicate = predicate
         self._negate = negate
-        self._skips_absent = send_old_values and not versioned
 
     def compute(self, key: Any, value: Any) -> Any:
         if value is not None and bool(self._predicate(key, value)) is not self._negate:
@@ -123,7 +104,7 @@ class TableMapValues(_Derived):
         *,
         send_old_values: bool = False,
     ) -> None:
-        super().__init__(store, send_old_values)
+        super().__init__(store, send_old_values=send_old_values)
         self._mapper = mapper
         self._with_key = with_key
 

@@ -14,8 +14,9 @@ from typing import Any
 from millstream.operators.batch import Batch
 from millstream.operators.calls import serialize_each
 from millstream.operators.flushed import flushed_batch
-from millstream.operators.operator import OperatorContext, Output
+from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.stored_versions import StoredVersions
+from millstream.operators.usable import with_key_bytes
 from millstream.state.cache import RecordCache
 from millstream.state.table import TimestampedTable
 from millstream.state.versioned_table import VersionedTable
@@ -61,11 +62,7 @@ class TableWriter:
             output: takes what is to go on.
         """
         table = self._table
-        failed = self._context.failed
-        key_bytes, keep = serialize_each(
-            table.encode_keys, batch.keys, lambda index, error: failed(batch, index, error)
-        )
-        kept = batch if keep is None else batch.select(keep)
+        key_bytes, kept = with_key_bytes(batch, table, self._context)
         if not key_bytes:
             return
         if isinstance(table, VersionedTable):
@@ -172,6 +169,53 @@ class TableWriter:
                 continue
             changes.add(index, value, old, timestamp, valid_to)
         changes.emit(output, self._send_old_values)
+
+
+class TableOperator(Operator):
+    """An operator whose results are a table, which may be kept in a store.
+
+    Args:
+        store: the name of the store; None for none.
+        send_old_values: whether somebody downstream must know what a change replaces.
+        skips_absent: as for `TableWriter`.
+        knows_old_values: as for `TableWriter`.
+    """
+
+    def __init__(
+        self,
+        store: str | None,
+        *,
+        send_old_values: bool,
+        skips_absent: bool = False,
+        knows_old_values: bool = False,
+    ) -> None:
+        self._store = store
+        self._send_old_values = send_old_values
+        self._skips_absent = skips_absent
+        self._knows_old_values = knows_old_values
+        self._writer: TableWriter | None = None
+
+    def init(self, context: OperatorContext) -> None:
+        super().init(context)
+        if self._store is not None:
+            self._writer = TableWriter(
+                context,
+                self._store,
+                send_old_values=self._send_old_values,
+                skips_absent=self._skips_absent,
+                knows_old_values=self._knows_old_values,
+            )
+
+    def hand_on(self, batch: Batch, output: Output) -> None:
+        """Keep the changes if there is a store, and let them go downstream."""
+        if self._writer is not None:
+            self._writer.write(batch, output)
+        else:
+            output.emit(batch)
+
+    def flush(self) -> None:
+        if self._writer is not None:
+            self._writer.flush()
 
 
 def _newest(batch: Batch, old_values: list[Any] | None) -> Batch:

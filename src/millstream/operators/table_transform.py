@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from millstream.operators.batch import Batch, Origin
-from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.operator import OperatorContext, Output
 from millstream.operators.process import RecordScope, close_user_code, initialized
-from millstream.operators.table_store import TableWriter
+from millstream.operators.table_store import TableOperator
 from millstream.operators.value_getter import GetterSupplier, ValueGetter
 from millstream.record import UNKNOWN
 from millstream.state.table import TimedValue
@@ -18,7 +18,7 @@ from millstream.state.table import TimedValue
 _NOWHERE: Final = Origin(None, (UNKNOWN,))
 
 
-class TableTransformValues(Operator):
+class TableTransformValues(TableOperator):
     """Replaces each value by what the user's object gives; it is asked about deletions, too.
 
     Without a store it is also asked what a change replaces.
@@ -32,10 +32,8 @@ class TableTransformValues(Operator):
     def __init__(
         self, supplier: Callable[[], Any], store: str | None, *, send_old_values: bool = False
     ) -> None:
+        super().__init__(store, send_old_values=send_old_values)
         self._supplier = supplier
-        self._store = store
-        self._send_old_values = send_old_values
-        self._writer: TableWriter | None = None
         self._scope: RecordScope
         self._transformer: Any = None
 
@@ -43,8 +41,6 @@ class TableTransformValues(Operator):
         super().init(context)
         self._scope = RecordScope(context)
         initialized(self._supplier, self._scope, context, self._keep)
-        if self._store is not None:
-            self._writer = TableWriter(context, self._store, send_old_values=self._send_old_values)
 
     def process(self, batch: Batch, output: Output) -> None:
         scope, transform = self._scope, self._transformer.transform
@@ -70,15 +66,7 @@ class TableTransformValues(Operator):
         if not kept:
             return
         done = batch if len(kept) == len(batch) else batch.take(kept)
-        done = done.with_changes(values, old_values if computes_old else None)
-        if self._writer is not None:
-            self._writer.write(done, output)
-        else:
-            output.emit(done)
-
-    def flush(self) -> None:
-        if self._writer is not None:
-            self._writer.flush()
+        self.hand_on(done.with_changes(values, old_values if computes_old else None), output)
 
     def close(self) -> None:
         close_user_code(self._transformer)

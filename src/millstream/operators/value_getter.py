@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from millstream.operators.operator import OperatorContext
 from millstream.record import UNKNOWN
+from millstream.state.session_table import SessionTable
 from millstream.state.table import TimedValue, TimestampedTable
 from millstream.state.versioned_table import VersionedTable
+from millstream.state.window_table import WindowTable
+from millstream.windowed import Windowed
 
 
 class ValueGetter:
@@ -75,7 +78,7 @@ class GetterSupplier(Protocol):
 
 @dataclass(frozen=True)
 class StoreGetter:
-    """Reads a table from its key-value store, plain or versioned.
+    """Reads a table from its store, of whatever kind that is.
 
     Args:
         store: its name.
@@ -91,7 +94,7 @@ class StoreGetter:
     def make(self, context: OperatorContext) -> ValueGetter:
         """The getter of one task."""
         table = context.store(self.store)
-        return _FromVersions(table) if isinstance(table, VersionedTable) else _FromTable(table)
+        return _GETTERS[type(table)](table)
 
 
 @dataclass(frozen=True)
@@ -207,6 +210,35 @@ class _FromVersions(ValueGetter):
         table = self._table
         found = table.get_as_of(table.encode_keys((key,))[0], timestamp_ms)
         return None if found is None or found[0] is None else (found[0], found[1])
+
+
+class _FromWindows(ValueGetter):
+    def __init__(self, table: WindowTable) -> None:
+        self._table = table
+
+    def get(self, key: Windowed[object]) -> TimedValue | None:
+        table = self._table
+        return table.fetch(table.encode_keys((key.key,))[0], key.window.start_ms)
+
+
+class _FromSessions(ValueGetter):
+    def __init__(self, table: SessionTable) -> None:
+        self._table = table
+
+    def get(self, key: Windowed[object]) -> TimedValue | None:
+        table, window = self._table, key.window
+        key_bytes = table.encode_keys((key.key,))[0]
+        value = table.fetch(key_bytes, window.start_ms, window.end_ms)
+        return None if value is None else (value, window.end_ms)
+
+
+#: What reads which kind of store.
+_GETTERS: Final[dict[type, Callable[[Any], ValueGetter]]] = {
+    TimestampedTable: _FromTable,
+    VersionedTable: _FromVersions,
+    WindowTable: _FromWindows,
+    SessionTable: _FromSessions,
+}
 
 
 class _Computed(ValueGetter):

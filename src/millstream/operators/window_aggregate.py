@@ -11,15 +11,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from millstream.operators.batch import Batch
+from millstream.operators.fold import CachedCounts, Failures, Fold, Folded, count_one
 from millstream.operators.operator import OperatorContext, Output
-from millstream.operators.windowed import (
-    Aggregator,
-    ChangeColumns,
-    FinalResult,
-    Initializer,
-    WindowedOperator,
-    count_one,
-)
+from millstream.operators.results import Results
+from millstream.operators.windowed import FinalResult, WindowedOperator
 from millstream.record import UNKNOWN
 from millstream.state.window_cache import WindowCache
 from millstream.state.window_keys import window_key
@@ -70,7 +65,7 @@ class Spread(NamedTuple):
     stored_keys: list[bytes]
 
 
-class WindowAggregate(WindowedOperator):
+class WindowAggregate(WindowedOperator[WindowsByStart]):
     """Folds the values of each key in each window into one.
 
     Args:
@@ -82,46 +77,32 @@ class WindowAggregate(WindowedOperator):
         send_old_values: whether somebody downstream must know what a change replaces.
     """
 
-    def __init__(
-        self,
-        store: str,
-        windows: WindowsByStart,
-        initializer: Initializer,
-        aggregator: Aggregator,
-        *,
-        emit_final: bool = False,
-        send_old_values: bool = False,
-    ) -> None:
-        super().__init__(
-            store,
-            windows.grace_ms,
-            initializer,
-            aggregator,
-            emit_final=emit_final,
-            send_old_values=send_old_values,
-        )
-        self._windows = windows
-        self._size_ms = windows.size_ms
-        self._suffixes = _Suffixes()
-        self._windows_at = _WindowsAt(windows, self._suffixes)
-        self._headers_cached = False
-        self._table: WindowTable
-        self._cache: WindowCache | None
+    _table: WindowTable
+    _cache: WindowCache | None
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
-        self._headers_cached = False
+        self._size_ms = self._windows.size_ms
+        self._suffixes = _Suffixes()
+        self._windows_at = _WindowsAt(self._windows, self._suffixes)
+        self._fold = Fold(
+            self._table,
+            self._initializer,
+            self._aggregator,
+            guarded=context.may_continue,
+            send_old_values=self._send_old_values,
+        )
 
     def update(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
         spread = self._spread(batch, key_bytes)
         if not spread.stored_keys:
             return
-        if self._cache is None:
-            changes = self._update_table(self._table, spread)
-            if not self._emit_final:
-                changes.emit(batch, output)
-        else:
-            self._update_cache(self._cache, spread)
+        if self._cache is not None:
+            self.update_cache(self._cache, spread)
+            return
+        folded = self._fold.into_table(spread.batch, spread.stored_keys, self._failures(spread))
+        if not self._emit_final:
+            self._changes(batch, spread, folded).emit(output)
 
     def final_results(self, close_time: int) -> Sequence[FinalResult] | None:
         last = close_time - self._size_ms
@@ -188,109 +169,25 @@ class WindowAggregate(WindowedOperator):
 
     # ---- aggregating
 
-    def _update_cache(self, cache: WindowCache, spread: Spread) -> None:
-        # The loop itself changes the cached entries: a sum over tumbling windows takes 0.9 us a
-        # record, finding the windows and flushing included.
-        batch = spread.batch
-        entries, load, dirty, seq = cache.entries, cache.load, cache.dirty, cache.seq
-        get = entries.get
-        places, offsets = batch.read_at()
-        initial, step, own = self._initializer, self._aggregator, self._table.own
-        mutable = not self._table.immutable
-        # As in StreamAggregate: a record that fails and may be left out must leave no traces.
-        guarded = self.context.may_continue
-        failures = _Failures(self, spread)
-        skips = None if spread.indices is None else failures.skips
-        columns = (spread.stored_keys, batch.keys, batch.values, batch.timestamps, places, offsets)
-        for index, (stored_key, key, record, timestamp, place, offset) in enumerate(
-            zip(*columns, strict=False)  # places may be endless
-        ):
-            if skips is not None and skips(index):
-                continue
-            entry = get(stored_key)
-            if entry is None:
-                cache.seq = seq
-                entry = load(stored_key)
-                seq = cache.seq
-            try:
-                before = entry.value
-                if before is None:
-                    before = initial()
-                elif guarded:
-                    before = own(before)
-                value = step(key, record, before)
-                if mutable and value is record:
-                    # The record's own value may be on its way elsewhere: keep another object.
-                    value = own(value)
-                elif guarded:
-                    self._table.encode(value)
-            except Exception as error:
-                cache.seq = seq
-                failures.add(index, error)
-                continue
-            # A deleted aggregate starts over: its time does not count any more.
-            if entry.value is None or timestamp > entry.timestamp or value is None:
-                entry.timestamp = timestamp
-            entry.value = value
-            if not entry.dirty_seq:
-                dirty.append(entry)
-            seq += 1
-            entry.dirty_seq = seq
-            entry.place = place
-            entry.offset = offset
-        cache.seq = seq
-        self._keep_headers(cache, spread)
+    def update_cache(self, cache: WindowCache, spread: Spread) -> None:
+        """Change the aggregates of spread records in the cache."""
+        self._fold.into_cache(cache, spread.batch, spread.stored_keys, self._failures(spread))
 
-    def _keep_headers(self, cache: WindowCache, spread: Spread) -> None:
-        """Note the headers of the last record of each window. Usually there are none anywhere."""
-        headers = spread.batch.all_headers()
-        if headers is None and not self._headers_cached:
-            return
-        self._headers_cached = True
-        entries = cache.entries
-        for index, key in enumerate(spread.stored_keys):
-            entry = entries.get(key)
-            if entry is not None:
-                entry.headers = () if headers is None else headers[index]
-
-    def _update_table(self, table: WindowTable, spread: Spread) -> ChangeColumns:
-        """Every update is stored, logged and forwarded; reads and writes go in one call each."""
-        batch, stored_keys = spread.batch, spread.stored_keys
-        distinct = list(dict.fromkeys(stored_keys))
-        current = dict(zip(distinct, table.read_encoded_many(distinct), strict=True))
-        changes = ChangeColumns(with_old_values=self._send_old_values)
-        written: list[bytes] = []
-        encoded: list[bytes | None] = []
-        logged: list[int] = []
-        failures = _Failures(self, spread)
-        for index, stored_key in enumerate(stored_keys):
-            if failures.skips(index):
-                continue
-            found = current[stored_key]
-            key, caused = batch.keys[index], batch.timestamps[index]
-            try:
-                # Decoded anew for each update: what an aggregator changes in place must not be
-                # what was handed on before.
-                before = self._initializer() if found is None else table.decode(found[0])
-                old = table.own(before) if self._send_old_values else None
-                new = self._aggregator(key, batch.values[index], before)
-                data = table.encode(new)
-            except Exception as error:
-                failures.add(index, error)
-                continue
-            time = caused if found is None else max(caused, found[1])
-            current[stored_key] = None if data is None else (data, time)
-            written.append(stored_key)
-            encoded.append(data)
-            # Follows Kafka Streams: a deletion is forwarded with the time of the aggregate, but
-            # logged with that of the record which caused it.
-            logged.append(caused if data is None else time)
-            start = spread.starts[index]
-            window = windowed(key, start, end_of_window(start, self._size_ms))
-            record = index if spread.indices is None else spread.indices[index]
-            changes.add(record, window, new, time, old)
-        table.write_encoded_many(written, encoded, logged)
+    def _changes(self, batch: Batch, spread: Spread, folded: Folded) -> Results:
+        positions, indices, size = folded.positions, spread.indices, self._size_ms
+        keys, starts = spread.batch.keys, spread.starts
+        changes = Results(batch)
+        changes.indices = positions if indices is None else [indices[each] for each in positions]
+        changes.keys = [
+            windowed(keys[each], starts[each], end_of_window(starts[each], size))
+            for each in positions
+        ]
+        changes.values, changes.timestamps = folded.values, folded.timestamps
+        changes.old_values = folded.old_values
         return changes
+
+    def _failures(self, spread: Spread) -> Failures:
+        return Failures(self.failed, spread.batch, spread.indices)
 
 
 class WindowCount(WindowAggregate):
@@ -319,61 +216,15 @@ class WindowCount(WindowAggregate):
             emit_final=emit_final,
             send_old_values=send_old_values,
         )
+        self._counts = CachedCounts()
 
-    def _update_cache(self, cache: WindowCache, spread: Spread) -> None:
-        # No user code can fail in here and counts cannot be changed in place, so the loop is the
-        # bare minimum: with tumbling windows 0.6 us a record, all included.
-        entries, load, dirty, seq = cache.entries, cache.load, cache.dirty, cache.seq
-        get = entries.get
-        batch = spread.batch
-        places, offsets = batch.read_at()
-        for key, timestamp, place, offset in zip(  # places may be endless
-            spread.stored_keys, batch.timestamps, places, offsets, strict=False
-        ):
-            entry = get(key)
-            if entry is None:
-                cache.seq = seq
-                entry = load(key)
-                seq = cache.seq
-            count = entry.value
-            if count is None:
-                entry.value = 1
-                entry.timestamp = timestamp
-            else:
-                entry.value = count + 1
-                if timestamp > entry.timestamp:
-                    entry.timestamp = timestamp
-            if not entry.dirty_seq:
-                dirty.append(entry)
-            seq += 1
-            entry.dirty_seq = seq
-            entry.place = place
-            entry.offset = offset
-        cache.seq = seq
-        self._keep_headers(cache, spread)
+    def update_cache(self, cache: WindowCache, spread: Spread) -> None:
+        """Count spread records in the cache."""
+        self._counts.add(cache, spread.batch, spread.stored_keys)
 
-
-class _Failures:
-    """A record that fails in one of its windows is left out of the later ones, too."""
-
-    __slots__ = ("_failed", "_indices", "_operator", "_spread")
-
-    def __init__(self, operator: WindowAggregate, spread: Spread) -> None:
-        self._operator = operator
-        self._spread = spread
-        self._indices = spread.indices
-        self._failed = -1
-
-    def skips(self, position: int) -> bool:
-        """Whether the record at a position of the spread has failed in an earlier window."""
-        indices = self._indices
-        return indices is not None and indices[position] == self._failed
-
-    def add(self, position: int, error: Exception) -> None:
-        """The record at a position has failed: leave it out, or raise."""
-        if self._indices is not None:
-            self._failed = self._indices[position]
-        self._operator.failed(self._spread.batch, position, error)
+    def flush(self) -> None:
+        super().flush()
+        self._counts.flushed()
 
 
 class _Suffixes(dict[int, bytes]):

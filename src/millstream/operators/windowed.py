@@ -9,23 +9,30 @@ none of these; instead a window's result is sent once, when it is closed (KIP-82
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from millstream.operators.batch import Batch, Order
-from millstream.operators.calls import serialize_each
 from millstream.operators.emit_interval import WINDOW_CLOSE_INTERVAL, emit_interval_ms
 from millstream.operators.flushed import flushed_batch
+from millstream.operators.fold import Aggregator, Initializer
 from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.usable import complete, with_key_bytes, with_keys
 from millstream.record import UNKNOWN
 from millstream.state.cache_entries import FlushedChanges
 from millstream.windowed import Windowed
 
-#: () → the aggregate that a window starts from.
-Initializer = Callable[[], Any]
 
-#: (key, value, aggregate) → the next aggregate; None deletes it.
-Aggregator = Callable[[Any, Any, Any], Any]
+class WithGrace(Protocol):
+    """Windows of any kind."""
+
+    @property
+    def grace_ms(self) -> int:
+        """How long after the end of a window late records are taken."""
+        ...
+
+
+W = TypeVar("W", bound=WithGrace)
 
 
 class FinalResult(NamedTuple):
@@ -36,12 +43,12 @@ class FinalResult(NamedTuple):
     timestamp: int
 
 
-class WindowedOperator(Operator):
+class WindowedOperator(Operator, Generic[W]):
     """A windowed aggregation.
 
     Args:
         store: the name of the store with the windows.
-        grace_ms: how long after the end of a window late records are taken.
+        windows: which windows there are.
         initializer: gives the aggregate that a window starts from.
         aggregator: (key, value, aggregate) → the next aggregate; None deletes it.
         emit_final: whether only final results are sent, when their windows are closed.
@@ -54,15 +61,16 @@ class WindowedOperator(Operator):
     def __init__(
         self,
         store: str,
-        grace_ms: int,
+        windows: W,
         initializer: Initializer,
         aggregator: Aggregator,
         *,
-        emit_final: bool,
-        send_old_values: bool,
+        emit_final: bool = False,
+        send_old_values: bool = False,
     ) -> None:
         self._store = store
-        self._grace_ms = grace_ms
+        self._windows = windows
+        self._grace_ms = windows.grace_ms
         self._initializer = initializer
         self._aggregator = aggregator
         self._emit_final = emit_final
@@ -114,8 +122,9 @@ class WindowedOperator(Operator):
     # ---- the common way
 
     def process(self, batch: Batch, output: Output) -> None:
-        batch = self._without_nulls(batch)
-        key_bytes, batch = self._with_key_bytes(batch)
+        usable = complete if self.needs_value else with_keys
+        batch = usable(batch, self.context)
+        key_bytes, batch = with_key_bytes(batch, self._table, self.context)
         if not key_bytes:
             return
         if self._emit_final:
@@ -138,29 +147,6 @@ class WindowedOperator(Operator):
         """Records were too late for some windows."""
         if windows:
             self.context.dropped(windows, "they come after the grace period of their window")
-
-    def _without_nulls(self, batch: Batch) -> Batch:
-        keys = batch.keys
-        if self.needs_value:
-            values = batch.values
-            if None not in keys and None not in values:
-                return batch
-            keep = [k is not None and v is not None for k, v in zip(keys, values, strict=True)]
-            why = "their key or value is null"
-        else:
-            if None not in keys:
-                return batch
-            keep = [key is not None for key in keys]
-            why = "their key is null"
-        self.context.dropped(len(keep) - sum(keep), why)
-        return batch.select(keep)
-
-    def _with_key_bytes(self, batch: Batch) -> tuple[list[bytes], Batch]:
-        failed = self.context.failed
-        key_bytes, keep = serialize_each(
-            self._table.encode_keys, batch.keys, lambda index, error: failed(batch, index, error)
-        )
-        return key_bytes, batch if keep is None else batch.select(keep)
 
     def _update_and_close(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
         """Aggregate; after each record look for closed windows, unless it was done just before."""
@@ -208,94 +194,3 @@ class WindowedOperator(Operator):
         if changes is None or not changes.keys:
             return
         self.context.output.emit(flushed_batch(self.flushed(changes), after))
-
-
-class ChangeColumns:
-    """Changes of windows on their way downstream, collected while records are worked on.
-
-    Args:
-        with_old_values: whether what they replace goes along.
-    """
-
-    __slots__ = ("indices", "keys", "old_values", "timestamps", "values")
-
-    def __init__(self, *, with_old_values: bool) -> None:
-        self.keys: list[Windowed[Any]] = []
-        self.values: list[Any] = []
-        self.timestamps: list[int] = []
-        #: The index of the record that made each change.
-        self.indices: list[int] = []
-        self.old_values: list[Any] | None = [] if with_old_values else None
-
-    def add(
-        self, index: int, key: Windowed[Any], value: Any, timestamp: int, old_value: Any
-    ) -> None:
-        """Take in one change."""
-        self.keys.append(key)
-        self.values.append(value)
-        self.timestamps.append(timestamp)
-        self.indices.append(index)
-        if self.old_values is not None:
-            self.old_values.append(old_value)
-
-    def emit(self, batch: Batch, output: Output, *, keeps_headers: bool = True) -> None:
-        """Hand the changes on.
-
-        Args:
-            batch: the records that made them.
-            output: where they go.
-            keeps_headers: whether they carry the headers of these records.
-        """
-        if not self.keys:
-            return
-        indices, rows, order, headers = self.indices, batch.rows, batch.order, batch.headers
-        new_headers = None if headers is None else [headers[index] for index in indices]
-        if not keeps_headers and (headers is not None or batch.origin.headers is not None):
-            new_headers = [()] * len(indices)
-        output.emit(
-            Batch(
-                self.keys,
-                self.values,
-                self.timestamps,
-                [rows[index] for index in indices],
-                batch.origin,
-                None if order is None else _places(indices, order),
-                new_headers,
-                self.old_values,
-            )
-        )
-
-
-def _places(indices: Sequence[int], order: Sequence[Order]) -> list[Order]:
-    """Places in depth-first order: that of the record, then which of its changes it is."""
-    places: list[Order] = []
-    previous, number = -1, 0
-    for index in indices:
-        number = number + 1 if index == previous else 0
-        previous = index
-        places.append((*order[index], number))
-    return places
-
-
-class Reduced:
-    """A reducer as an aggregator: the first value is taken as it is."""
-
-    def __init__(self, reducer: Callable[[Any, Any], Any]) -> None:
-        self._reducer = reducer
-
-    def __call__(self, key: Any, value: Any, aggregate: Any) -> Any:
-        return value if aggregate is None else self._reducer(aggregate, value)
-
-    def merge(self, key: Any, one: Any, other: Any) -> Any:
-        """The result of two sessions that become one."""
-        return other if one is None else self._reducer(one, other)
-
-
-def count_one(key: Any, value: Any, aggregate: int) -> int:
-    """Counts a record."""
-    return aggregate + 1
-
-
-def nothing() -> None:
-    """The aggregate that a reduction starts from."""
-    return

@@ -12,6 +12,10 @@ class MetricName(NamedTuple):
         name: for example `dropped-records-total`.
         group: for example `stream-task-metrics`.
         tags: pairs of a name and a value, such as the id of the task.
+
+    Example:
+        >>> MetricName("dropped-records-total", "stream-task-metrics", (("task-id", "0_0"),)).name
+        'dropped-records-total'
     """
 
     name: str

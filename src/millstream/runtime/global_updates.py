@@ -47,7 +47,7 @@ _REQUEST_TIMEOUT_MS = 3_000
 _MISSING_TOPIC_MS = 5_000
 #: Slow user code gets so few records at once that the loop comes round about as often as this.
 _ROUND_MS = 200
-_FIRST_ROUND_RECORDS = 1_000
+_FIRST_ROUND_RECORDS = 100
 #: How often the log tells how far a long catching up is.
 _PROGRESS_MS = 10_000
 #: How often in a row the copies are read again before something else is thought to be broken.

@@ -35,6 +35,10 @@ def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics
         groups=tuple(_group(part, config) for part in parts),
         copartition_groups=tuple(joined),
         joined_at=joined,
+        pattern_joins=tuple(
+            join._replace(topics=frozenset(names[topic] for topic in join.topics))
+            for join in topology.pattern_joins()
+        ),
     )
 
 

@@ -5,7 +5,24 @@ shared with Java applications. `JSON`, `json_of` and `msgpack_of` are for object
 of two functions. `avro`, `protobuf` and `json_schema` work with a schema registry. A serde works on
 one value or on a list of them, the second being several times as fast.
 
-    from millstream.serdes import JSON, LONG, STRING, Serde, json_of
+Example:
+    >>> STRING.serialize("topic", "tea"), BYTES.serialize("topic", b"tea")
+    (b'tea', b'tea')
+    >>> for serde in (LONG, INTEGER, SHORT):
+    ...     print(serde.serialize("topic", 258).hex(" "))
+    00 00 00 00 00 00 01 02
+    00 00 01 02
+    01 02
+    >>> DOUBLE.serialize("topic", 1.5).hex(" "), FLOAT.serialize("topic", 1.5).hex(" ")
+    ('3f f8 00 00 00 00 00 00', '3f c0 00 00')
+    >>> BOOLEAN.deserialize("topic", BOOLEAN.serialize("topic", True))
+    True
+    >>> import uuid
+    >>> UUID.serialize("topic", uuid.UUID(int=7))
+    b'00000000-0000-0000-0000-000000000007'
+    >>> JSON.deserialize("topic", b'{"n": [1, 2]}')
+    {'n': [1, 2]}
+    >>> VOID.deserialize("topic", None)
 """
 
 from millstream.serdes._json_values import JSON

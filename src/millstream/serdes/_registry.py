@@ -79,8 +79,9 @@ def avro(
         ImportError: the extra is not installed.
 
     Example:
-        schema = {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "int"}]}
-        orders = builder.stream("orders", value=avro(schema, "http://registry:8081"))
+        >>> schema = {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "int"}]}
+        >>> order = avro(schema, "http://registry:8081")
+        >>> orders = StreamsBuilder().stream("orders", key=STRING, value=order)
     """
     text = None if schema is None else _as_text(schema)
     if text is not None and text.isalpha():
@@ -139,9 +140,10 @@ def json_schema(
         ImportError: the extra is not installed.
 
     Example:
-        schema = {"title": "Order", "type": "object", "properties": {"n": {"type": "integer"}}}
-        registry = {"url": "https://registry:8081", "basic.auth.user.info": "me:secret"}
-        orders = builder.stream("orders", value=json_schema(schema, registry))
+        >>> schema = {"title": "Order", "type": "object", "properties": {"n": {"type": "integer"}}}
+        >>> registry = {"url": "https://registry:8081", "basic.auth.user.info": "me:secret"}
+        >>> order = json_schema(schema, registry)
+        >>> orders = StreamsBuilder().stream("orders", key=STRING, value=order)
     """
     return _JsonSchemaSerde(
         "json_schema",
@@ -178,9 +180,9 @@ def protobuf(
         ImportError: the extra is not installed.
 
     Example:
-        from shop.orders_pb2 import Order
-
-        orders = builder.stream("orders", value=protobuf(Order, "http://registry:8081"))
+        >>> from google.protobuf.timestamp_pb2 import Timestamp  # or a class of your own
+        >>> seen = protobuf(Timestamp, "http://registry:8081")
+        >>> last_seen = StreamsBuilder().table("last-seen", key=STRING, value=seen)
     """
     return _ProtobufSerde(
         "protobuf", message, registry, is_key, (None, None), serializer, deserializer

@@ -65,6 +65,11 @@ class Serde(Generic[T]):
 
         Raises:
             SerializationError: the function failed; `__cause__` is what it raised.
+
+        Example:
+            >>> STRING.serialize("words", "tea")
+            b'tea'
+            >>> STRING.serialize("words", None)
         """
         if value is None:
             return None
@@ -86,6 +91,10 @@ class Serde(Generic[T]):
 
         Raises:
             SerializationError: the function failed; `__cause__` is what it raised.
+
+        Example:
+            >>> STRING.deserialize("words", b"tea")
+            'tea'
         """
         if data is None:
             return None
@@ -103,6 +112,10 @@ class Serde(Generic[T]):
 
         Raises:
             BatchSerializationError: a value failed; it tells which, and holds the results before.
+
+        Example:
+            >>> STRING.serialize_many("words", ["tea", None])
+            [b'tea', None]
         """
         done: list[bytes | None] = []
         append = done.append
@@ -123,6 +136,10 @@ class Serde(Generic[T]):
         Raises:
             BatchSerializationError: an element failed; it tells which, and holds the results
                 before.
+
+        Example:
+            >>> STRING.deserialize_many("words", [b"tea", None])
+            ['tea', None]
         """
         done: list[T | None] = []
         append = done.append

@@ -159,6 +159,9 @@ class GraceBuffer:
         self._oldest = _first_time(self._base.scan(None, None))
         latest = _first_time(self._base.scan(None, None, reverse=True))
         self._stream_time = max(self._stream_time, UNKNOWN if latest is None else latest)
+        # From zero again, a new record could replace one of the same key and time.
+        for stored_key, _ in self._base.scan(None, None):
+            self._sequence = max(self._sequence, _SEQUENCE.unpack(stored_key[-_SEQUENCE.size :])[0])
 
     def _forget_time_if_empty(self) -> None:
         if self._oldest is not None and self._stream_time < self._oldest:

@@ -49,6 +49,13 @@ logger = logging.getLogger(__name__)
 _OFFSETS: Final = "offsets"
 _SPILLED: Final = b"spilled"
 _OFFSET: Final = struct.Struct(">q")
+#: In the messages of RocksDB. Files are missing where somebody deleted some of them; column
+#: families that we do not know are those of Java's databases, or of another format.
+_SIGNS_OF_CORRUPTION: Final = (
+    "Corruption",
+    "No such file or directory",
+    "Column families not opened",
+)
 
 #: Called with the options of a store before it is opened (Kafka Streams' `RocksDBConfigSetter`).
 RocksDBTuning = Callable[[str, Options], None]
@@ -297,8 +304,7 @@ class RocksDBStorage:
                 f"Cannot {what} {place}: another owner has it open ({text}).",
                 task_id=self._task_id,
             ) from error
-        # Column families that we do not know: a database of Java's, or of another format.
-        if text.startswith("Corruption") or "Column families not opened" in text:
+        if any(sign in text for sign in _SIGNS_OF_CORRUPTION):
             raise TaskCorruptedError(
                 f"Cannot {what} {place}: {text}. It will be rebuilt from its changelog.",
                 task_ids=[self._task_id],

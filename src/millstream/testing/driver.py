@@ -62,8 +62,6 @@ class TopologyTestDriver:
         StreamsError: the topology or the settings are not sound.
 
     Example:
-        >>> from millstream import StreamsBuilder
-        >>> from millstream.serdes import STRING
         >>> builder = StreamsBuilder()
         >>> words = builder.stream("in", key=STRING, value=STRING)
         >>> words.map_values(str.upper).to("out", key=STRING, value=STRING)
@@ -172,6 +170,18 @@ class TopologyTestDriver:
             start_ms: the timestamp of the first record piped without one; by default the wall
                 clock's time.
             auto_advance: how much later each further one is; by default not at all.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic(
+            ...         "in", key=STRING, value=LONG, start_ms=0, auto_advance=timedelta(seconds=1)
+            ...     )
+            ...     numbers.pipe_values([7, 8, 9])
+            ...     out = driver.create_output_topic("out", key=STRING, value=LONG)
+            ...     [record.timestamp for record in out.read_records()]
+            [0, 1000, 2000]
         """
         start = self._clock.now_ms() if start_ms is None else start_ms
         return TestInputTopic(self._pipe, topic, key, value, start, auto_advance or timedelta(0))
@@ -188,11 +198,32 @@ class TopologyTestDriver:
             topic: its name.
             key: reads keys.
             value: reads values.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> clicks = builder.stream("clicks", key=STRING, value=STRING)
+            >>> clicks.group_by_key().count(store="counts").to_stream().to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     topic = driver.create_input_topic("clicks", key=STRING, value=STRING)
+            ...     topic.pipe_input("ann", "/")
+            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_value()
+            ('ann', 1)
         """
         return TestOutputTopic(topic, key, value, self._outputs)
 
     def produced_topic_names(self) -> set[str]:
-        """The topics that were written so far, internal ones included."""
+        """The topics that were written so far, internal ones included.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> clicks = builder.stream("clicks", key=STRING, value=STRING)
+            >>> clicks.group_by_key().count(store="counts").to_stream().to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     topic = driver.create_input_topic("clicks", key=STRING, value=STRING)
+            ...     topic.pipe_input("ann", "/")
+            ...     sorted(driver.produced_topic_names())
+            ['out', 'topology-test-driver-counts-changelog']
+        """
         return set(self._outputs)
 
     # --- time ------------------------------------------------------------------------------------
@@ -206,6 +237,19 @@ class TopologyTestDriver:
         Raises:
             ValueError: `step` is negative.
             StreamsError: the topology failed.
+
+        Example:
+            >>> class Tick(Processor):
+            ...     def init(self, context):
+            ...         super().init(context)
+            ...         wall_clock = PunctuationType.WALL_CLOCK_TIME
+            ...         context.schedule(timedelta(minutes=1), wall_clock, print)
+            >>> builder = StreamsBuilder()
+            >>> _ = builder.stream("in", key=STRING, value=STRING).process(Tick)
+            >>> with TopologyTestDriver(builder.build(), initial_wall_clock_ms=0) as driver:
+            ...     driver.advance_wall_clock_time(timedelta(seconds=59))
+            ...     driver.advance_wall_clock_time(timedelta(seconds=1))
+            60000
         """
         self._check_usable()
         self._clock.advance(step // timedelta(milliseconds=1))
@@ -217,6 +261,16 @@ class TopologyTestDriver:
         """The store of that name, to read or to prepare; None if there is none.
 
         Any kind, global ones included. What a test puts belongs to no record.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> clicks = builder.stream("clicks", key=STRING, value=STRING)
+            >>> clicks.group_by_key().count(store="counts").to_stream().to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     topic = driver.create_input_topic("clicks", key=STRING, value=STRING)
+            ...     topic.pipe_input("ann", "/")
+            ...     driver.get_state_store("counts").get("ann").value
+            1
         """
         if name in self._global.names:
             return self._global.store(name)
@@ -226,7 +280,16 @@ class TopologyTestDriver:
             return None
 
     def get_all_state_stores(self) -> Mapping[str, Any]:
-        """Every store by its name, global ones included."""
+        """Every store by its name, global ones included.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> clicks = builder.stream("clicks", key=STRING, value=STRING)
+            >>> clicks.group_by_key().count(store="counts").to_stream().to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     list(driver.get_all_state_stores())
+            ['counts']
+        """
         stores = {name: self._task.stores.store(name) for name in self._task.stores.names}
         return stores | {name: self._global.store(name) for name in self._global.names}
 
@@ -235,6 +298,16 @@ class TopologyTestDriver:
 
         `dropped-records-total` counts the records that were left out on purpose: without a key
         where one is needed, not readable, or failing where the handler says to go on.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> clicks = builder.stream("clicks", key=STRING, value=STRING)
+            >>> clicks.group_by_key().count(store="counts").to_stream().to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     topic = driver.create_input_topic("clicks", key=STRING, value=STRING)
+            ...     topic.pipe_value("no key")
+            ...     {name.name: value for name, value in driver.metrics().items() if value}
+            {'dropped-records-total': 1.0}
         """
         return task_metrics(_TASK, self._parts.drops.total)
 
@@ -246,6 +319,14 @@ class TopologyTestDriver:
             and its `partitions` where the topology fixes them. `subtopologies`: `id`, `sources`,
             `sinks` and `changelogs` of each one that reads something. `copartition`: the groups of
             topics that must have equally many partitions.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> clicks = builder.stream("clicks", key=STRING, value=STRING)
+            >>> clicks.group_by_key().count(store="counts").to_stream().to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     driver.topology_metadata()["subtopologies"][0]["changelogs"]
+            ['topology-test-driver-counts-changelog']
         """
         return topology_metadata(self._topology, self._config, self._matched)
 
@@ -257,6 +338,15 @@ class TopologyTestDriver:
         Raises:
             StreamsError: something that was not committed yet fails. Where the topology failed
                 before, nothing is committed any more.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> driver = TopologyTestDriver(builder.build())
+            >>> driver.create_input_topic("in", key=STRING, value=LONG).pipe_input("a", 1)
+            >>> driver.close()
+            >>> driver.create_output_topic("out", key=STRING, value=LONG).read_value()
+            1
         """
         if self._closed:
             return

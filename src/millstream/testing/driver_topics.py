@@ -108,6 +108,16 @@ class TestInputTopic(Generic[K, V]):
     It has a clock of its own for records without a timestamp. A call works until nothing is left to
     do; it raises what the topology fails with, and ValueError for a topic that the topology does
     not read or a negative timestamp.
+
+    Example:
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in", key=STRING, value=LONG).to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+        ...     numbers.pipe_input("a", 1, timestamp=1_000)
+        ...     numbers.pipe_key_values([("b", 2), ("c", 3)])
+        ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_values()
+        [('a', 1), ('b', 2), ('c', 3)]
     """
 
     __test__ = False
@@ -136,6 +146,17 @@ class TestInputTopic(Generic[K, V]):
 
         Raises:
             ValueError: `step` is negative.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG, start_ms=0)
+            ...     numbers.advance_time(timedelta(seconds=5))
+            ...     numbers.pipe_input("a", 1)
+            ...     out = driver.create_output_topic("out", key=STRING, value=LONG)
+            ...     out.read_record().timestamp
+            5000
         """
         self._next_ms += _milliseconds(step)
 
@@ -158,6 +179,15 @@ class TestInputTopic(Generic[K, V]):
         Raises:
             StreamsError: the topology failed on the record.
             ValueError: the topology does not read the topic; the timestamp is negative.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+            ...     numbers.pipe_input("a", 1, timestamp=1_000, headers=[("trace", b"7f")])
+            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_record()
+            Record(key='a', value=1, timestamp=1000, headers=(('trace', b'7f'),))
         """
         if timestamp is None:
             timestamp = self._next_ms
@@ -173,7 +203,17 @@ class TestInputTopic(Generic[K, V]):
         )
 
     def pipe_value(self, value: V | None, timestamp: int | None = None) -> None:
-        """Feed a record without a key."""
+        """Feed a record without a key.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+            ...     numbers.pipe_value(7)
+            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_value()
+            (None, 7)
+        """
         self.pipe_input(None, value, timestamp)
 
     def pipe_values(
@@ -182,7 +222,18 @@ class TestInputTopic(Generic[K, V]):
         start_ms: int | None = None,
         advance: timedelta | None = None,
     ) -> None:
-        """Feed records without keys, one after the other. Times as for `pipe_key_values`."""
+        """Feed records without keys, one after the other. Times as for `pipe_key_values`.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+            ...     numbers.pipe_values([7, 8], start_ms=0, advance=timedelta(seconds=1))
+            ...     out = driver.create_output_topic("out", key=STRING, value=LONG)
+            ...     [(record.value, record.timestamp) for record in out.read_records()]
+            [(7, 0), (8, 1000)]
+        """
         self.pipe_key_values(((None, value) for value in values), start_ms, advance)
 
     def pipe_key_values(
@@ -198,13 +249,32 @@ class TestInputTopic(Generic[K, V]):
             start_ms: the time of the first one; by default the topic's clock gives the times and
                 advances.
             advance: how much later each further one is, if `start_ms` is given; by default not.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+            ...     numbers.pipe_key_values([("a", 1), ("b", 2)], start_ms=0)
+            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_values()
+            [('a', 1), ('b', 2)]
         """
         step_ms = _milliseconds(advance or timedelta(0))
         for index, (key, value) in enumerate(pairs):
             self.pipe_input(key, value, None if start_ms is None else start_ms + index * step_ms)
 
     def pipe_records(self, records: Iterable[Record[Any, Any]]) -> None:
-        """Feed records with their own timestamps and headers, one after the other."""
+        """Feed records with their own timestamps and headers, one after the other.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+            ...     numbers.pipe_records([Record("a", 1, 1_000), Record("b", 2, 2_000)])
+            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_record()
+            Record(key='a', value=1, timestamp=1000, headers=())
+        """
         for record in records:
             self.pipe_input(record.key, record.value, record.timestamp, record.headers)
 
@@ -213,6 +283,16 @@ class TestOutputTopic(Generic[K, V]):
     """Reads one topic of a test driver. Made by `TopologyTestDriver.create_output_topic`.
 
     Each record is read once, in the order of writing.
+
+    Example:
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in", key=STRING, value=LONG).to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+        ...     numbers.pipe_key_values([("a", 1), ("b", 2)])
+        ...     out = driver.create_output_topic("out", key=STRING, value=LONG)
+        ...     out.read_key_value(), out.size, out.read_value(), out.is_empty
+        (('a', 1), 1, 2, True)
     """
 
     __test__ = False
@@ -245,6 +325,15 @@ class TestOutputTopic(Generic[K, V]):
         Raises:
             LookupError: there is none.
             SerializationError: its bytes do not fit the serdes.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+            ...     numbers.pipe_input("a", 1, timestamp=1_000)
+            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_record()
+            Record(key='a', value=1, timestamp=1000, headers=())
         """
         waiting = self._outputs.get(self._topic)
         if not waiting:
@@ -263,6 +352,15 @@ class TestOutputTopic(Generic[K, V]):
 
         Raises:
             LookupError: there is none.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+            ...     numbers.pipe_input("a", 1)
+            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_value()
+            1
         """
         return self.read_record().value
 
@@ -271,20 +369,60 @@ class TestOutputTopic(Generic[K, V]):
 
         Raises:
             LookupError: there is none.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+            ...     numbers.pipe_input("a", 1)
+            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_value()
+            ('a', 1)
         """
         record = self.read_record()
         return record.key, record.value
 
     def read_records(self) -> list[Record[K, V]]:
-        """All records that have not been read yet."""
+        """All records that have not been read yet.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+            ...     numbers.pipe_key_values([("a", 1), ("b", 2)], start_ms=0)
+            ...     out = driver.create_output_topic("out", key=STRING, value=LONG)
+            ...     [record.key for record in out.read_records()]
+            ['a', 'b']
+        """
         return [self.read_record() for _ in range(self.size)]
 
     def read_values(self) -> list[V]:
-        """The values of all records that have not been read yet."""
+        """The values of all records that have not been read yet.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+            ...     numbers.pipe_values([7, 8])
+            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_values()
+            [7, 8]
+        """
         return [record.value for record in self.read_records()]
 
     def read_key_values(self) -> list[tuple[K, V]]:
-        """Key and value of all records that have not been read yet."""
+        """Key and value of all records that have not been read yet.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+            ...     numbers.pipe_key_values([("a", 1), ("b", 2)])
+            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_values()
+            [('a', 1), ('b', 2)]
+        """
         return [(record.key, record.value) for record in self.read_records()]
 
     def read_key_values_to_map(self) -> dict[K, V]:
@@ -292,6 +430,16 @@ class TestOutputTopic(Generic[K, V]):
 
         Raises:
             IllegalStateError: a record has no key.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("in", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build()) as driver:
+            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+            ...     numbers.pipe_key_values([("a", 1), ("b", 2), ("a", 3)])
+            ...     out = driver.create_output_topic("out", key=STRING, value=LONG)
+            ...     out.read_key_values_to_map()
+            {'a': 3, 'b': 2}
         """
         pairs = self.read_key_values()
         if any(key is None for key, _ in pairs):

@@ -36,6 +36,12 @@ class CapturedForward(NamedTuple):
     Args:
         record: the record.
         child: the only node to get it; None for all children.
+
+    Example:
+        >>> context = MockProcessorContext()
+        >>> context.forward(Record("a", 1, 0), child="large")
+        >>> context.forwarded()
+        [CapturedForward(record=Record(key='a', value=1, timestamp=0, headers=()), child='large')]
     """
 
     record: Record[Any, Any] | FixedKeyRecord[Any, Any]
@@ -51,6 +57,13 @@ class CapturedPunctuator:
         punctuator: the processor's callback.
         start_ms: the time of the first call, if the processor gave one.
         cancelled: whether it was cancelled.
+
+    Example:
+        >>> context = MockProcessorContext()
+        >>> calls = context.schedule(timedelta(seconds=1), PunctuationType.STREAM_TIME, print)
+        >>> [schedule] = context.scheduled_punctuators()
+        >>> schedule.punctuator(1_000)
+        1000
     """
 
     def __init__(
@@ -67,7 +80,15 @@ class CapturedPunctuator:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """What the processor calls to end the schedule."""
+        """What the processor calls to end the schedule.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> calls = context.schedule(timedelta(seconds=1), PunctuationType.STREAM_TIME, print)
+            >>> calls.cancel()
+            >>> calls.cancelled
+            True
+        """
         self.cancelled = True
 
 
@@ -90,7 +111,6 @@ class MockProcessorContext(Generic[K, V]):
         >>> class Double(Processor[str, int, str, int]):
         ...     def process(self, record):
         ...         self.context.forward(record.with_value(record.value * 2))
-        >>> from millstream.testing import MockProcessorContext
         >>> context = MockProcessorContext()
         >>> processor = Double()
         >>> processor.init(context)
@@ -144,17 +164,39 @@ class MockProcessorContext(Generic[K, V]):
 
         Args:
             child: only what this child would have got: what was meant for it, and for all.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> context.forward(Record("a", 1, 0), child="large")
+            >>> context.forward(Record("b", 2, 0))
+            >>> [forward.record.key for forward in context.forwarded("small")]
+            ['b']
         """
         return [
             forward for forward in self._forwards if child is None or forward.child in (None, child)
         ]
 
     def reset_forwards(self) -> None:
-        """Forget what was forwarded."""
+        """Forget what was forwarded.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> context.forward(Record("a", 1, 0))
+            >>> context.reset_forwards()
+            >>> context.forwarded()
+            []
+        """
         self._forwards.clear()
 
     def scheduled_punctuators(self) -> list[CapturedPunctuator]:
-        """The schedules that the processor made, cancelled ones included."""
+        """The schedules that the processor made, cancelled ones included.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> _ = context.schedule(timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, print)
+            >>> [schedule.interval.seconds for schedule in context.scheduled_punctuators()]
+            [1]
+        """
         return list(self._punctuators)
 
     @property
@@ -163,19 +205,48 @@ class MockProcessorContext(Generic[K, V]):
         return self._committed
 
     def reset_commit(self) -> None:
-        """Forget that the processor asked for a commit."""
+        """Forget that the processor asked for a commit.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> context.commit()
+            >>> context.reset_commit()
+            >>> context.committed
+            False
+        """
         self._committed = False
 
     def set_record_metadata(self, topic: str, partition: int, offset: int) -> None:
-        """Say where the record being processed was read."""
+        """Say where the record being processed was read.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> context.set_record_metadata("clicks", 0, 42)
+            >>> context.record_metadata()
+            RecordMetadata(topic='clicks', partition=0, offset=42)
+        """
         self._metadata = RecordMetadata(topic, partition, offset)
 
     def set_current_stream_time_ms(self, time_ms: int) -> None:
-        """Say what stream time it is, in milliseconds since the epoch."""
+        """Say what stream time it is, in milliseconds since the epoch.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> context.set_current_stream_time_ms(60_000)
+            >>> context.current_stream_time_ms()
+            60000
+        """
         self._stream_time_ms = time_ms
 
     def set_current_system_time_ms(self, time_ms: int) -> None:
-        """Say what wall-clock time it is, in milliseconds since the epoch."""
+        """Say what wall-clock time it is, in milliseconds since the epoch.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> context.set_current_system_time_ms(60_000)
+            >>> context.current_system_time_ms()
+            60000
+        """
         self._system_time_ms = time_ms
 
     def add_state_store(self, store: StoreBuilder | Any, *, name: str | None = None) -> Any:
@@ -188,6 +259,14 @@ class MockProcessorContext(Generic[K, V]):
 
         Returns:
             The store.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = context.add_state_store(Stores.key_value_builder(in_memory, STRING, LONG))
+            >>> visits.put("ann", 3)
+            >>> context.get_state_store("visits").get("ann")
+            3
         """
         if hasattr(store, "resolved") and hasattr(store, "open"):
             opened: OpenStore = unlogged(store).resolved(self.config).open(self._environment())
@@ -202,7 +281,15 @@ class MockProcessorContext(Generic[K, V]):
         return store
 
     def close(self) -> None:
-        """Close the stores and remove what they wrote to a temporary directory."""
+        """Close the stores and remove what they wrote to a temporary directory.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> folder = context.state_dir
+            >>> context.close()
+            >>> folder.exists()
+            False
+        """
         self._undo.close()
 
     # --- for the processor -----------------------------------------------------------------------
@@ -223,13 +310,28 @@ class MockProcessorContext(Generic[K, V]):
     def forward(
         self, record: Record[Any, Any] | FixedKeyRecord[Any, Any], child: str | None = None
     ) -> None:
-        """Keep a record that the processor forwards."""
+        """Keep a record that the processor forwards.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> context.forward(Record("a", 1, 0))
+            >>> context.forwarded()[0].record.value
+            1
+        """
         if not isinstance(record, Record | FixedKeyRecord):
             raise TypeError(f"forward() takes a Record, but got {type(record).__name__}.")
         self._forwards.append(CapturedForward(record, child))
 
     def record_metadata(self) -> RecordMetadata | None:
-        """What `set_record_metadata` said, None before."""
+        """What `set_record_metadata` said, None before.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> context.record_metadata()
+            >>> context.set_record_metadata("clicks", 0, 42)
+            >>> context.record_metadata().offset
+            42
+        """
         return self._metadata
 
     def current_stream_time_ms(self) -> int:
@@ -237,6 +339,12 @@ class MockProcessorContext(Generic[K, V]):
 
         Raises:
             IllegalStateError: it has not been called.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> context.set_current_stream_time_ms(60_000)
+            >>> context.current_stream_time_ms()
+            60000
         """
         return _known(self._stream_time_ms, "set_current_stream_time_ms")
 
@@ -245,6 +353,12 @@ class MockProcessorContext(Generic[K, V]):
 
         Raises:
             IllegalStateError: it has not been called.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> context.set_current_system_time_ms(60_000)
+            >>> context.current_system_time_ms()
+            60000
         """
         return _known(self._system_time_ms, "set_current_system_time_ms")
 
@@ -253,6 +367,12 @@ class MockProcessorContext(Generic[K, V]):
 
         Raises:
             StreamsError: there is none of that name.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> visits = context.add_state_store({}, name="visits")
+            >>> context.get_state_store("visits") is visits
+            True
         """
         if name not in self._stores:
             raise StreamsError(
@@ -269,14 +389,28 @@ class MockProcessorContext(Generic[K, V]):
         *,
         start_ms: int | None = None,
     ) -> CapturedPunctuator:
-        """Keep a schedule that the processor makes."""
+        """Keep a schedule that the processor makes.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> _ = context.schedule(timedelta(minutes=1), PunctuationType.WALL_CLOCK_TIME, print)
+            >>> context.scheduled_punctuators()[0].kind.name
+            'WALL_CLOCK_TIME'
+        """
         checked_interval_ms(interval)
         captured = CapturedPunctuator(interval, kind, callback, start_ms)
         self._punctuators.append(captured)
         return captured
 
     def commit(self) -> None:
-        """Note that the processor asks for a commit."""
+        """Note that the processor asks for a commit.
+
+        Example:
+            >>> context = MockProcessorContext()
+            >>> context.commit()
+            >>> context.committed
+            True
+        """
         self._committed = True
 
     # --- inside ----------------------------------------------------------------------------------

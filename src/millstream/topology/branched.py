@@ -80,6 +80,12 @@ class BranchedKStream(Generic[K, V]):
         Args:
             name: appended to the name of the split.
             chain: as for `branch`.
+
+        Example:
+            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
+            >>> split = orders.split(name="size-").branch(lambda _, n: n > 99, "big")
+            >>> list(split.default_branch("small"))
+            ['size-big', 'size-small']
         """
         stream = self._child(name, _DEFAULT_POSITION)
         self._node.default = stream.name
@@ -87,7 +93,14 @@ class BranchedKStream(Generic[K, V]):
         return dict(self._streams)
 
     def no_default_branch(self) -> dict[str, KStream[K, V]]:
-        """The branches by their names. Records that none of them takes are dropped."""
+        """The branches by their names. Records that none of them takes are dropped.
+
+        Example:
+            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
+            >>> split = orders.split(name="size-").branch(lambda _, n: n > 99, "big")
+            >>> list(split.no_default_branch())
+            ['size-big']
+        """
         return dict(self._streams)
 
     def _child(self, name: str | None, position: int) -> StreamPart:

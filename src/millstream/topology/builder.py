@@ -161,6 +161,16 @@ class StreamsBuilder(TableSources):
 
         Args:
             store_builder: from `Stores`; the same one may be added again.
+
+        Example:
+            >>> visits = Stores.key_value_builder(Stores.lru_map("visits", 99), STRING, LONG)
+            >>> builder = StreamsBuilder().add_state_store(visits)
+            >>> class Count(Processor[str, str, str, int]):
+            ...     def process(self, record: Record[str, str]) -> None:
+            ...         visits = self.context.get_state_store("visits")
+            ...         visits.put(record.key, (visits.get(record.key) or 0) + 1)
+            >>> pages = builder.stream("pages", key=STRING, value=STRING)
+            >>> counted = pages.process(Count, stores=["visits"])
         """
         node = StoreGraphNode(
             name=store_builder.name, declared_at=call_site(), store_builder=store_builder
@@ -229,5 +239,11 @@ class StreamsBuilder(TableSources):
         Raises:
             TopologyError: the description contradicts itself: a name is used twice, topics are
                 read by two sources that differ, partition counts cannot agree.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("clicks", key=STRING, value=STRING).to("copies")
+            >>> builder.build()
+            Topology(2 nodes, 0 stores)
         """
         return self._graph.build(self._optimizations)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from millstream.operators import PassThrough, StreamAggregate
 from millstream.operators.session_aggregate import SessionAggregate
 from millstream.operators.sliding_aggregate import SlidingAggregate
-from millstream.operators.value_getter import GetterSupplier, StoreGetter
 from millstream.operators.window_aggregate import WindowAggregate
-from millstream.operators.window_getters import SessionStoreGetter, WindowStoreGetter
 from millstream.record import K
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
@@ -31,7 +29,7 @@ from millstream.topology.materialized_windows import (
 )
 from millstream.topology.stream_part import StreamPart, checked_function
 from millstream.topology.table import KTable
-from millstream.topology.table_inner import TableInner
+from millstream.topology.table_inner import StoredTable
 from millstream.topology.table_nodes import TableGraphNode
 from millstream.topology.windowed_serdes import session_windowed_serde, time_windowed_serde
 from millstream.topology.windows import (
@@ -155,7 +153,6 @@ class CogroupedKStream(Generic[K, A]):
             lambda aggregator: partial(
                 StreamAggregate, builder.name, initializer=initializer, aggregator=aggregator
             ),
-            StoreGetter(builder.name),
             builder.key_serde,
         )
 
@@ -192,7 +189,6 @@ class CogroupedKStream(Generic[K, A]):
         name: str | None,
         builder: TableStoreBuilder | WindowedStoreBuilder,
         supplier: Callable[[_Aggregator], Callable[..., Any]],
-        getter: GetterSupplier,
         key_serde: Serde[Any] | None,
         grace_ms: int | None = None,
     ) -> KTable[Any, Any]:
@@ -227,7 +223,9 @@ class CogroupedKStream(Generic[K, A]):
         sources = graph.stand_in(merge.name, self._sources())
         part = StreamPart(graph, merge, key_serde, builder.value_serde, sources)
         return KTable(
-            part, queryable_store_name=choice.store_name, inner=_CogroupedTable(nodes, getter)
+            part,
+            queryable_store_name=choice.store_name,
+            inner=StoredTable(builder.name, *nodes),
         )
 
     def _place_by_key(self, store_name: str, *, store_name_generated: bool) -> None:
@@ -257,6 +255,22 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
     """Groups of equal keys that are aggregated together by windows of a fixed size.
 
     Comes from `CogroupedKStream.windowed_by` (Kafka Streams' `TimeWindowedCogroupedKStream`).
+
+    Example:
+        >>> builder = StreamsBuilder()
+        >>> clicks = builder.stream("clicks", key=STRING, value=STRING).group_by_key()
+        >>> orders = builder.stream("orders", key=STRING, value=LONG).group_by_key()
+        >>> points = clicks.cogroup(lambda user, page, total: total + 1)
+        >>> both = points.cogroup(orders, lambda user, amount, total: total + amount)
+        >>> hourly = both.windowed_by(TimeWindows(timedelta(hours=1)))
+        >>> table = hourly.aggregate(int, store=Materialized("points", value=LONG))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     clicked = driver.create_input_topic("clicks", key=STRING, value=STRING)
+        ...     clicked.pipe_input("ann", "/", timestamp=0)
+        ...     ordered = driver.create_input_topic("orders", key=STRING, value=LONG)
+        ...     ordered.pipe_input("ann", 40, timestamp=60_000)
+        ...     driver.get_state_store("points").fetch("ann", 0).value
+        41
     """
 
     __slots__ = ("_cogrouped", "_windows")
@@ -311,7 +325,6 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
             name,
             builder,
             supplier,
-            WindowStoreGetter(builder.name),
             time_windowed_serde(builder.key_serde, windows.size_ms),
             windows.grace_ms,
         )
@@ -321,6 +334,14 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
     """Groups of equal keys that are aggregated together by sessions.
 
     Comes from `CogroupedKStream.windowed_by` (Kafka Streams' `SessionWindowedCogroupedKStream`).
+
+    Example:
+        >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING).group_by_key()
+        >>> pages = clicks.cogroup(lambda user, page, pages: [*pages, page])
+        >>> visits = pages.windowed_by(SessionWindows(timedelta(minutes=30)))
+        >>> table = visits.aggregate(
+        ...     list, lambda user, one, other: one + other, store=Materialized(value=JSON)
+        ... )
     """
 
     __slots__ = ("_cogrouped", "_windows")
@@ -377,23 +398,6 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
             lambda aggregator: partial(
                 SessionAggregate, builder.name, windows, initializer, aggregator, session_merger
             ),
-            SessionStoreGetter(builder.name),
             session_windowed_serde(builder.key_serde),
             windows.retention_ms,
         )
-
-
-class _CogroupedTable(TableInner):
-    """The table of several aggregations on one store."""
-
-    def __init__(self, nodes: Iterable[TableGraphNode], getter: GetterSupplier) -> None:
-        self._nodes = list(nodes)
-        self._getter = getter
-
-    def getter(self) -> GetterSupplier:
-        return self._getter
-
-    def send_old_values(self, force: bool) -> bool:
-        for node in self._nodes:
-            node.send_old_values = True
-        return True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from millstream.errors import CopartitionError
 from millstream.topology.internal_topics import RepartitionTopic
@@ -12,6 +13,20 @@ from millstream.topology.nodes import Node, SourceNode
 
 if TYPE_CHECKING:
     from millstream.topology.topology import Topology
+
+
+class PatternJoin(NamedTuple):
+    """What is read side by side, some of it by patterns.
+
+    Args:
+        topics: what is read by name.
+        patterns: what the names of the others match.
+        joined_at: the place in the user's program.
+    """
+
+    topics: frozenset[str]
+    patterns: tuple[re.Pattern[str], ...]
+    joined_at: str
 
 
 class CopartitionedSources:
@@ -48,6 +63,18 @@ class CopartitionedSources:
         """Sets of (undecorated) topics that must have equally many partitions."""
         groups = (self._topics_of(names) for names, _, _ in self._copartitioned)
         return merge_overlapping(filter(None, groups))
+
+    def pattern_joins(self) -> list[PatternJoin]:
+        """What must have equally many partitions as topics whose names are not known yet."""
+        joins = (
+            PatternJoin(
+                frozenset(self._topics_of(names)),
+                tuple(s.pattern for s in self._sources_named(names) if s.pattern is not None),
+                site,
+            )
+            for names, _, site in self._copartitioned
+        )
+        return [join for join in joins if join.patterns]
 
     def check_copartition(self) -> None:
         """Refuse partition counts that cannot agree, whatever the cluster looks like.

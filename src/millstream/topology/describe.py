@@ -166,7 +166,13 @@ class TopologyDescription:
         return "Topologies:\n " + "".join(f"  {part}" for part in parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data: dicts, lists, strings and numbers, fit for JSON."""
+        """The same as plain data: dicts, lists, strings and numbers, fit for JSON.
+
+        Example:
+            >>> topology = Topology().add_source("read", "in").add_sink("write", "out", "read")
+            >>> topology.describe().to_dict()["subtopologies"][0]["nodes"][0]
+            {'kind': 'source', 'name': 'read', 'topics': ['in'], 'successors': ['write']}
+        """
         data = {"subtopologies": [part.to_dict() for part in self.subtopologies]}
         if self.global_stores:
             data["global_stores"] = [store.to_dict() for store in self.global_stores]
@@ -176,6 +182,21 @@ class TopologyDescription:
         """The same as a Mermaid flowchart, which GitHub and many editors draw.
 
         Topics are rounded, stores are cylinders, each sub-topology is a box.
+
+        Example:
+            >>> topology = Topology().add_source("read", "in").add_sink("write", "out", "read")
+            >>> print(topology.describe().to_mermaid())
+            flowchart TD
+              subgraph sub0["Sub-topology 0"]
+                node0["read"]
+                node2["write"]
+              end
+              topic1(["in"])
+              topic3(["out"])
+              topic1 --> node0
+              node0 --> node2
+              node2 --> topic3
+            <BLANKLINE>
         """
         return flowchart(self.to_dict())
 

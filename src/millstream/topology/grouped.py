@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
 from millstream.operators import StreamAggregate, StreamCount, StreamReduce
-from millstream.operators.value_getter import StoreGetter
 from millstream.record import K, V
 from millstream.serdes import LONG, Serde
 from millstream.topology.call_site import call_site
@@ -230,5 +229,5 @@ class KGroupedStream(Generic[K, V]):
         return KTable(
             part,
             queryable_store_name=choice.store_name,
-            inner=StoredTable(node, StoreGetter(builder.name)),
+            inner=StoredTable(builder.name, node),
         )

@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 
 from millstream.operators.changed import ChangeSerde
 from millstream.operators.table_aggregate import TableAggregate, TableCount, TableReduce
-from millstream.operators.value_getter import StoreGetter
 from millstream.record import K, V
 from millstream.serdes import LONG, Serde
 from millstream.topology.call_site import call_site
@@ -194,7 +193,7 @@ class KGroupedTable(Generic[K, V]):
         return KTable(
             table,
             queryable_store_name=choice.store_name,
-            inner=StoredTable(node, StoreGetter(builder.name)),
+            inner=StoredTable(builder.name, node),
         )
 
     def _placed(

@@ -176,7 +176,7 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
         self,
         supplier: Callable[[], ValueTransformer[K, V, V1]],
         *,
-        stores: Sequence[str] = (),
+        stores: str | Sequence[str] = (),
         store: StoreChoice = None,
         name: str | None = None,
     ) -> KTable[K, V1]:
@@ -187,7 +187,8 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
                 `transform(key, value) -> value`, which is asked about rows that go as well, and may
                 have `init(context)` and `close()`. From the context it gets its stores; it cannot
                 forward.
-            stores: the names of stores that it uses, added with `StreamsBuilder.add_state_store`.
+            stores: the stores that it uses, added with `StreamsBuilder.add_state_store`: a name,
+                or several.
             store: where the result is kept, if it is to be. Without one the object is also asked
                 each time that a row is read.
             name: of the operation.
@@ -209,7 +210,7 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
             name,
             partial(TableTransformValues, supplier),
             partial(TransformedGetter, supplier=supplier),
-            other_stores=tuple(stores),
+            other_stores=(stores,) if isinstance(stores, str) else tuple(stores),
         )
 
     @overload

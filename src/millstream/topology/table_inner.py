@@ -37,21 +37,22 @@ class StoredTable(TableInner):
     """A table that always has a store: that of an aggregation.
 
     Args:
-        node: the node that writes the store.
-        getter: reads the store.
+        store: the name of the store.
+        nodes: those that write it, one for each group that is aggregated.
     """
 
-    def __init__(self, node: TableGraphNode, getter: GetterSupplier) -> None:
-        self._node = node
-        self._getter = getter
+    def __init__(self, store: str, *nodes: TableGraphNode) -> None:
+        self._store = store
+        self._nodes = nodes
 
     def getter(self) -> GetterSupplier:
         """Reads the store."""
-        return self._getter
+        return StoreGetter(self._store)
 
     def send_old_values(self, force: bool) -> bool:
         """The store knows what a change replaces."""
-        self._node.send_old_values = True
+        for node in self._nodes:
+            node.send_old_values = True
         return True
 
 

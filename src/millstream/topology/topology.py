@@ -107,6 +107,10 @@ class Topology(GlobalStores, CopartitionedSources):
 
         Raises:
             TopologyError: the name is taken; there is no topic; a topic is read by another source.
+
+        Example:
+            >>> Topology().add_source("clicks", ["web", "app"], key=STRING, value=STRING)
+            Topology(1 nodes, 0 stores)
         """
         site = call_site() if declared_at is None else declared_at
         pattern = topics if isinstance(topics, re.Pattern) else None
@@ -129,7 +133,7 @@ class Topology(GlobalStores, CopartitionedSources):
         supplier: Callable[[], Any],
         parents: str | Sequence[str],
         *,
-        stores: Sequence[str] = (),
+        stores: str | Sequence[str] = (),
         declared_at: str | None = None,
     ) -> Topology:
         """Add a node that works on records.
@@ -140,7 +144,7 @@ class Topology(GlobalStores, CopartitionedSources):
                 here to see that it does. If it has a method `stores()`, the builders which that
                 gives are added and connected.
             parents: the nodes whose output it takes.
-            stores: the names of stores to connect.
+            stores: the stores to connect: a name, or several.
             declared_at: file and line to name in errors; by default the caller's.
 
         Raises:
@@ -156,12 +160,13 @@ class Topology(GlobalStores, CopartitionedSources):
             Topology(2 nodes, 0 stores)
         """
         site = call_site() if declared_at is None else declared_at
-        listed = self._checked_parents(name, parents, site)
+        above = self._checked_parents(name, parents, site)
         make = checked_supplier(supplier, name, site)
-        self._add(ProcessorNode(name, make, listed, (), site))
+        self._add(ProcessorNode(name, make, above, (), site))
         for builder in supplied_stores(supplier):
             self.add_state_store(builder, name)
-        return self.connect_processor_and_state_stores(name, *stores)
+        listed = (stores,) if isinstance(stores, str) else stores
+        return self.connect_processor_and_state_stores(name, *listed)
 
     def add_sink(
         self,
@@ -188,6 +193,11 @@ class Topology(GlobalStores, CopartitionedSources):
         Raises:
             TopologyError: the name is taken or the topic's not legal; there is no parent, or it is
                 unknown or a sink.
+
+        Example:
+            >>> topology = Topology().add_source("read", "clicks", key=STRING, value=STRING)
+            >>> topology.add_sink("write", "copies", "read", key=STRING, value=STRING)
+            Topology(2 nodes, 0 stores)
         """
         site = call_site() if declared_at is None else declared_at
         listed = self._checked_parents(name, parents, site)
@@ -209,6 +219,13 @@ class Topology(GlobalStores, CopartitionedSources):
 
         Raises:
             TopologyError: another store has that name; a processor is unknown, or no processor.
+
+        Example:
+            >>> topology = Topology().add_source("read", "in")
+            >>> _ = topology.add_processor("work", Processor, "read")
+            >>> visits = Stores.key_value_builder(Stores.lru_map("visits", 99), STRING, LONG)
+            >>> topology.add_state_store(visits, "work")
+            Topology(2 nodes, 1 stores)
         """
         name = store_builder.name
         users = [self.nodes[processor] for processor in processor_names if processor in self.nodes]
@@ -230,6 +247,14 @@ class Topology(GlobalStores, CopartitionedSources):
 
         Raises:
             TopologyError: the processor or a store is unknown; the node is a source or a sink.
+
+        Example:
+            >>> topology = Topology().add_source("read", "in")
+            >>> _ = topology.add_processor("work", Processor, "read")
+            >>> visits = Stores.key_value_builder(Stores.lru_map("visits", 99), STRING, LONG)
+            >>> _ = topology.add_state_store(visits)
+            >>> topology.connect_processor_and_state_stores("work", "visits")
+            Topology(2 nodes, 1 stores)
         """
         node = self.nodes.get(processor_name)
         if node is None:
@@ -304,7 +329,13 @@ class Topology(GlobalStores, CopartitionedSources):
         ]
 
     def describe(self) -> TopologyDescription:
-        """The nodes and how they are connected; `str()` of it is Kafka Streams' text."""
+        """The nodes and how they are connected; `str()` of it is Kafka Streams' text.
+
+        Example:
+            >>> topology = Topology().add_source("read", "in").add_sink("write", "out", "read")
+            >>> [node.name for node in topology.describe().subtopologies[0].nodes]
+            ['read', 'write']
+        """
         return TopologyDescription(
             tuple(
                 describe_subtopology(number, part)
@@ -340,6 +371,12 @@ class Topology(GlobalStores, CopartitionedSources):
 
         Inserting an operator changes these names, and the application then starts without the
         state and the records under the old ones (KIP-1111).
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> _ = builder.stream("clicks").group_by_key().count()
+            >>> builder.build().generated_names()["state stores"]
+            ['KSTREAM-AGGREGATE-STATE-STORE-0000000001']
         """
         others = self._other_generated_stores
         return {
@@ -361,6 +398,11 @@ class Topology(GlobalStores, CopartitionedSources):
 
         Raises:
             TopologyError: it lists every store and internal topic that the user did not name.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> _ = builder.stream("clicks").group_by_key().count(store="counts")
+            >>> builder.build().check_explicit_names()
         """
         unnamed = {kind: names for kind, names in self.generated_names().items() if names}
         if unnamed:

@@ -8,12 +8,10 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from millstream.errors import TopologyError
+from millstream.operators.fold import Reduced, count_one, nothing
 from millstream.operators.session_aggregate import SessionAggregate
 from millstream.operators.sliding_aggregate import SlidingAggregate
-from millstream.operators.value_getter import GetterSupplier
 from millstream.operators.window_aggregate import WindowAggregate, WindowCount
-from millstream.operators.window_getters import SessionStoreGetter, WindowStoreGetter
-from millstream.operators.windowed import Reduced, count_one, nothing
 from millstream.record import K, V
 from millstream.serdes import LONG, Serde
 from millstream.topology.call_site import call_site
@@ -205,7 +203,6 @@ class TimeWindowedKStream(Generic[K, V]):
             supplier=partial(
                 operator, builder.name, windows=self._windows, emit_final=self._emit_final
             ),
-            getter=WindowStoreGetter(builder.name),
             key_serde=time_windowed_serde(builder.key_serde, self._windows.size_ms),
             grace_ms=self._windows.grace_ms,
         )
@@ -374,7 +371,6 @@ class SessionWindowedKStream(Generic[K, V]):
                 merger,
                 emit_final=self._emit_final,
             ),
-            getter=SessionStoreGetter(builder.name),
             key_serde=session_windowed_serde(builder.key_serde),
             grace_ms=self._windows.retention_ms,
         )
@@ -388,7 +384,6 @@ def windowed_table(
     *,
     builder: WindowedStoreBuilder,
     supplier: Callable[..., Any],
-    getter: GetterSupplier,
     key_serde: Serde[Any],
     grace_ms: int,
 ) -> KTable[Any, Any]:
@@ -401,7 +396,6 @@ def windowed_table(
         name: the user's name for the node.
         builder: of the store, which has its name already.
         supplier: of the operator.
-        getter: reads the store.
         key_serde: of the windowed keys.
         grace_ms: how long after its end a window may still change.
     """
@@ -418,7 +412,8 @@ def windowed_table(
     placed = grouping.placed_by_key(builder.name, store_name_generated=generated)
     graph.attach(node, placed.node)
     part = replace(placed, node=node, key_serde=key_serde, value_serde=builder.value_serde)
-    return KTable(part, queryable_store_name=choice.store_name, inner=StoredTable(node, getter))
+    inner = StoredTable(builder.name, node)
+    return KTable(part, queryable_store_name=choice.store_name, inner=inner)
 
 
 def _count_choice(grouping: Grouping, store: StoreChoice) -> Materialized:

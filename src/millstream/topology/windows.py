@@ -147,7 +147,12 @@ class UnlimitedWindows:
         return
 
     def starts_at(self, timestamp: int) -> tuple[int, ...]:
-        """When the windows start that a time lies in."""
+        """When the windows start that a time lies in.
+
+        Example:
+            >>> UnlimitedWindows(start_ms=1_000).starts_at(999), UnlimitedWindows().starts_at(999)
+            ((), (0,))
+        """
         return (self.start_ms,) if timestamp >= self.start_ms else ()
 
     @property

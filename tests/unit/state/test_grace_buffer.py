@@ -63,7 +63,6 @@ def test_records_leave_by_time_key_and_arrival(
             assert found == expected
         if index == reopened_at and waiting:
             buffer = _buffer(base, grace_ms)
-            buffer._sequence = 1_000
             stream_time = max(entry[0] for entry in waiting)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ import cloudpickle
 import pytest
 
 from millstream import JoinWindows, TimeWindows
+from millstream.assignment.internal_topics import repartition_counts
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError, CopartitionError, StreamsError, TopologyError
 from millstream.operators import PassThrough
@@ -145,6 +147,24 @@ def test_the_cluster_tells_the_program_s_line_too() -> None:
     topics = topology_topics(builder.build(), CONFIG)
     assert topics.copartition_groups == (frozenset("ab"),)
     assert "test_building_errors.py:" in topics.joined_at[frozenset("ab")]
+
+
+def test_topics_that_match_a_pattern_are_judged_when_they_are_known() -> None:
+    """Those beside them, in one join or by way of two, must all be partitioned alike."""
+    builder = StreamsBuilder()
+    logs = builder.stream(re.compile("log-.*"), key=STRING, value=STRING)
+    for name in ("a", "b"):
+        logs.left_join(builder.table(name, key=STRING, value=STRING), lambda log, value: log)
+    topics = topology_topics(builder.build(), CONFIG)
+    assert set(topics.with_matches(["a", "b"]).copartition_groups) == {
+        frozenset("a"),
+        frozenset("b"),
+    }
+    found = topics.with_matches(["a", "b", "log-1", "log-2"])
+    (group,) = found.copartition_groups
+    assert group == {"a", "b", "log-1", "log-2"}
+    with pytest.raises(CopartitionError, match=rf"'log-2' has 3 .*{HERE}"):
+        repartition_counts(found, {"a": 4, "b": 4, "log-1": 4, "log-2": 3})
 
 
 def test_stores_that_may_come_need_names_as_well() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millstream.config import StreamsConfig
-from millstream.errors import TopologyError
+from millstream.errors import ConfigError, TopologyError
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.runtime.check import check_topology
 from millstream.serdes import STRING
@@ -93,12 +93,20 @@ def test_global_stores_are_numbered_where_they_were_added() -> None:
     assert 'subgraph sub1["Global store 1"]' in description.to_mermaid()
 
 
-def test_an_application_with_a_global_store_is_refused_for_now() -> None:
+def test_an_application_needs_the_serdes_of_a_global_topic() -> None:
     config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
-    topology = with_global().add_source("s", "in", key=STRING, value=STRING)
-    with pytest.raises(TopologyError, match="global") as raised:
+    topology = Topology().add_source("s", "in", key=STRING, value=STRING)
+    topology.add_global_store(store("g"), "read-g", "g-topic", "fill-g", Put, key=STRING)
+    with pytest.raises(ConfigError, match="value") as raised:
         check_topology(topology, config)
-    assert raised.value.node == "fill-g"
+    assert raised.value.node == "read-g"
+    check_topology(topology, config.replace(default_value_serde=STRING))
+
+
+def test_a_topology_of_global_stores_alone_gives_no_thread_anything_to_do() -> None:
+    config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
+    with pytest.raises(TopologyError, match="reads no topic"):
+        check_topology(with_global(), config)
 
 
 SHARED = Put()
@@ -216,3 +224,26 @@ def test_a_read_only_store_is_a_copy_of_its_topic() -> None:
         out = driver.create_output_topic("out", key=STRING, value=STRING)
         assert out.read_value() == "order at 2"
         assert driver.topology_metadata()["topics"] == {}
+
+
+def test_a_single_store_is_given_by_its_name() -> None:
+    """Everywhere: a string is one name, not a list of letters."""
+
+    class Transformer:
+        def transform(self, key: str, value: str | None) -> str | None:
+            return value
+
+    builder = StreamsBuilder().add_state_store(store("names"))
+    stream = builder.stream("in", key=STRING, value=STRING)
+    stream.process(Put, stores="names", name="process")
+    stream.process_values(FixedKeyProcessor, stores="names", name="values")
+    stream.to_table().transform_values(Transformer, stores="names", name="transform")
+    topology = builder.build().add_source("more", "more")
+    topology.add_processor("put", Put, "more", stores="names")
+    users = {
+        node.name
+        for part in topology.subtopologies()
+        for node in part.nodes
+        if "names" in getattr(node, "stores", ())
+    }
+    assert users == {"process", "values", "transform", "put"}

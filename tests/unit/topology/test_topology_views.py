@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import pickle
 import re
-from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-import millstream
-import millstream.topology
-from millstream import serdes
 from millstream.errors import TopologyError
 from millstream.topology.builder import StreamsBuilder
 from millstream.topology.call_site import call_site
@@ -21,8 +14,6 @@ from millstream.topology.describe import function_name
 from millstream.topology.java_order import TreeSet, hash_order
 from millstream.topology.materialized import Materialized
 from millstream.topology.topology import Topology
-
-MODULES = sorted(Path(next(iter(millstream.topology.__path__))).glob("*.py"))
 
 
 def count_topology() -> Topology:
@@ -149,14 +140,3 @@ def test_errors_keep_the_place_when_pickled() -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert str(copy) == "Broken. (node n, topic t, declared at shop.py:31)"
     assert copy.declared_at == "shop.py:31"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=[path.stem for path in MODULES])
-def test_examples_in_docstrings_run(path: Path) -> None:
-    """With the public names imported, as a reader of the documentation would have them."""
-    module = importlib.import_module(f"millstream.topology.{path.stem}")
-    public = {name: getattr(serdes, name) for name in ("STRING", "LONG", "INTEGER", "JSON")}
-    public |= {name: getattr(millstream, name) for name in millstream.__all__}
-    public |= {"re": re, "timedelta": timedelta}
-    result = doctest.testmod(module, globs=public, optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert result.failed == 0
