@@ -17,7 +17,7 @@ demo: venv ## count words on an embedded Kafka broker, in a minute
 	@$(PY) examples/wordcount.py --demo $(ARGS)
 
 test: venv ## run the tests
-	$(PY) -m pytest -m "not slow" $(ARGS)
+	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
 
 fuzz: venv ## compare random topologies with the real Kafka Streams, which it fetches (needs a JDK)
 	MILLSTREAM_EXAMPLES=2000 $(PY) -m pytest tests/properties/test_batch_engine.py tests/conformance/test_batches.py

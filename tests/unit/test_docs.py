@@ -249,6 +249,25 @@ def test_every_method_is_in_the_page_about_it(kind: type, page: str) -> None:
     assert {each for each in methods if not re.search(rf"[`.]{each}\b", text)} == set()
 
 
+def test_the_overview_of_the_dsl_is_complete() -> None:
+    """Its table lists every operation, so what is not in it does not exist in the DSL."""
+    text = (DOCS / "dsl.md").read_text(encoding="utf-8")
+    overview = text[text.index("\n## Every operation") : text.index("\n## Reading and writing")]
+    kinds = (
+        millstream.StreamsBuilder,
+        millstream.KStream,
+        millstream.BranchedKStream,
+        millstream.KTable,
+        millstream.KGroupedStream,
+        millstream.KGroupedTable,
+        millstream.TimeWindowedKStream,
+        millstream.SessionWindowedKStream,
+        millstream.CogroupedKStream,
+    )
+    operations = {each for kind in kinds for each in dir(kind) if not each.startswith("_")}
+    assert {each for each in operations if not re.search(rf"\b{each}\b", overview)} == set()
+
+
 def test_every_public_name_is_documented() -> None:
     """What can be imported from the public modules is mentioned in some page."""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from millstream.clock import Clock
@@ -103,6 +104,7 @@ class Tasks:
         self._tasks: dict[TaskId, StreamTask] = {}
         self._standby: set[TaskId] = set()
         self._opening: dict[TaskId, Retry] = {}
+        self._to_wipe: set[TaskId] = set()
         self._starting = Retry("starting restored tasks", clock, timeout_ms)
         self._by_partition: dict[TopicPartition, StreamTask] = {}
         self._paused: set[TopicPartition] = set()
@@ -163,9 +165,7 @@ class Tasks:
             if task_id not in self._tasks:
                 self._add(task_id, wanted[task_id])
             elif task_id in self._standby:
-                self._standby.remove(task_id)
-                logger.info("task %s: standby becomes active", task_id)
-                self._restore(self._tasks[task_id])
+                self._promote(self._tasks[task_id])
         for task_id in sorted(copies):
             if task_id not in self._tasks:
                 self._standby.add(task_id)
@@ -239,6 +239,7 @@ class Tasks:
             task = self._tasks.pop(task_id)
             self._standby.discard(task_id)
             self._opening.pop(task_id, None)
+            self._to_wipe.discard(task_id)
             try:
                 self._restoration.remove(task_id)
                 self._stop_fetching(task)
@@ -273,7 +274,8 @@ class Tasks:
             self.close([task_id], clean=False)
             if copy:
                 self._standby.add(task_id)
-            self._add(task_id, task.partitions, wipe=True)
+            self._add(task_id, task.partitions)
+            self._to_wipe.add(task_id)
 
     def advance(self, timeout_ms: int) -> None:
         """Bring tasks that do not run yet one step further; blocks for at most `timeout_ms`.
@@ -285,6 +287,9 @@ class Tasks:
             if retry.is_due:
                 self._open(self._tasks[task_id], retry)
         self._restoration.step(timeout_ms)
+        for task_id in [each for each in self._revivals if each in self._standby]:
+            if self._restoration.has_caught_up(task_id):
+                del self._revivals[task_id]
         self._offset_sums.publish(self._sorted)
         if self._starting.is_due and self._may_start():
             self._start_restored()
@@ -361,13 +366,8 @@ class Tasks:
             failure = task.fail(error)
             raise failure from failure.__cause__
 
-    def _add(
-        self, task_id: TaskId, partitions: frozenset[TopicPartition], *, wipe: bool = False
-    ) -> None:
-        task = self._create(task_id, partitions)
-        if wipe:
-            task.stores.wipe()
-        self._tasks[task_id] = task
+    def _add(self, task_id: TaskId, partitions: frozenset[TopicPartition]) -> None:
+        self._tasks[task_id] = self._create(task_id, partitions)
         # A lock is waited for as long as it takes: it goes with the process that holds it.
         self._opening[task_id] = Retry(f"opening the state of task {task_id}", self._clock, None)
         self._sort()
@@ -376,6 +376,9 @@ class Tasks:
         try:
             if task.task_id not in self._standby:
                 self._offsets.expect(task.partitions)
+            if task.task_id in self._to_wipe:
+                task.stores.wipe()
+                self._to_wipe.remove(task.task_id)
             task.open_stores()
         except (LockError, BrokerUnavailableError) as error:
             retry.failed(error)
@@ -387,6 +390,16 @@ class Tasks:
             raise failure from failure.__cause__
         del self._opening[task.task_id]
         self._restore(task)
+
+    def _promote(self, task: StreamTask) -> None:
+        """Let a standby read the rest of its changelogs, to process then."""
+        self._standby.remove(task.task_id)
+        logger.info("task %s: standby becomes active", task.task_id)
+        if task.state is TaskState.RESTORING:
+            with suppress(BrokerUnavailableError):
+                # Not worth waiting for: it decides only where nothing is committed.
+                self._offsets.expect(task.partitions)
+            self._restore(task)
 
     def _restore(self, task: StreamTask) -> None:
         if task.state is TaskState.RESTORING:
