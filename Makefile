@@ -41,7 +41,7 @@ soak: venv ## run under load for long
 	$(PY) -m pytest -m slow tests/chaos/test_soak.py $(ARGS)
 
 chaos: venv ## kill, pause and cut things while records must not be lost
-	$(PY) -m pytest tests/chaos $(ARGS)
+	$(PY) -m pytest tests/chaos tests/integration/test_standby.py $(ARGS)
 
 ci: ## style, types and tests, as before a release
 	@.ci/run
