@@ -1,4 +1,7 @@
 from __future__ import annotations
+
+
 class Failover:
     def __init__(self, *a): ...
-    def run(self): return {}
+    def run(self):
+        return {}

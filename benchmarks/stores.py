@@ -1,1 +1,285 @@
-def run(*a): return {}
+"""What one operation on a state store costs, in microseconds: no broker, no threads, no Spark.
+
+The stores are those that processors get, with text keys and LONG values, opened as in a task, over
+RocksDB in an empty directory. Their changes are counted instead of being sent to a changelog.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from millstream import Stores, TaskId, TopicPartition, Window, Windowed
+from millstream.record import Headers
+from millstream.serdes import LONG, STRING
+from millstream.state.builders import StoreBuilder
+from millstream.state.cache_entries import CacheBudget
+from millstream.state.directory import StateDirectory
+from millstream.state.task_stores import TaskStores
+
+RECORDS = 100_000
+SMOKE_RECORDS = 2_000
+SEED = 5
+
+_TASK = TaskId(0, 0)
+_CHANGELOG = TopicPartition("bench-store-changelog", 0)
+_MINUTE_MS = 60_000
+#: How many windows, sessions or versions a key gets.
+_EACH = 10
+
+
+class _Changelog:
+    """Counts what would be logged, so that commits have an offset."""
+
+    def __init__(self) -> None:
+        self.logged = 0
+
+    def log_many(
+        self,
+        store_name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int] | None,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        self.logged += len(keys)
+
+
+class _Record:
+    """The record being processed."""
+
+    timestamp = 0
+    place: TopicPartition | None = None
+    offset = -1
+    headers: Headers = ()
+
+
+class _Open:
+    """One store in a task of its own."""
+
+    def __init__(self, builder: StoreBuilder, folder: Path) -> None:
+        self.changelog = _Changelog()
+        self.stores = TaskStores(
+            _TASK,
+            [builder],
+            StateDirectory(folder, "bench"),
+            application_id="bench",
+            changelogs={builder.name: _CHANGELOG},
+            writer=self.changelog,
+            context=_Record(),
+            # Room for everything: what is cached stays so until it is flushed.
+            budget=CacheBudget(1 << 30),
+            uncommitted_max_bytes=1 << 30,
+        )
+        self.stores.open()
+        self.store: Any = self.stores.store(builder.name)
+
+    def flush(self) -> None:
+        """Write what the cache holds back."""
+        self.stores.flush_caches(lambda name, changes: None)
+
+    def commit(self) -> None:
+        """Move what was written to RocksDB."""
+        self.stores.commit({_CHANGELOG: self.changelog.logged - 1})
+
+
+class Operations:
+    """Every operation that is measured, each on stores that the ones before have filled.
+
+    Args:
+        count: how many keys.
+        folder: an empty one.
+        note: takes the store, the operation and the seconds each one took.
+    """
+
+    def __init__(self, count: int, folder: Path, note: Callable[[str, str, float], None]) -> None:
+        self.note = note
+        self.folder = folder
+        numbers = list(range(count))
+        random.Random(SEED).shuffle(numbers)
+        self.keys = [f"user-{number:08d}" for number in numbers]
+        #: Fewer keys for stores that keep several things for each.
+        self.few = self.keys[: max(1, count // _EACH)]
+
+    def measure(self) -> None:
+        """All of them, once."""
+        self.key_value()
+        self.cached()
+        self.window()
+        self.session()
+        self.versioned()
+
+    def key_value(self) -> None:
+        builder = Stores.key_value_builder(Stores.persistent_key_value("store"), STRING, LONG)
+        with self._opened(builder) as opened:
+            store, keys = opened.store, self.keys
+            self._time("key-value", "put", len(keys), lambda: _puts(store, keys))
+            self._time("key-value", "commit, a change", len(keys), opened.commit)
+            self._time("key-value", "get", len(keys), lambda: list(map(store.get, keys)))
+            self._time("key-value", "get, no such key", len(keys), lambda: _misses(store, keys))
+            self._time("key-value", "range, a pair", len(keys), lambda: _drain(store.all()))
+
+    def cached(self) -> None:
+        supplier = Stores.persistent_key_value("store")
+        builder = Stores.timestamped_key_value_builder(supplier, STRING, LONG)
+        with self._opened(builder.with_caching(True)) as opened:
+            table, keys = opened.stores.table("store"), self.keys
+            self._time("cached", "update, first", len(keys), lambda: _update(table, keys))
+            self._time("cached", "update, again", len(keys), lambda: _update(table, keys))
+            self._time("cached", "flush, a change", len(keys), opened.flush)
+            self._time("cached", "commit, a change", len(keys), opened.commit)
+
+    def window(self) -> None:
+        supplier = Stores.persistent_window(
+            "store", retention=timedelta(hours=1), window_size=timedelta(minutes=1)
+        )
+        builder = Stores.window_builder(supplier, STRING, LONG)
+        with self._opened(builder) as opened:
+            store = opened.store
+            places = [(key, n * _MINUTE_MS) for n in range(_EACH) for key in self.few]
+            self._time("window", "put", len(places), lambda: _window_puts(store, places))
+            self._time(
+                "window", "fetch", len(places), lambda: [store.fetch(*place) for place in places]
+            )
+            self._time(
+                "window",
+                f"fetch of {_EACH} windows",
+                len(self.few),
+                lambda: [_drain(store.fetch(key, 0, _EACH * _MINUTE_MS)) for key in self.few],
+            )
+            self._time("window", "commit, a change", len(places), opened.commit)
+
+    def session(self) -> None:
+        supplier = Stores.persistent_session("store", retention=timedelta(hours=1))
+        builder = Stores.session_builder(supplier, STRING, LONG)
+        with self._opened(builder) as opened:
+            store = opened.store
+            sessions = [
+                Windowed(key, Window(n * _MINUTE_MS, n * _MINUTE_MS + 30_000))
+                for n in range(_EACH)
+                for key in self.few
+            ]
+            self._time("session", "put", len(sessions), lambda: _puts(store, sessions))
+            self._time(
+                "session",
+                "find, one of 10 sessions",
+                len(self.few),
+                lambda: [_drain(store.find_sessions(key, 65_000, 70_000)) for key in self.few],
+            )
+            self._time("session", "commit, a change", len(sessions), opened.commit)
+
+    def versioned(self) -> None:
+        supplier = Stores.persistent_versioned("store", history_retention=timedelta(hours=1))
+        builder = Stores.versioned_builder(supplier, STRING, LONG)
+        with self._opened(builder) as opened:
+            store = opened.store
+            versions = [(key, n, n * _MINUTE_MS) for n in range(_EACH) for key in self.few]
+            self._time(
+                "versioned",
+                "put",
+                len(versions),
+                lambda: [store.put(*version) for version in versions],
+            )
+            self._time(
+                "versioned",
+                "get, latest",
+                len(self.few),
+                lambda: [store.get(key) for key in self.few],
+            )
+            asked = [(key, time) for key, _, time in versions]
+            self._time(
+                "versioned",
+                "get, as of a time",
+                len(asked),
+                lambda: [store.get(key, time + 1) for key, time in asked],
+            )
+            self._time("versioned", "commit, a change", len(versions), opened.commit)
+
+    @contextmanager
+    def _opened(self, builder: StoreBuilder) -> Iterator[_Open]:
+        opened = _Open(builder, self.folder)
+        try:
+            yield opened
+        finally:
+            opened.stores.close(clean=False)
+            opened.stores.wipe()
+
+    def _time(self, store: str, operation: str, count: int, work: Callable[[], object]) -> None:
+        # What a collection of garbage costs depends on what else is in memory, not on the store.
+        gc.collect()
+        gc.disable()
+        began = time.perf_counter()
+        work()
+        took = time.perf_counter() - began
+        gc.enable()
+        self.note(store, operation, took / count)
+
+
+def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measures every operation in some rounds, and prints the medians; what is to be saved."""
+    count: int = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
+    seconds: dict[tuple[str, str], list[float]] = {}
+
+    def note(store: str, operation: str, each: float) -> None:
+        seconds.setdefault((store, operation), []).append(each)
+
+    for number in range(options.rounds):
+        Operations(count, folder / str(number), note).measure()
+    print(
+        f"stores: {count:,} keys of 13 bytes, LONG values; microseconds an operation\n\n"
+        f"{'store':12} {'operation':26} {'median':>8} {'fastest':>8}"
+    )
+    table: dict[str, dict[str, float]] = {}
+    for (store, operation), times in seconds.items():
+        median, fastest = statistics.median(times) * 1e6, min(times) * 1e6
+        table.setdefault(store, {})[operation] = median
+        print(f"{store:12} {operation:26} {median:>8.2f} {fastest:>8.2f}")
+    return {"keys": count, "medians_us": table}
+
+
+def _puts(store: Any, keys: Sequence[Any]) -> None:
+    put = store.put
+    for number, key in enumerate(keys):
+        put(key, number)
+
+
+def _misses(store: Any, keys: Sequence[str]) -> None:
+    get = store.get
+    for key in keys:
+        get(key + "?")
+
+
+def _window_puts(store: Any, places: Sequence[tuple[str, int]]) -> None:
+    put = store.put
+    for number, (key, start) in enumerate(places):
+        put(key, number, start)
+
+
+def _update(table: Any, keys: Sequence[str]) -> None:
+    """What an aggregation does with each record: read, change, keep with the record's place."""
+    cache = table.cache
+    entries, load, dirty = cache.entries, cache.load, cache.dirty
+    for number, key in enumerate(table.encode_keys(keys)):
+        entry = entries.get(key)
+        if entry is None:
+            entry = load(key)
+        entry.value = (entry.value or 0) + 1
+        entry.timestamp = number
+        if not entry.dirty_seq:
+            dirty.append(entry)
+        cache.seq += 1
+        entry.dirty_seq = cache.seq
+        entry.place, entry.offset = _CHANGELOG, number
+
+
+def _drain(items: Any) -> int:
+    with items:
+        return sum(1 for _ in items)

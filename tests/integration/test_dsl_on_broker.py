@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -93,7 +93,6 @@ def test_many_features_stopped_restarted_and_restored(
     slowly = {**settings, "consumer": {"max.poll.records": 1}}
     with app.running(spark, tmp_path / "first", **slowly) as (streams, _):
         wait_for(lambda: processed(streams) > 0, 60, "something is processed")
-    print("LAG", app.lag)  # noqa
     sizes = app.changelog_sizes()
     with app.running(spark, tmp_path / "first", **settings) as (_, restored):
         app.wait_until_done()
@@ -146,10 +145,8 @@ def assert_outputs(
         records = found[app.topic(name)]
         for record in records:
             assert output.partition_of(record.key) in (record.partition, None), (name, record)
-        if output.every:
-            assert by_key(records) == by_key(expected[name]), name
-        else:
-            assert last(records) == last(expected[name]), name
+        compare = _COMPARED[output.compared]
+        assert compare(records) == compare(expected[name]), name
 
 
 def by_key(records: Iterable[Found]) -> dict[Any, list[tuple[bytes | None, int]]]:
@@ -164,6 +161,18 @@ def last(records: Iterable[Found]) -> dict[Any, bytes | None]:
     """The last value of each key that has one."""
     values = {record.key: record.value for record in records}
     return {key: value for key, value in values.items() if value is not None}
+
+
+def counted(records: Iterable[Found]) -> Counter[Any]:
+    """How often there is each key with each value and time."""
+    return Counter((record.key, record.value, record.timestamp) for record in records)
+
+
+_COMPARED: Final[Mapping[str, Callable[[Iterable[Found]], Any]]] = {
+    "last": last,
+    "in order": by_key,
+    "in any order": counted,
+}
 
 
 def test_tables_restored_from_their_topics_and_streams_read_by_a_pattern(
@@ -203,10 +212,7 @@ def test_tables_restored_from_their_topics_and_streams_read_by_a_pattern(
     everything = [*sent, *more]
     expected = features.expected(optimized.topology(app.name), outputs, app.name, everything)
     assert_outputs(app, outputs, expected)
-    (found,) = app.places.read([app.topic("destinations")]).values()
-    values = Counter((record.key, record.value) for record in found)
-    assert values == Counter((record.key, record.value) for record in expected["destinations"])
-    assert None in {record.key for record in found}
+    assert any(record.key is None for record in expected["destinations"])
 
 
 def test_topics_that_do_not_fit_together(

@@ -1,8 +1,8 @@
 """Functions that change what they are given, as Python programmers write them, do no harm.
 
 An aggregator that appends to its list must not change what was handed on, cached, buffered or
-joined before. Method: such topologies in batches against the same operators called one record at a
-time, depth-first, where everything is done with a record before the next one comes.
+joined before. Method: such topologies in batches give what the same ones give with functions that
+make new lists, called one record at a time, depth-first.
 """
 
 from __future__ import annotations
@@ -41,112 +41,129 @@ def ms(number: int) -> timedelta:
     return timedelta(milliseconds=number)
 
 
-def append(key: Any, value: Any, aggregate: list[Any]) -> list[Any]:
-    aggregate.append(value)
-    return aggregate
+class InPlace:
+    """Functions that change their arguments."""
+
+    def append(self, key: Any, value: Any, aggregate: list[Any]) -> list[Any]:
+        aggregate.append(value)
+        return aggregate
+
+    def remove(self, key: Any, value: Any, aggregate: list[Any]) -> list[Any]:
+        if value in aggregate:
+            aggregate.remove(value)
+        return aggregate
+
+    def extend(self, one: list[Any], other: list[Any]) -> list[Any]:
+        one.extend(other)
+        return one
+
+    def merge(self, key: Any, one: list[Any], other: list[Any]) -> list[Any]:
+        return self.extend(one, other)
+
+    def mark(self, value: list[Any] | None) -> list[Any] | None:
+        return None if value is None else self.extend(value, ["seen"])
 
 
-def remove(key: Any, value: Any, aggregate: list[Any]) -> list[Any]:
-    if value in aggregate:
-        aggregate.remove(value)
-    return aggregate
+class Pure(InPlace):
+    """The same, without changing anything."""
 
+    def append(self, key: Any, value: Any, aggregate: list[Any]) -> list[Any]:
+        return [*aggregate, value]
 
-def extend(one: list[Any], other: list[Any]) -> list[Any]:
-    one.extend(other)
-    return one
+    def remove(self, key: Any, value: Any, aggregate: list[Any]) -> list[Any]:
+        return super().remove(key, value, list(aggregate))
 
-
-def merge(key: Any, one: list[Any], other: list[Any]) -> list[Any]:
-    return extend(one, other)
+    def extend(self, one: list[Any], other: list[Any]) -> list[Any]:
+        return [*one, *other]
 
 
 def lists(name: str | None = None) -> Materialized[Any, Any]:
     return Materialized(name, kind="in_memory", key=STRING, value=JSON)
 
 
-def end(table: Any) -> None:
-    """The changes go two ways, and one of them changes what it gets."""
+def end(table: Any, use: InPlace) -> None:
     stream = table.to_stream().map(lambda key, value: (str(key), value))
-    stream.map_values(lambda value: None if value is None else list(value)).map_values(
-        lambda value: None if value is None else extend(value, ["seen"])
-    ).to("out-0", key=STRING, value=JSON)
-    stream.filter(lambda key, value: value is None or len(value) % 2 == 1).to(
-        "out-1", key=STRING, value=JSON
-    )
+    stream.map_values(use.mark).to("out", key=STRING, value=JSON)
 
 
 def grouped(builder: StreamsBuilder, topic: str = "in-0") -> Any:
     return builder.stream(topic, key=STRING, value=STRING).group_by_key(key=STRING, value=STRING)
 
 
-def plain(builder: StreamsBuilder) -> None:
-    end(grouped(builder).aggregate(list, append, store=lists()))
+#: Puts a topology together from such functions.
+Build = Callable[[StreamsBuilder, InPlace], None]
 
 
-def in_two_stores(builder: StreamsBuilder) -> None:
-    table = grouped(builder).aggregate(list, append, store=lists())
-    end(table.filter(lambda key, value: len(value) != 2, store=lists("filtered")))
+def plain(builder: StreamsBuilder, use: InPlace) -> None:
+    end(grouped(builder).aggregate(list, use.append, store=lists()), use)
 
 
-def reduced(builder: StreamsBuilder) -> None:
+def in_two_stores(builder: StreamsBuilder, use: InPlace) -> None:
+    table = grouped(builder).aggregate(list, use.append, store=lists())
+    end(table.filter(lambda key, value: len(value) != 2, store=lists("filtered")), use)
+
+
+def reduced(builder: StreamsBuilder, use: InPlace) -> None:
     stream = builder.stream("in-0", key=STRING, value=STRING).map_values(lambda value: [value])
-    end(stream.group_by_key(key=STRING, value=JSON).reduce(extend, store=lists()))
-    # The first value of a key becomes its aggregate, and goes another way as well.
-    stream.to("out-2", key=STRING, value=JSON)
+    # The first value of a key goes this way, and becomes its aggregate as well.
+    stream.to("raw", key=STRING, value=JSON)
+    end(stream.group_by_key(key=STRING, value=JSON).reduce(use.extend, store=lists()), use)
 
 
-def windowed(windows: Any) -> Callable[[StreamsBuilder], None]:
-    def build(builder: StreamsBuilder) -> None:
-        end(grouped(builder).windowed_by(windows).aggregate(list, append, store=lists()))
+def windowed(windows: Any) -> Build:
+    def build(builder: StreamsBuilder, use: InPlace) -> None:
+        end(grouped(builder).windowed_by(windows).aggregate(list, use.append, store=lists()), use)
 
     return build
 
 
-def sessions(builder: StreamsBuilder) -> None:
+def sessions(builder: StreamsBuilder, use: InPlace) -> None:
     windowed_by = grouped(builder).windowed_by(SessionWindows(ms(2), grace=ms(5)))
-    end(windowed_by.aggregate(list, append, session_merger=merge, store=lists()))
+    end(windowed_by.aggregate(list, use.append, session_merger=use.merge, store=lists()), use)
 
 
-def cogrouped(builder: StreamsBuilder) -> None:
-    both = grouped(builder).cogroup(append).cogroup(grouped(builder, "in-1"), append)
-    end(both.aggregate(list, store=lists()))
+def cogrouped(builder: StreamsBuilder, use: InPlace) -> None:
+    both = grouped(builder).cogroup(use.append).cogroup(grouped(builder, "in-1"), use.append)
+    end(both.aggregate(list, store=lists()), use)
 
 
-def table_grouped(builder: StreamsBuilder) -> None:
+def table_grouped(builder: StreamsBuilder, use: InPlace) -> None:
     table = builder.table("in-0", key=STRING, value=STRING)
     by_value = table.group_by(lambda key, value: (value, key), key=STRING, value=STRING)
-    end(by_value.aggregate(list, append, remove, store=lists()))
+    end(by_value.aggregate(list, use.append, use.remove, store=lists()), use)
 
 
-def suppressed(builder: StreamsBuilder) -> None:
+def suppressed(builder: StreamsBuilder, use: InPlace) -> None:
     windows = grouped(builder).windowed_by(TimeWindows(ms(3)))
-    table = windows.aggregate(list, append, store=lists())
-    end(table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded())))
+    table = windows.aggregate(list, use.append, store=lists())
+    end(table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded())), use)
 
 
-def held_for_a_time(builder: StreamsBuilder) -> None:
-    table = grouped(builder).aggregate(list, append, store=lists())
-    end(table.suppress(Suppressed.until_time_limit(ms(2), BufferConfig.max_records(100))))
+def held_for_a_time(builder: StreamsBuilder, use: InPlace) -> None:
+    table = grouped(builder).aggregate(list, use.append, store=lists())
+    end(table.suppress(Suppressed.until_time_limit(ms(2), BufferConfig.max_records(100))), use)
 
 
-def joined_tables(builder: StreamsBuilder) -> None:
-    one = grouped(builder).aggregate(list, append, store=lists())
-    other = grouped(builder, "in-1").aggregate(list, append, store=lists())
-    end(one.left_join(other, lambda left, right: extend(left or [], right or [])))
+def joined_tables(builder: StreamsBuilder, use: InPlace) -> None:
+    one = grouped(builder).aggregate(list, use.append, store=lists())
+    other = grouped(builder, "in-1").aggregate(list, use.append, store=lists())
+    end(one.left_join(other, lambda left, right: use.extend(left or [], right or [])), use)
 
 
-def joined_streams(builder: StreamsBuilder) -> None:
-    one = grouped(builder).aggregate(list, append, store=lists()).to_stream()
+def joined_streams(builder: StreamsBuilder, use: InPlace) -> None:
+    one = grouped(builder).aggregate(list, use.append, store=lists()).to_stream()
     other = builder.stream("in-1", key=STRING, value=STRING)
     windows = JoinWindows(ms(3), grace=ms(3))
     serdes: dict[str, Any] = {"key": STRING, "value": JSON, "other_value": STRING}
     joined = one.left_join(other, lambda left, right: [*(left or []), right], windows, **serdes)
-    end(joined.to_table(key=STRING, value=JSON))
+    end(joined.to_table(key=STRING, value=JSON), use)
 
 
 class Collect(Processor[Any, Any, Any, Any]):
-    """Keeps a list for each key and changes the one that it read."""
+    """Keeps a list for each key, and may change the one that it read."""
+
+    def __init__(self, use: InPlace) -> None:
+        self._use = use
 
     def init(self, context: Any) -> None:
         self._context = context
@@ -154,21 +171,21 @@ class Collect(Processor[Any, Any, Any, Any]):
 
     def process(self, record: Record[Any, Any]) -> None:
         if record.key is not None:
-            seen = self._store.get(record.key) or []
-            seen.append(record.value)
+            seen = self._use.append(record.key, record.value, self._store.get(record.key) or [])
             self._store.put(record.key, seen)
             self._context.forward(record.with_value(seen))
 
 
-def processed(builder: StreamsBuilder) -> None:
+def processed(builder: StreamsBuilder, use: InPlace) -> None:
     supplier = Stores.in_memory_key_value("lists")
     builder.add_state_store(Stores.key_value_builder(supplier, STRING, JSON))
     for topic in ("in-0", "in-1"):
         stream = builder.stream(topic, key=STRING, value=STRING)
-        end(stream.process(Collect, stores=("lists",)).to_table(key=STRING, value=JSON))
+        collected = stream.process(lambda: Collect(use), stores=("lists",))
+        end(collected.to_table(key=STRING, value=JSON), use)
 
 
-TOPOLOGIES: dict[str, Callable[[StreamsBuilder], None]] = {
+TOPOLOGIES: dict[str, Build] = {
     "aggregate": plain,
     "two stores": in_two_stores,
     "reduce": reduced,
@@ -188,19 +205,19 @@ TOPOLOGIES: dict[str, Callable[[StreamsBuilder], None]] = {
 
 
 def written(
-    build: Callable[[StreamsBuilder], None],
+    build: Build,
+    use: InPlace,
     queued: list[Event],
     batch_size: int,
     *,
     cache_bytes: int,
-    plainly: bool = False,
 ) -> Any:
     """What the topology writes to all topics, internal ones included."""
     builder = StreamsBuilder()
-    build(builder)
+    build(builder, use)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        if plainly:
+        if isinstance(use, Pure):
             stack.enter_context(depth_first_tasks())
         config = StreamsConfig(
             application_id="app",
@@ -232,6 +249,6 @@ def test_changing_in_place_changes_nothing_else(
 ) -> None:
     """Hunts objects that are shared between a store, a buffer and what is on its way."""
     build = TOPOLOGIES[name]
-    plainly = written(build, queued, 1, cache_bytes=cache_bytes, plainly=True)
+    plainly = written(build, Pure(), queued, 1, cache_bytes=cache_bytes)
     for size in (1, 7, 1_000):
-        assert written(build, queued, size, cache_bytes=cache_bytes) == plainly
+        assert written(build, InPlace(), queued, size, cache_bytes=cache_bytes) == plainly

@@ -8,7 +8,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from millstream import (
     BufferConfig,
@@ -62,13 +62,14 @@ class Output(NamedTuple):
         partitions: how many it has.
         crosses: whether its records come from several input partitions, by way of internal topics.
         key_tail: how many bytes of its keys follow the key that decides about the partition.
-        every: whether every record is comparable, not only the last one of each key.
+        compared: what of it is determined: the last value of each key; every record of a key in
+            order; or every record, but not the order of those from several input partitions.
     """
 
     partitions: int = 4
     crosses: bool = False
     key_tail: int = 0
-    every: bool = False
+    compared: Literal["last", "in order", "in any order"] = "last"
 
     def partition_of(self, key: bytes | None) -> int | None:
         """Where Java's producer puts a record with that key; None if anywhere."""
@@ -86,15 +87,15 @@ OUTPUTS: Final = {
     "profile-sales": Output(crosses=True),
     "per-page": Output(3, crosses=True, key_tail=_TIME),
     "page-totals": Output(crosses=True),
-    "with-profile": Output(every=True),
-    "rated": Output(every=True),
-    "rated-late": Output(every=True),
-    "merged": Output(every=True),
-    "click-windows": Output(5, key_tail=_TIME, every=True),
-    "view-windows": Output(key_tail=_TIME, every=True),
+    "with-profile": Output(compared="in order"),
+    "rated": Output(compared="in order"),
+    "rated-late": Output(compared="in order"),
+    "merged": Output(compared="in order"),
+    "click-windows": Output(5, key_tail=_TIME, compared="in order"),
+    "view-windows": Output(key_tail=_TIME, compared="in order"),
     "visits": Output(key_tail=_SESSION),
     "sliding": Output(key_tail=_TIME),
-    "seen": Output(every=True),
+    "seen": Output(compared="in order"),
     "activity": Output(),
 }
 

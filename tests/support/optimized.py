@@ -17,9 +17,9 @@ INPUTS: Final = {"users": 4, "towns": 4, "visits-web": 4}
 
 OUTPUTS: Final = {
     "residents": Output(),
-    "visitors": Output(every=True),
+    "visitors": Output(compared="in order"),
     "per-town": Output(crosses=True),
-    "destinations": Output(3, crosses=True),
+    "destinations": Output(3, crosses=True, compared="in any order"),
 }
 
 _TOWNS: Final = [f"town{number}" for number in range(9)]

@@ -428,7 +428,9 @@ class Membership:
             group_id=self.coordinator.group_id,
             instance_id=self.coordinator.group_instance_id,
         )
-        log.error("%s: ended: %s", self._name, told, exc_info=error)
+        # An error of our own says what is wrong: where it was raised tells the user nothing.
+        traced = error.__cause__ if told is error else error
+        log.error("%s: ended: %s", self._name, told, exc_info=traced)
         # The others must not wait for this member, least of all for its assignment.
         await self._leave_unless_static("the member failed")
         self._events.put(Failed(told))

@@ -30,11 +30,15 @@ from millstream.state.restore import StoreRestorer
 
 logger = logging.getLogger(__name__)
 
-_BATCH_RECORDS = 20_000
+#: 1.3 us a record of 13 + 8 bytes in ascending order, consuming included: 1.5 in batches of 20,000
+#: or 5,000. A quarter of it is confluent-kafka making messages, 0.4 us are RocksDB's write.
+_BATCH_RECORDS = 10_000
 #: How often the log tells how far a long restoration is.
 _PROGRESS_MS = 10_000
 #: How long the loop may stand still for asking where changelogs end.
 _REQUEST_TIMEOUT_MS = 3_000
+#: How often a standby asks how far it may read a topic that its active task reads, too.
+_LIMIT_MS = 5_000
 
 
 class EndOffsets(Protocol):
@@ -101,7 +105,11 @@ class _Changelog:
         self.restorer = restorer
         self.start = OFFSET_BEGINNING if stored is None else stored
         self.end_offset = end_offset if limit is None else min(end_offset, limit)
+        #: Where the changelog ended, or the limit was, when this began.
+        self.first_end = self.end_offset
         self.limited = limit is not None
+        #: Until when a standby does not read, because it has reached the limit; else None.
+        self.rests_until_ms: int | None = None
         self.standby = standby
         self.started_ms = self.said_ms = now_ms
         self.restored = 0
@@ -207,6 +215,17 @@ class Restoration:
             return True
         return any(log.task_id == task_id for log in self._reading.values())
 
+    def has_caught_up(self, task_id: TaskId) -> bool:
+        """Whether a standby has read all that its changelogs held when it began."""
+        if task_id in self._waiting:
+            return False
+        position = self._consumer.position
+        return all(
+            log.rests_until_ms is not None or (position(place) or 0) >= log.first_end
+            for place, log in self._reading.items()
+            if log.task_id == task_id
+        )
+
     def step(self, timeout_ms: int) -> None:
         """Start what waits, and apply the next records; blocks for at most `timeout_ms`.
 
@@ -222,6 +241,8 @@ class Restoration:
         if not self._reading:
             return
         self._hold_standbys(self.is_reading)
+        if not self._held:
+            self._look_for_new_limits()
         try:
             fetched = self._consumer.poll_columns(_BATCH_RECORDS, timeout_ms)
         except OffsetOutOfRangeError as error:
@@ -230,14 +251,47 @@ class Restoration:
             log = self._reading.get(place)
             if log is not None:
                 self._apply(place, log, records)
-        for place in list(self._reading):
-            # The position passes over transaction markers and compacted gaps, where no record is.
-            if self._reading[place].standby:
+        for place, log in list(self._reading.items()):
+            if log.rests_until_ms is not None or (log.standby and not log.limited):
                 continue
+            # The position passes over transaction markers and compacted gaps, where no record is.
             position = self._consumer.position(place)
-            if position is not None and position >= self._reading[place].end_offset:
-                self._consumer.unassign([place])
-                self._finish(place, self._reading.pop(place))
+            if position is None or position < log.end_offset:
+                continue
+            self._consumer.unassign([place])
+            if log.standby:
+                log.rests_until_ms = self._clock.monotonic_ms() + _LIMIT_MS
+            else:
+                del self._reading[place]
+                self._finish(place, log)
+
+    def _look_for_new_limits(self) -> None:
+        """Let standbys go on that wait for their active task, where it has."""
+        now_ms = self._clock.monotonic_ms()
+        resting = {
+            place: log
+            for place, log in self._reading.items()
+            if log.rests_until_ms is not None and log.rests_until_ms <= now_ms
+        }
+        if not resting:
+            return
+        try:
+            limits = self._limits(resting)
+            further = {
+                place: log for place, log in resting.items() if limits[place] > log.end_offset
+            }
+            starts = {place: log.restorer.start_offset() for place, log in further.items()}
+            self._consumer.assign(
+                {place: OFFSET_BEGINNING if s is None else s for place, s in starts.items()},
+                _REQUEST_TIMEOUT_MS,
+            )
+        except (BrokerUnavailableError, UnknownTopicError) as error:
+            logger.debug("standbys wait: %s", error)
+            further = {}
+        for place, log in resting.items():
+            log.rests_until_ms = None if place in further else now_ms + _LIMIT_MS
+            if place in further:
+                log.end_offset = limits[place]
 
     def _hold_standbys(self, hold: bool) -> None:
         """Let active tasks have the consumer to themselves, or give it back."""

@@ -140,6 +140,7 @@ def _open_base(
         retention_ms=builder.retention_ms,
         recent_bytes=environment.uncommitted_max_bytes,
         time_ordered=builder.time_ordered,
+        retain_duplicates=isinstance(builder, WindowStoreBuilder) and builder.retain_duplicates,
         expired=expired,
     )
 

@@ -8,7 +8,8 @@ operating system survives the death of the process, so a killed worker reads onl
 changelog. Measured for batches of 10,000 records of 13 + 16 bytes: 1.8 to 2.8 ms a batch without
 the log, 2.2 to 2.9 ms with it (ascending keys); 10.5 ms and 10.5 to 11.1 ms (random keys).
 After a power failure some of the log's tail may be missing: recovery stops at the first gap, and
-column families are flushed together, so data and offset go back to one moment.
+column families are flushed together, so data and offset go back to one moment (or, where closing
+was under way, the data to a later one than the offset).
 """
 
 from __future__ import annotations
@@ -244,15 +245,24 @@ class RocksDBStorage:
         for scan in list(self._scans):
             scan.close()
         self._scans.clear()
-        # Every reference counts: RocksDB holds its lock until the last handle is gone.
         self._read = _closed
+        db, self._db = self._db, None
+        failure: Exception | None = None
+        try:
+            # Closing flushes one column family after the other. First the data: if the disk loses
+            # what came last, data ahead of its offset is made good by the changelog.
+            db.flush()
+        except Exception as error:
+            failure = error
+        # Every reference counts: RocksDB holds its lock until the last handle is gone.
         self._offsets = None
         self._offsets_handle = None  # type: ignore[assignment]
-        db, self._db = self._db, None
         try:
             db.close()
         except Exception as error:
-            self._fail("close", error)
+            failure = failure or error
+        if failure is not None:
+            self._fail("close", failure)
 
     def _open_db(self) -> Rdict:
         if self._db is None:

@@ -53,6 +53,7 @@ class SegmentedWindows:
         retention_ms: how far times may lie behind the latest one.
         recent_bytes: what recent entries may take in memory.
         time_ordered: whether many keys are read by time and key, rather than by segment and key.
+        retain_duplicates: whether several values of one key at one time are kept beside each other.
         expired: called for each put that comes too late.
     """
 
@@ -66,6 +67,7 @@ class SegmentedWindows:
         retention_ms: int,
         recent_bytes: int,
         time_ordered: bool,
+        retain_duplicates: bool = False,
         expired: Expired,
     ) -> None:
         self._layout = layout
@@ -74,6 +76,7 @@ class SegmentedWindows:
         self._segment_ms = segment_length_ms(retention_ms)
         self._recent_bytes = recent_bytes
         self._time_ordered = time_ordered
+        self._retain_duplicates = retain_duplicates
         self._expired = expired
         # Follows Kafka Streams: the last millisecond counts only for windows ordered by time.
         reaches_last = time_ordered and layout is WINDOWS
@@ -233,6 +236,11 @@ class SegmentedWindows:
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
         """Apply changelog records. What comes too late is left out, and not counted."""
+        if self._layout is WINDOWS:
+            self.last_number = highest_number(items, self.last_number)
+        if self._retain_duplicates:
+            # A null was logged, but not put: it did not move the time on, and deletes nothing.
+            items = {key: value for key, value in items.items() if value is not None}
         times = list(map(self._time_of, items))
         latest = max(times, default=UNKNOWN)
         if latest > self.observed_time:
@@ -244,8 +252,6 @@ class SegmentedWindows:
             for segment, (key, value) in zip(segments, items.items(), strict=True)
             if segment >= first_segment
         }
-        if self._layout is WINDOWS:
-            self.last_number = highest_number(items, self.last_number)
         self._saved = (self.observed_time, self.last_number)
         live[_PROGRESS_KEY] = _PROGRESS.pack(*self._saved)
         self._base.restore(live, offset)

@@ -17,7 +17,7 @@ from millstream.state.task_stores import TaskStores
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
 
-#: Commits for ever: after commit n, every key has the value n and the offset is n; prints n.
+#: Works for ever: after step n, every key has the value n and the offset is n; prints n.
 _WORKER = """
 import sys
 from millstream.record import TaskId, TopicPartition
@@ -33,38 +33,52 @@ class Writer:
 class Context:
     timestamp, place, offset, headers = 0, None, -1, ()
 
+state_dir, what = sys.argv[1:]
 changelog = TopicPartition("app-s-changelog", 0)
 stores = TaskStores(
     TaskId(0, 0), [KeyValueStoreBuilder("s", "rocksdb", STRING, LONG)],
-    StateDirectory(sys.argv[1], "app"), application_id="app", changelogs={"s": changelog},
-    writer=Writer(), context=Context(), budget=CacheBudget(0), exactly_once=True,
+    StateDirectory(state_dir, "app"), application_id="app", changelogs={"s": changelog},
+    writer=Writer(), context=Context(), budget=CacheBudget(0), exactly_once=what != "spill",
+    uncommitted_max_bytes=100_000 if what == "spill" else 1 << 26,
 )
 stores.open()
-store = stores.store("s")
 n = stores.changelog_offsets()[changelog]
 n = 0 if n is None else n + 1
+# Large enough that memtables are flushed to disk under way.
+keys = [f"key-{i:05}" + "x" * 1000 for i in range(3_000)]
 while True:
-    # Large enough that memtables are flushed to disk under way.
-    store.put_all([(f"key-{i:05}" + "x" * 1000, n) for i in range(3_000)])
-    stores.commit({changelog: n})
+    if what == "restore":
+        (restorer,) = stores.restorers().values()
+        data = [n.to_bytes(8, "big")] * len(keys)
+        restorer.restore_batch([key.encode() for key in keys], data, [0] * len(keys), [n])
+    else:
+        stores.store("s").put_all([(key, n) for key in keys])
+        stores.commit({changelog: n})
     print(n, flush=True)
     n += 1
+    if what == "reopen":
+        stores.close(clean=True)
+        stores.open()
 """
 
 
+@pytest.mark.parametrize("what", ["commit", "restore", "spill", "reopen"])
 def test_data_and_offset_agree_after_sigkill(
-    tmp_path: Path, open_task: Callable[..., TaskStores]
+    tmp_path: Path, open_task: Callable[..., TaskStores], what: str
 ) -> None:
-    """Method: kill a committing process at several moments; look; let the next one go on."""
+    """Method: kill a working process at several moments; look; let the next one go on.
+
+    It commits, restores, or closes and opens again and again. Where it writes ahead of commits,
+    data may be newer than its offset, never older: the changelog has what comes after.
+    """
     builder = KeyValueStoreBuilder("s", kind="rocksdb", key_serde=STRING, value_serde=LONG)
     before = -1
-    for commits_seen in (1, 4, 15):
-        worker = subprocess.Popen(
-            [sys.executable, "-c", _WORKER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-        )
+    for steps_seen in (1, 4, 15) if what == "commit" else (1, 4):
+        command = [sys.executable, "-c", _WORKER, str(tmp_path), what]
+        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert worker.stdout is not None
-            told = [int(worker.stdout.readline()) for _ in range(commits_seen)]
+            told = [int(worker.stdout.readline()) for _ in range(steps_seen)]
         finally:
             worker.send_signal(signal.SIGKILL)
             worker.wait(timeout=10)
@@ -73,13 +87,14 @@ def test_data_and_offset_agree_after_sigkill(
                 worker.stdout.close()
         last_told = [*told, *map(int, rest.split())][-1]
         assert told[0] == before + 1
-        stores = open_task(builder, state_dir=tmp_path, exactly_once=True)
+        stores = open_task(builder, state_dir=tmp_path, exactly_once=what != "spill")
         offset = stores.changelog_offsets()[CHANGELOG]
         assert offset is not None
-        # The last commit may have been finished without having been told.
+        # The last step may have been finished without having been told.
         assert offset in (last_told, last_told + 1)
         values = [value for _, value in stores.store("s").all()]
-        assert values == [offset] * 3_000
+        assert len(values) == 3_000
+        assert set(values) <= ({offset, offset + 1} if what == "spill" else {offset})
         stores.close(clean=True)
         before = offset
 

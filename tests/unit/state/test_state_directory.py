@@ -9,7 +9,6 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -18,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.lock_holder import lock_held
 
 from millstream.clock import ManualClock
 from millstream.errors import LockError, StreamsError
@@ -26,45 +26,19 @@ from millstream.state.directory import StateDirectory
 
 TASK = TaskId(0, 1)
 
-#: Holds a lock until it is killed.
-_HOLDER = """
-import sys, time
-from millstream.record import TaskId
-from millstream.state.directory import StateDirectory
-directory = StateDirectory(sys.argv[1], "app")
-directory.lock_application() if sys.argv[2] == "app" else directory.lock_task(TaskId(0, 1))
-print("locked", flush=True)
-time.sleep(60)
-"""
-
 
 @pytest.fixture
 def hold(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     """Starts a process which holds the lock of the application or of task 0_1."""
-    holders: list[subprocess.Popen[str]] = []
-
-    def hold(what: str) -> subprocess.Popen[str]:
-        holder = subprocess.Popen(
-            [sys.executable, "-c", _HOLDER, str(tmp_path), what], stdout=subprocess.PIPE, text=True
-        )
-        holders.append(holder)
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "locked\n"
-        return holder
-
-    yield hold
-    for holder in holders:
-        holder.kill()
-        holder.wait(timeout=10)
-        assert holder.stdout is not None
-        holder.stdout.close()
+    with contextlib.ExitStack() as holders:
+        yield lambda what: holders.enter_context(lock_held(tmp_path, what))
 
 
 def test_a_task_lock_excludes_other_processes_and_dies_with_its_own(
     tmp_path: Path, hold: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     """The holder is named by its pid; killed with SIGKILL, its lock is free at once."""
-    holder = hold("task")
+    holder = hold("0_1")
     directory = StateDirectory(tmp_path, "app")
     with pytest.raises(LockError, match=f"process {holder.pid}") as caught:
         directory.lock_task(TASK)
@@ -195,7 +169,7 @@ def test_clean_up_deletes_everything_unless_in_use(
     """A task in use by another process keeps its state; then everything goes."""
     directory = StateDirectory(tmp_path, "app")
     directory.clean_up()
-    holder = hold("task")
+    holder = hold("0_1")
     data = directory.task_directory(TASK) / "rocksdb"
     data.mkdir()
     with pytest.raises(LockError):

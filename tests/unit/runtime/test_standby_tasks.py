@@ -1,0 +1,253 @@
+"""Standby tasks: they follow, take over with what they have, come back, and stay what they are.
+
+Real stores on disk above a Kafka of lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.task_bench import TaskBench, changelog, source
+
+from millstream.errors import OffsetOutOfRangeError, StreamsError, TaskCorruptedError
+from millstream.record import TaskId
+from millstream.runtime.states import TaskState
+
+TASK = TaskId(0, 0)
+
+
+@pytest.fixture
+def active(tmp_path: Path) -> Iterator[TaskBench]:
+    """Another instance, whose task has counted a, b, a."""
+    bench = TaskBench(tmp_path / "active")
+    bench.assign([0])
+    bench.run_all()
+    bench.feed("a", "b", "a")
+    yield bench
+    bench.tasks.close_all(clean=False)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, active: TaskBench) -> Iterator[TaskBench]:
+    """The instance with the standbys."""
+    bench = TaskBench(tmp_path / "standby", active.cluster)
+    yield bench
+    bench.tasks.close_all(clean=False)
+
+
+def test_a_new_standby_opens_its_stores_and_follows(bench: TaskBench, active: TaskBench) -> None:
+    bench.assign(standby=[0])
+    assert bench.tasks.standby == {TASK}
+    assert bench.tasks.all_running, "a standby is not waited for"
+    bench.advance(3)
+    assert bench.counts() == {"a": 2, "b": 1}
+    active.feed("c")
+    bench.advance()
+    assert bench.counts() == {"a": 2, "b": 1, "c": 1}
+    assert bench.task().state is TaskState.RESTORING
+    assert bench.tasks.owners_of([source()]) == []
+    assert bench.main.assigned == {}
+    assert bench.main.expected == []
+    assert bench.told() == ["standby start"]
+
+
+def test_a_promoted_standby_keeps_its_stores_open(bench: TaskBench, active: TaskBench) -> None:
+    bench.assign(standby=[0])
+    bench.advance(3)
+    store, task = bench.task().stores.store("counts"), bench.task()
+    active.feed("c")
+    active.tasks.close_all(clean=True)
+    bench.main.group = active.main.group
+    bench.assign([0])
+    assert bench.tasks.standby == frozenset()
+    assert not bench.tasks.all_running
+    bench.run_all()
+    assert bench.task() is task
+    assert bench.task().stores.store("counts") is store
+    assert bench.main.assigned == {source(): 4}
+    assert bench.main.expected == [{source()}]
+    assert bench.told() == ["standby start", "standby promoted", "start", "end"]
+    # Only what the standby had not read yet.
+    assert (bench.events[-1].records, bench.events[-1].end_offset) == (1, 4)
+    bench.feed("a")
+    assert bench.counts() == {"a": 3, "b": 1, "c": 1}
+    assert bench.made == [task]
+
+
+def test_a_standby_that_waits_for_its_lock_can_be_promoted(
+    bench: TaskBench, active: TaskBench, tmp_path: Path
+) -> None:
+    holder = TaskBench(tmp_path / "standby", active.cluster)
+    holder.assign(standby=[0])
+    holder.advance()
+    bench.assign(standby=[0])
+    bench.advance(3)
+    assert bench.task().state is TaskState.CREATED
+    bench.assign([0])
+    bench.advance(3)
+    assert not bench.tasks.all_running
+    holder.tasks.close_all(clean=False)
+    active.tasks.close_all(clean=True)
+    bench.main.group = active.main.group
+    bench.run_all()
+    assert bench.counts() == {"a": 2, "b": 1}
+
+
+def test_a_suspended_task_becomes_a_standby_with_its_stores_open(
+    bench: TaskBench, active: TaskBench
+) -> None:
+    task, store = active.task(), active.task().stores.store("counts")
+    active.tasks.suspend([TASK])
+    assert active.main.assigned == {}
+    active.assign(standby=[0])
+    assert active.made == [task]
+    assert active.task().stores.store("counts") is store
+    assert (task.state, active.tasks.standby) == (TaskState.RESTORING, {TASK})
+    bench.main.group = active.main.group
+    bench.assign([0])
+    bench.run_all()
+    bench.feed("a")
+    active.advance(3)
+    assert active.counts() == bench.counts() == {"a": 3, "b": 1}
+    assert active.reached() == 3
+
+
+def test_a_standby_that_ran_before_is_made_anew_to_run_again(
+    bench: TaskBench, active: TaskBench
+) -> None:
+    first = active.task()
+    active.tasks.suspend([TASK])
+    active.assign(standby=[0])
+    active.advance()
+    active.assign([0])
+    assert len(active.made) == 2
+    assert first.state is TaskState.CLOSED
+    active.run_all()
+    assert active.task() is not first
+    assert active.counts() == {"a": 2, "b": 1}
+    ends = [event for event in active.events if event.kind == "end"]
+    assert ends[-1].records == 0, "its disk has everything"
+    active.feed("b")
+    assert active.counts() == {"a": 2, "b": 2}
+
+
+def test_a_suspended_task_that_comes_back_as_active_is_made_anew(active: TaskBench) -> None:
+    active.tasks.suspend([TASK])
+    active.assign([0])
+    active.run_all()
+    assert len(active.made) == 2
+    assert active.counts() == {"a": 2, "b": 1}
+
+
+def test_a_running_task_that_was_not_suspended_becomes_a_new_standby(active: TaskBench) -> None:
+    active.assign(standby=[0])
+    assert len(active.made) == 2
+    assert active.main.assigned == {}
+    active.advance(2)
+    assert active.counts() == {"a": 2, "b": 1}
+
+
+def test_standbys_go_when_they_are_not_wanted(bench: TaskBench, active: TaskBench) -> None:
+    bench.assign(standby=[0, 1])
+    bench.advance(3)
+    bench.assign(standby=[1])
+    assert bench.tasks.standby == {TaskId(0, 1)}
+    assert bench.told() == ["standby start", "standby start", "standby migrated"]
+    # What it has read is still there when it comes back.
+    bench.assign(standby=[0, 1])
+    bench.advance()
+    assert bench.reached() == 2
+    assert bench.told()[-1] == "standby start"
+    bench.tasks.close_all(clean=True)
+    assert len(bench.tasks) == 0
+    assert bench.tasks.standby == frozenset()
+    assert bench.cluster.positions == {}
+
+
+def test_a_lost_standby_is_followed_anew_from_where_it_was(
+    bench: TaskBench, active: TaskBench
+) -> None:
+    bench.assign(standby=[0])
+    bench.advance(3)
+    bench.tasks.close_all(clean=False)
+    active.feed("c")
+    bench.assign(standby=[0])
+    bench.advance()
+    assert bench.counts() == {"a": 2, "b": 1, "c": 1}
+    starts = [event.offset for event in bench.events if event.kind == "standby start"]
+    assert starts[1] == 3
+
+
+def test_a_rebuilt_standby_stays_a_standby(bench: TaskBench, active: TaskBench) -> None:
+    bench.assign(standby=[0])
+    bench.advance(3)
+    first = bench.task()
+    bench.tasks.revive(TaskCorruptedError("its disk is bad", task_ids=[TASK]))
+    assert bench.tasks.standby == {TASK}
+    assert bench.tasks.rebuilt_total == 1
+    assert bench.task() is not first
+    bench.advance()
+    assert bench.reached() == 1, "it begins with nothing"
+    bench.advance()
+    assert bench.counts() == {"a": 2, "b": 1}
+    assert bench.tasks.standby == {TASK}
+
+
+def test_a_standby_may_be_rebuilt_often_but_not_in_a_row(
+    bench: TaskBench, active: TaskBench
+) -> None:
+    error = TaskCorruptedError("its disk is bad", task_ids=[TASK])
+    bench.assign(standby=[0])
+    for _ in range(6):
+        bench.advance(4)
+        bench.tasks.revive(error)
+    for _ in range(2):
+        bench.advance()
+        bench.tasks.revive(error)
+    with pytest.raises(StreamsError, match="Check the disk"):
+        bench.tasks.revive(error)
+
+
+def test_a_standby_whose_next_offset_is_gone_is_rebuilt(
+    bench: TaskBench, active: TaskBench
+) -> None:
+    """While it was away, retention took what it would have had to read."""
+    bench.assign(standby=[0])
+    bench.advance(3)
+    active.feed("c", "a", "d")
+    bench.cluster.topic(changelog()).truncate(4)
+    with pytest.raises(TaskCorruptedError, match="no longer have") as raised:
+        bench.advance()
+    assert isinstance(raised.value.__cause__, OffsetOutOfRangeError)
+    bench.tasks.revive(raised.value)
+    bench.advance(2)
+    assert bench.counts() == {"a": 3, "d": 1}
+    assert bench.tasks.standby == {TASK}
+    assert bench.tasks.rebuilt_total == 1
+
+
+def test_a_standby_of_a_table_reads_its_topic_only_as_far_as_the_active_task(
+    bench: TaskBench, active: TaskBench
+) -> None:
+    bench.limits = {changelog(): 1}
+    bench.assign(standby=[0])
+    bench.advance(4)
+    assert (bench.reached(), bench.counts()) == (0, {"a": 1})
+    bench.limits = {changelog(): 3}
+    bench.advance(2)
+    assert bench.reached() == 0, "it does not ask all the time"
+    bench.clock.advance(5_000)
+    bench.advance(2)
+    assert (bench.reached(), bench.counts()) == (2, {"a": 2, "b": 1})
+    active.feed("c")
+    bench.limits = {changelog(): 4}
+    bench.cluster.is_down = True
+    bench.clock.advance(5_000)
+    bench.advance(2)
+    assert bench.reached() == 2
+    bench.cluster.is_down = False
+    bench.clock.advance(5_000)
+    bench.advance(2)
+    assert bench.reached() == 3
