@@ -20,7 +20,8 @@ test: venv ## run the tests
 	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
 
 fuzz: venv ## compare random topologies with the real Kafka Streams, which it fetches (needs a JDK)
-	MILLSTREAM_EXAMPLES=2000 $(PY) -m pytest tests/properties/test_batch_engine.py tests/conformance/test_batches.py
+	MILLSTREAM_EXAMPLES=2000 $(PY) -m pytest tests/properties/test_batch_engine.py tests/conformance/test_batches.py tests/conformance/test_caches.py
+	MILLSTREAM_STEPS=10000 $(PY) -m pytest tests/properties/test_*state_model.py
 	PYTHONPATH=tests $(PY) -m conformance.fuzz $(ARGS)
 
 lint: venv ## check style
@@ -34,7 +35,7 @@ format: venv ## put the code into its format
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-bench: venv ## measure throughput
+bench: venv ## measure speed beside Kafka Streams, ARGS="--only PART" for a part (needs a JDK)
 	$(PY) benchmarks/bench.py $(ARGS)
 
 soak: venv ## run under load for long

@@ -48,7 +48,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--records", type=int, help="how many (default: each part has its own number)"
     )
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help="how many (default: 3, 1 of failover)")
     parser.add_argument("--partitions", type=int, default=4, help="of the topics of throughput")
     parser.add_argument("--jobs", type=_names(JOBS), default=list(JOBS), metavar="JOB,…")
     parser.add_argument(
@@ -122,7 +122,6 @@ def save(options: argparse.Namespace, measured: dict[str, Any]) -> Path:
             "python": platform.python_version(),
         },
         "partitions": options.partitions,
-        "rounds": options.rounds,
         "settings": SETTINGS,
         **measured,
     }

@@ -1,7 +1,317 @@
+"""How long work stands still when an instance dies: SIGKILL to one of two, standbys or not.
+
+Both instances count, a store each for half of the partitions, without a cache, so that every record
+comes out at once. A few records a second go to each partition all the time. The clock starts with
+the kill and stops when records that came after it have come out of every partition that the dead
+instance had. In between, the broker waits for the session timeout before it tells the group: that
+part is the same for everybody and shown apart.
+"""
+
 from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import marks
+from broker import Cluster
+from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
+from load import Writer, create_topic
+from measure import Committed, close, failed, kill, started
+from programs import TITLES, Run
+
+from millstream.kafka.partitioner import partition_for
+
+RECORDS = 500_000
+SMOKE_RECORDS = 5_000
+ROUNDS = 1
+PARTITIONS = 4
+SESSION_MS = 6_000
+SEED = 11
+
+#: One record for each partition this often.
+_TRICKLE_S = 0.02
+#: The copies of a standby follow within this time.
+_SETTLE_S = 5.0
+_POLL_S = 0.02
+_DEADLINE_S = 180.0
+
+_SETTINGS = {
+    "statestore.cache.max.bytes": "0",
+    "commit.interval.ms": "200",
+    "consumer.session.timeout.ms": str(SESSION_MS),
+    "consumer.heartbeat.interval.ms": "1000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FailedOver:
+    """The times of one run.
+
+    Attributes:
+        detected_s: from the kill until the broker has told the group.
+        beyond_s: from there until all partitions are processed again.
+        restored: records that had to be restored first.
+    """
+
+    program: str
+    standbys: int
+    round: int
+    records: int
+    detected_s: float
+    beyond_s: float
+    restored: int
 
 
 class Failover:
-    def __init__(self, *a): ...
-    def run(self):
-        return {}
+    """The rounds on one broker."""
+
+    def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
+        self.options = options
+        self.records: int = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
+        self.rounds: int = options.rounds or ROUNDS
+        self.cluster = cluster
+        self.folder = folder
+        self.results: list[FailedOver] = []
+
+    def run(self) -> dict[str, Any]:
+        """Does every round, and prints what came out; what is to be saved."""
+        print(
+            f"failover: {self.records:,} keys on {PARTITIONS} partitions, session timeout "
+            f"{SESSION_MS / 1000:.0f} s\n\n"
+            f"{'standbys':>8} {'round':>5}  {'program':20} {'detected s':>10} {'beyond s':>9} "
+            f"{'restored':>9}",
+            flush=True,
+        )
+        for standbys in (0, 1):
+            for number in range(1, self.rounds + 1):
+                for program in self.options.programs:
+                    if program != "baseline":
+                        self.one(program, standbys, number)
+        return {
+            "records": self.records,
+            "session_timeout_s": SESSION_MS / 1000,
+            "medians": self._medians(),
+            "runs": [asdict(result) for result in self.results],
+        }
+
+    def one(self, program: str, standbys: int, number: int) -> None:
+        """One run of one program: two instances, of which one dies."""
+        name = f"{self.cluster.prefix}-failover-{program}-{standbys}-{number}"
+        one, other = (
+            self._instance(program, standbys, number, name, each) for each in ("one", "other")
+        )
+        for topic in (one.input_topic, one.output_topic):
+            create_topic(self.cluster.servers, topic, PARTITIONS)
+        group = _Group(self.cluster, name, one.input_topic)
+        with ExitStack() as running:
+            dying = running.enter_context(started(one))
+            staying = running.enter_context(started(other))
+
+            def shared() -> bool:
+                for run, process in ((one, dying), (other, staying)):
+                    if process.poll() is not None:
+                        raise failed(run, f"ended with code {process.returncode}")
+                return sorted(map(len, group.partitions().values())) == [2, 2]
+
+            _wait(shared, one, "did not share the work")
+            self._fill(one)
+            committed = Committed(self.cluster.servers, name, one.input_topic)
+            _wait(lambda: committed.total() >= self.records, one, "did not count everything")
+            if standbys:
+                time.sleep(_SETTLE_S)
+            trickle = running.enter_context(_Trickle(one))
+            _wait(lambda: len(trickle.seen_at) == PARTITIONS, one, "passed no records")
+            lost = group.partitions()["one"]
+            killed_ms = marks.now_ms()
+            kill(dying)
+            _wait(lambda: not group.is_whole(), other, "was not told of the death")
+            detected_ms = marks.now_ms()
+            _wait(lambda: trickle.passed(lost, killed_ms), other, "did not take over")
+            ended_ms = max(trickle.passed_at(number, killed_ms) for number in lost)
+            close(other, staying)
+        result = FailedOver(
+            program=program,
+            standbys=standbys,
+            round=number,
+            records=self.records,
+            detected_s=(detected_ms - killed_ms) / 1000,
+            beyond_s=(ended_ms - detected_ms) / 1000,
+            restored=_restored_after(killed_ms, other),
+        )
+        self.cluster.delete_topics(name)
+        for run in (one, other):
+            shutil.rmtree(run.folder)
+        self.results.append(result)
+        print(
+            f"{standbys:>8} {number:>5}  {TITLES[program]:20} {result.detected_s:>10.2f} "
+            f"{result.beyond_s:>9.2f} {result.restored:>9,}",
+            flush=True,
+        )
+
+    def _instance(self, program: str, standbys: int, number: int, name: str, each: str) -> Run:
+        return Run(
+            program=program,
+            job="count",
+            round=number,
+            application_id=name,
+            bootstrap_servers=self.cluster.servers,
+            input_topic=f"{name}-input",
+            output_topic=f"{name}-output",
+            records=self.records,
+            folder=self.folder / f"{name}-{each}",
+            settings={**_SETTINGS, "num.standby.replicas": str(standbys), "client.id": each},
+        )
+
+    def _fill(self, run: Run) -> None:
+        numbers = list(range(self.records))
+        random.Random(SEED).shuffle(numbers)
+        writer = Writer(run.bootstrap_servers, run.input_topic)
+        for number in numbers:
+            writer.send(b"user-%08d" % number, b"visit")
+        writer.flush()
+
+    def _medians(self) -> dict[str, dict[str, dict[str, float]]]:
+        table: dict[str, dict[str, dict[str, float]]] = {}
+        print(f"\n{'medians':>8} {'':5}  {'program':20} {'detected s':>10} {'beyond s':>9}")
+        for standbys, program in dict.fromkeys((r.standbys, r.program) for r in self.results):
+            runs = [r for r in self.results if (r.standbys, r.program) == (standbys, program)]
+            detected_s = statistics.median(run.detected_s for run in runs)
+            beyond_s = statistics.median(run.beyond_s for run in runs)
+            table.setdefault(f"{standbys} standbys", {})[program] = {
+                "detected_s": detected_s,
+                "beyond_s": beyond_s,
+            }
+            print(
+                f"{standbys:>8} {'':5}  {TITLES[program]:20} {detected_s:>10.2f} {beyond_s:>9.2f}"
+            )
+        return table
+
+
+class _Group:
+    """What the broker says of the group."""
+
+    def __init__(self, cluster: Cluster, name: str, topic: str) -> None:
+        self._admin = cluster.admin
+        self._name = name
+        self._topic = topic
+
+    def partitions(self) -> dict[str, list[int]]:
+        """The input partitions of each instance; nothing while the group rebalances."""
+        found = self._describe()
+        if found.state is not ConsumerGroupState.STABLE:
+            return {}
+        return {
+            member.client_id.partition("-")[0]: [
+                place.partition
+                for place in member.assignment.topic_partitions
+                if place.topic == self._topic
+            ]
+            for member in found.members
+        }
+
+    def is_whole(self) -> bool:
+        """Whether both instances are in it, and at peace."""
+        found = self._describe()
+        return found.state is ConsumerGroupState.STABLE and len(found.members) == 2
+
+    def _describe(self) -> Any:
+        return self._admin.describe_consumer_groups([self._name])[self._name].result(30)
+
+
+class _Trickle:
+    """Writes a record to each partition all the time, and sees when they come out counted."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._key_of = [_key_in(number) for number in range(PARTITIONS)]
+        self._ended = threading.Event()
+        self._threads = [
+            threading.Thread(target=work, daemon=True) for work in (self._write, self._read)
+        ]
+        #: For each partition: when a record of which time came out.
+        self.seen_at: dict[int, list[tuple[int, int]]] = {}
+
+    def __enter__(self) -> _Trickle:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def passed(self, partitions: list[int], after_ms: int) -> bool:
+        """Whether records have come out of all partitions that were written after a time."""
+        return all(self._times(number, after_ms) for number in partitions)
+
+    def passed_at(self, partition: int, after_ms: int) -> int:
+        """When the first such record came out of a partition."""
+        return min(self._times(partition, after_ms))
+
+    def _times(self, partition: int, after_ms: int) -> list[int]:
+        seen = self.seen_at.get(partition, [])
+        return [at_ms for at_ms, written_ms in list(seen) if written_ms > after_ms]
+
+    def _write(self) -> None:
+        writer = Writer(self._run.bootstrap_servers, self._run.input_topic, linger_ms=0)
+        while not self._ended.wait(_TRICKLE_S):
+            for key in self._key_of:
+                writer.send(key, b"visit", marks.now_ms())
+        writer.flush()
+
+    def _read(self) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._run.bootstrap_servers,
+                "group.id": "trickle",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "latest",
+                "fetch.wait.max.ms": 10,
+            }
+        )
+        number_of = {key: number for number, key in enumerate(self._key_of)}
+        topic = self._run.output_topic
+        consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
+        try:
+            while not self._ended.is_set():
+                record = consumer.poll(0.1)
+                if record is None or record.error() is not None:
+                    continue
+                number = number_of.get(record.key() or b"")
+                if number is not None:
+                    pair = (marks.now_ms(), record.timestamp()[1])
+                    self.seen_at.setdefault(number, []).append(pair)
+        finally:
+            consumer.close()
+
+
+def _restored_after(time_ms: int, run: Run) -> int:
+    totals = [
+        int(mark.split()[2])
+        for mark, at_ms in marks.entries(run.marks)
+        if mark.startswith("restored ") and at_ms >= time_ms
+    ]
+    return sum(totals)
+
+
+def _key_in(partition: int) -> bytes:
+    keys = (b"trickle-%d" % number for number in range(1_000))
+    return next(key for key in keys if partition_for(key, PARTITIONS) == partition)
+
+
+def _wait(condition: Callable[[], bool], run: Run, what: str) -> None:
+    deadline = time.monotonic() + _DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise failed(run, what)
+        time.sleep(_POLL_S)

@@ -79,9 +79,17 @@ class Writer:
         bootstrap_servers: the broker.
         topic: where to write.
         compression: of the batches.
+        linger_ms: how long a record may wait for others.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, compression: str = "lz4") -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        *,
+        compression: str = "lz4",
+        linger_ms: int = 50,
+    ) -> None:
         self._topic = topic
         self._failures: list[KafkaError] = []
         self._producer = Producer(
@@ -90,7 +98,7 @@ class Writer:
                 "partitioner": "murmur2_random",
                 "enable.idempotence": True,
                 "compression.type": compression,
-                "linger.ms": 50,
+                "linger.ms": linger_ms,
                 "batch.size": 1_000_000,
                 "queue.buffering.max.messages": QUEUE_RECORDS,
                 "delivery.report.only.error": True,

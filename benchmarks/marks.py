@@ -27,11 +27,16 @@ def put(path: str, mark: str) -> None:
 def read(path: Path) -> dict[str, int]:
     """The first time of each mark so far."""
     times: dict[str, int] = {}
+    for mark, at_ms in entries(path):
+        times.setdefault(mark, at_ms)
+    return times
+
+
+def entries(path: Path) -> list[tuple[str, int]]:
+    """Every mark so far with its time, in order."""
     if not path.exists():
-        return times
+        return []
     # What follows the last newline is still being written.
     complete, _, _ = path.read_text().rpartition("\n")
-    for line in complete.splitlines():
-        entry = json.loads(line)
-        times.setdefault(entry["mark"], entry["at_ms"])
-    return times
+    found = [json.loads(line) for line in complete.splitlines()]
+    return [(entry["mark"], entry["at_ms"]) for entry in found]

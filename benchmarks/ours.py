@@ -17,9 +17,10 @@ from millstream import (
     StreamsBuilder,
     StreamsConfig,
     TimeWindows,
-    Topology,
     TopicPartition,
+    Topology,
 )
+from millstream.runtime.states import ClientState
 from millstream.serdes import BYTES, JSON, LONG, STRING, Serde
 
 
@@ -130,8 +131,8 @@ def main() -> None:
     topology = jobs[arguments.job](arguments)
     streams = KafkaStreams(topology, StreamsConfig.from_properties(arguments.settings))
 
-    def on_state(new: KafkaStreams.State, _: KafkaStreams.State) -> None:
-        if new is KafkaStreams.State.RUNNING:
+    def on_state(new: ClientState, _: ClientState) -> None:
+        if new is ClientState.RUNNING:
             marks.put(arguments.marks, "running")
 
     streams.set_state_listener(on_state)

@@ -27,6 +27,7 @@ from measure import RunFailedError, close, failed, started
 from programs import TITLES, Run
 
 RECORDS = 2_000_000
+ROUNDS = 3
 SMOKE_RECORDS = 50_000
 PROBES = 1_000
 SEED = 7
@@ -62,6 +63,7 @@ class Restoring:
     def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
         self.options = options
         self.records: int = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
+        self.rounds: int = options.rounds or ROUNDS
         self.partitions: int = options.restore_partitions
         self.cluster = cluster
         self.folder = folder
@@ -76,7 +78,7 @@ class Restoring:
             f"{'took s':>7}  content",
             flush=True,
         )
-        for number in range(1, self.options.rounds + 1):
+        for number in range(1, self.rounds + 1):
             programs = [each for each in self.options.programs if each != "baseline"]
             for program in programs if number % 2 else reversed(programs):
                 self.one(program, number)

@@ -26,6 +26,7 @@ from millstream.state.directory import StateDirectory
 from millstream.state.task_stores import TaskStores
 
 RECORDS = 100_000
+ROUNDS = 3
 SMOKE_RECORDS = 2_000
 SEED = 5
 
@@ -231,7 +232,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     def note(store: str, operation: str, each: float) -> None:
         seconds.setdefault((store, operation), []).append(each)
 
-    for number in range(options.rounds):
+    for number in range(options.rounds or ROUNDS):
         Operations(count, folder / str(number), note).measure()
     print(
         f"stores: {count:,} keys of 13 bytes, LONG values; microseconds an operation\n\n"

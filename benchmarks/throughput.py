@@ -17,6 +17,7 @@ from measure import Measured, RunFailedError, measure, records_on
 from programs import PROGRAMS, TITLES, Run
 
 RECORDS = 2_000_000
+ROUNDS = 3
 SMOKE_RECORDS = 100_000
 PROFILE_LINES = 10
 
@@ -27,6 +28,7 @@ class Throughput:
     def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
         self.options = options
         self.records = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
+        self.rounds: int = options.rounds or ROUNDS
         self.cluster = cluster
         self.servers = cluster.servers
         self.folder = folder
@@ -47,7 +49,7 @@ class Throughput:
             flush=True,
         )
         for job in self.options.jobs:
-            for number in range(1, self.options.rounds + 1):
+            for number in range(1, self.rounds + 1):
                 programs = list(self.options.programs)
                 # Turned round each time, so that nobody always runs on the warmer machine.
                 for program in programs if number % 2 else reversed(programs):

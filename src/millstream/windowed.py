@@ -95,7 +95,7 @@ class Windowed(tuple[K_co, Window], Generic[K_co]):
 
 
 def windowed(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]:
-    """A key in a window that is known to be sound: 0.25 us, half of what the checks take."""
+    """A key in a window that is known to be sound: 0.3 us, two thirds of a checked one."""
     return _new(Windowed, (key, _new(Window, (start_ms, end_ms))))
 
 

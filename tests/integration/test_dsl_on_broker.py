@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,6 +117,43 @@ def test_many_features_stopped_restarted_and_restored(
     assert_outputs(app, features.OUTPUTS, expected)
 
 
+def test_copies_of_every_kind_of_store_take_over(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """When an instance goes, the other one has read what it needs: nothing is restored."""
+    counts = {name: output.partitions for name, output in features.OUTPUTS.items()}
+    app = Application(kafka, features.topology, features.INPUTS, counts)
+    start_ms = (int(time.time()) // 3_600 - 3) * HOUR_MS
+    sent = features.records(app.name, 3, start_ms, 100_000, 40)
+    app.places.write(sent)
+    settings: dict[str, Any] = {
+        "extra": features.EAGER,
+        "num_stream_threads": 1,
+        "num_standby_replicas": 1,
+    }
+    with (
+        app.running(spark, tmp_path / "first", **settings) as (first, _),
+        app.running(spark, tmp_path / "second", **settings) as (second, restored),
+    ):
+        app.wait_until_done()
+        sizes = app.changelog_sizes()
+        wait_for(lambda: restored.has_all(sizes), 60, "the second one has everything")
+        second.pause()
+        wait_for(lambda: all(m["paused"] for m in second.metrics().values()), 30, "it pauses")
+        assert first.close(timedelta(seconds=60))
+        more = features.records(app.name, 4, start_ms + 100_000, 50_000, 20)
+        more += features.last_records(app.name, start_ms + 2 * HOUR_MS)
+        app.places.write(more)
+        before = restored.total
+        second.resume()
+        app.wait_until_done()
+        assert restored.total == before
+        assert restored.copied > 0
+    topology = features.topology(app.name)
+    expected = features.expected(topology, features.OUTPUTS, app.name, [*sent, *more])
+    assert_outputs(app, features.OUTPUTS, expected)
+
+
 def in_memory(app: Application, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     topics = set(map(app.topic, IN_MEMORY))
     return {place: size for place, size in sizes.items() if place.topic in topics}
@@ -202,14 +240,18 @@ def test_tables_restored_from_their_topics_and_streams_read_by_a_pattern(
     # The first directory is behind by what came since.
     ends = {place: high for place, (_, high) in app.places.ends(tables).items()}
     ends |= app.changelog_sizes()
-    with app.running(spark, tmp_path / "first") as (_, restored):
-        pass
     behind = {place: end - (committed | logged)[place] for place, end in ends.items()}
+    soon = {"consumer": {"metadata.max.age.ms": 1_000}}
+    with app.running(spark, tmp_path / "first", **soon) as (_, restored):
+        app.create_input("visits-late", 4)
+        late = optimized.visits(app.name, "visits-late", 3, start_ms + 400_000, 40)
+        app.places.write(late)
+        app.wait_until_done()
     assert restored.totals == behind
     assert sum(behind.values()) > 60
 
     assert app.internal_topics() == {"by-town-repartition": 4, "per-town-changelog": 4}
-    everything = [*sent, *more]
+    everything = [*sent, *more, *late]
     expected = features.expected(optimized.topology(app.name), outputs, app.name, everything)
     assert_outputs(app, outputs, expected)
     assert any(record.key is None for record in expected["destinations"])

@@ -65,9 +65,8 @@ class SuppressModel(StoreModel):
             held.pop(key, None)
             if record.value is not None:
                 value, time = BufferValue.decode(record.value)
-                data = (value.prior, value.old, value.new)
-                texts = [None if each is None else each.decode() for each in data]
-                held[key] = Held(_TIME.unpack(time)[0], *texts, value.context)
+                prior, old, new = map(decoded, value[:3])
+                held[key] = Held(_TIME.unpack(time)[0], prior, old, new, value.context)
         return held
 
     def look(self, stores: TaskStores) -> Any:
@@ -118,9 +117,17 @@ class SuppressModel(StoreModel):
         assert self.look(self.stores) == self.shown(self.model)
 
 
+def decoded(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()
+
+
+def encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
 def size_of(held: Held) -> int:
-    data = [None if text is None else text.encode() for text in held[1:4]]
-    return BufferValue(*data, held.context).size_bytes()
+    prior, old, new = map(encoded, held[1:4])
+    return BufferValue(prior, old, new, held.context).size_bytes()
 
 
 @dataclass
@@ -231,7 +238,7 @@ class OuterJoinModel(StoreModel):
             time, left = _TIME.unpack_from(record.key)[0], record.key[8:9] == b"\x01"
             key = record.key[9:].decode()
             model.pop((time, left, key), None)
-            datas = list_of(BYTES).deserialize("", record.value)
+            datas: Any = list_of(BYTES).deserialize("", record.value)
             if datas is not None:
                 assert all(data[:1] == record.key[8:9] for data in datas)
                 model[time, left, key] = [data[1:].decode() for data in datas]
@@ -299,8 +306,8 @@ class SubscriptionModel(StoreModel):
     def opened(self) -> None:
         self.table = self.stores.table("s")
 
-    def replay(self, records: Sequence[Logged]) -> dict[bytes, ValueAndTimestamp[bytes]]:
-        model: dict[bytes, ValueAndTimestamp[bytes]] = {}
+    def replay(self, records: Sequence[Logged]) -> dict[bytes, ValueAndTimestamp]:
+        model: dict[bytes, ValueAndTimestamp] = {}
         for record in records:
             self.set(model, record.key, record.value, record.timestamp)
         return model
@@ -308,7 +315,7 @@ class SubscriptionModel(StoreModel):
     def look(self, stores: TaskStores) -> Any:
         return list(stores.store("s").all())
 
-    def shown(self, model: dict[bytes, ValueAndTimestamp[bytes]]) -> Any:
+    def shown(self, model: dict[bytes, ValueAndTimestamp]) -> Any:
         return sorted(model.items())
 
     @staticmethod

@@ -58,7 +58,8 @@ class InPlace:
         return one
 
     def merge(self, key: Any, one: list[Any], other: list[Any]) -> list[Any]:
-        return self.extend(one, other)
+        other[:0] = one
+        return other
 
     def mark(self, value: list[Any] | None) -> list[Any] | None:
         return None if value is None else self.extend(value, ["seen"])
@@ -74,6 +75,9 @@ class Pure(InPlace):
         return super().remove(key, value, list(aggregate))
 
     def extend(self, one: list[Any], other: list[Any]) -> list[Any]:
+        return [*one, *other]
+
+    def merge(self, key: Any, one: list[Any], other: list[Any]) -> list[Any]:
         return [*one, *other]
 
 
@@ -139,6 +143,28 @@ def suppressed(builder: StreamsBuilder, use: InPlace) -> None:
     end(table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded())), use)
 
 
+def suppressed_sessions(builder: StreamsBuilder, use: InPlace) -> None:
+    windows = grouped(builder).windowed_by(SessionWindows(ms(2)))
+    table = windows.aggregate(list, use.append, session_merger=use.merge, store=lists())
+    kept = table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
+    end(kept.filter(lambda key, value: len(value) > 1), use)
+
+
+def regrouped(builder: StreamsBuilder, use: InPlace) -> None:
+    table = grouped(builder).aggregate(list, use.append, store=lists())
+    for _ in range(2):
+        by_key = table.group_by(lambda key, value: (key, str(value)), key=STRING, value=STRING)
+        table = by_key.aggregate(list, use.append, use.remove, store=lists())
+    end(table, use)
+
+
+def regrouped_sessions(builder: StreamsBuilder, use: InPlace) -> None:
+    windows = grouped(builder).windowed_by(SessionWindows(ms(2), grace=ms(5)))
+    table = windows.aggregate(list, use.append, session_merger=use.merge, store=lists())
+    by_key = table.group_by(lambda key, value: (key.key, str(value)), key=STRING, value=STRING)
+    end(by_key.aggregate(list, use.append, use.remove, store=lists()), use)
+
+
 def held_for_a_time(builder: StreamsBuilder, use: InPlace) -> None:
     table = grouped(builder).aggregate(list, use.append, store=lists())
     end(table.suppress(Suppressed.until_time_limit(ms(2), BufferConfig.max_records(100))), use)
@@ -197,6 +223,9 @@ TOPOLOGIES: dict[str, Build] = {
     "cogroup": cogrouped,
     "grouped table": table_grouped,
     "suppressed until closed": suppressed,
+    "suppressed sessions": suppressed_sessions,
+    "regrouped": regrouped,
+    "regrouped sessions": regrouped_sessions,
     "suppressed for a time": held_for_a_time,
     "joined tables": joined_tables,
     "joined streams": joined_streams,

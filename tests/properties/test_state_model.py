@@ -231,7 +231,7 @@ class LRUModel(StoreModel):
     def replay(self, records: Sequence[Logged]) -> Any:
         state: OrderedDict[bytes, Any] = OrderedDict()
         for record in records:
-            value = LONG.deserialize("", record.value)
+            value: Any = LONG.deserialize("", record.value)
             if value is not None and self.timestamped:
                 value = ValueAndTimestamp(value, record.timestamp)
             self.use(state, record.key, value)

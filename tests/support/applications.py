@@ -23,10 +23,12 @@ _DONE_S = 90
 
 
 class Restored:
-    """A restore listener that counts what was restored from each changelog partition."""
+    """Counts what is restored from each changelog partition, and what is copied by standbys."""
 
     def __init__(self) -> None:
         self.totals: dict[TopicPartition, int] = {}
+        self.copied = 0
+        self._copied_to: dict[TopicPartition, int] = {}
 
     def on_restore_start(self, place: TopicPartition, store: str, start: int, end: int) -> None:
         self.totals.setdefault(place, 0)
@@ -36,6 +38,32 @@ class Restored:
 
     def on_restore_end(self, place: TopicPartition, store: str, total: int) -> None:
         self.totals[place] = self.totals.get(place, 0) + total
+
+    def on_update_start(self, place: TopicPartition, store: str, start: int) -> None:
+        """What counts is what is read."""
+
+    def on_batch_loaded(
+        self, place: TopicPartition, store: str, task_id: Any, last: int, count: int, end: int
+    ) -> None:
+        self.copied += count
+        self._copied_to[place] = last + 1
+
+    def on_update_suspended(
+        self, place: TopicPartition, store: str, offset: int, end: int, why: Any
+    ) -> None:
+        """What was read stays."""
+
+    @property
+    def total(self) -> int:
+        """How many records were restored."""
+        return sum(self.totals.values())
+
+    def has_all(self, sizes: Mapping[TopicPartition, int]) -> bool:
+        """Whether the instance has each changelog in an active task, or copied to its end."""
+        return all(
+            place in self.totals or self._copied_to.get(place, 0) >= size
+            for place, size in sizes.items()
+        )
 
 
 class Application:
@@ -95,6 +123,7 @@ class Application:
         streams = self.streams(spark, state_dir, **settings)
         restored = Restored()
         streams.set_global_state_restore_listener(restored)
+        streams.set_standby_update_listener(restored)
         streams.start()
         try:
             streams.wait_for_state("RUNNING", _RUNNING)

@@ -77,6 +77,12 @@ def records(
     return written
 
 
+def visits(prefix: str, name: str, seed: int, start_ms: int, count: int) -> list[Sent]:
+    """Visits in one topic."""
+    changes_too = records(prefix, [name], seed, start_ms, 100 * count, count)
+    return [record for record in changes_too if record.topic == f"{prefix}-{name}"]
+
+
 def _to_town(user: str, town: str) -> tuple[Any, str]:
     return None if town == NOWHERE else town, user
 

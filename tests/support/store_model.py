@@ -495,8 +495,11 @@ def run_model(model: type[StoreModel], *, examples: int, **attributes: Any) -> i
         model: the machine.
         examples: how many runs of up to 40 steps there are without such a wish.
         attributes: of the machine, which say what type of store it is to try.
+
+    Returns:
+        How many steps it made.
     """
-    tried = type(model.__name__, (model,), {**attributes, "steps": 0})
+    tried: Any = type(model.__name__, (model,), {**attributes, "steps": 0})
     chosen = settings(
         max_examples=100 if _STEPS else examples,
         stateful_step_count=_STEPS_OF_AN_EXAMPLE,
@@ -504,9 +507,9 @@ def run_model(model: type[StoreModel], *, examples: int, **attributes: Any) -> i
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    while True:
-        run_state_machine_as_test(tried, settings=chosen)  # type: ignore[no-untyped-call]
-        if tried.steps >= _STEPS:
-            break
-    logger.info("%s %s: %d steps", model.__name__, attributes, tried.steps)
-    return tried.steps
+    steps = -1
+    while steps < _STEPS:
+        run_state_machine_as_test(tried, settings=chosen)
+        steps = tried.steps
+    logger.info("%s %s: %d steps", model.__name__, attributes, steps)
+    return steps

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, TextIO
 
-from millstream.operators.batch import Batch
+from millstream.operators.batch import Batch, has_none
 from millstream.operators.calls import call_each
 from millstream.operators.operator import Operator, OperatorContext, Output
 
@@ -38,8 +38,7 @@ class NullKeyFilter(Operator):
 
     def process(self, batch: Batch, output: Output) -> None:
         keys = batch.keys
-        # `in` compares identity first: 15 ns a record to learn that there is nothing to do.
-        if None in keys:
+        if has_none(keys):
             batch = batch.select([key is not None for key in keys])
             if not batch.keys:
                 return

@@ -13,7 +13,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from millstream.errors import BatchSerializationError
-from millstream.operators.batch import Batch
+from millstream.operators.batch import Batch, has_none
 from millstream.operators.emit_interval import OUTER_JOIN_INTERVAL, emit_interval_ms
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.results import Results
@@ -235,7 +235,7 @@ def encoded_keys(table: WindowTable, batch: Batch) -> Sequence[Any]:
     """For each record its serialized key; None without a key; the error if it has no bytes."""
     keys = batch.keys
     try:
-        if None not in keys:
+        if not has_none(keys):
             return table.encode_keys(keys)
     except BatchSerializationError:
         pass

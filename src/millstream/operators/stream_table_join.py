@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from millstream.operators.batch import Batch, Order
+from millstream.operators.batch import Batch, Order, has_none
 from millstream.operators.calls import call_each
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.released import Released
@@ -58,7 +58,7 @@ class _RowJoin(Operator):
     def _usable(self, batch: Batch, row_keys: list[Any]) -> tuple[Batch, list[Any]]:
         """Leave out records without a value, and, unless they stay anyway, those without a key."""
         values = batch.values
-        if None not in values and (self._left or None not in row_keys):
+        if not has_none(values) and (self._left or not has_none(row_keys)):
             return batch, row_keys
         keep = [
             value is not None and (self._left or key is not None)
@@ -93,7 +93,7 @@ class _RowJoin(Operator):
     def _rows(self, batch: Batch, row_keys: list[Any]) -> list[TimedValue | None]:
         """The row of each record; `_FAILED` where looking it up failed and that is no end."""
         getter = self._getter
-        if getter.is_lookup and None not in row_keys:
+        if getter.is_lookup and not has_none(row_keys):
             try:
                 return getter.get_many(row_keys)
             except Exception:

@@ -12,7 +12,7 @@ from typing import Any
 
 from millstream.errors import StreamsError
 from millstream.operators.aggregate import StreamAggregate
-from millstream.operators.batch import Batch
+from millstream.operators.batch import Batch, has_none
 from millstream.operators.changed import Change
 from millstream.operators.fold import Aggregator, Initializer, Reduced, count_one, nothing
 from millstream.operators.operator import Operator, Output
@@ -113,7 +113,7 @@ class TableAggregate(StreamAggregate):
 
     def usable(self, batch: Batch) -> Batch:
         """All of them: a group without a key is an error."""
-        if None not in batch.keys:
+        if not has_none(batch.keys):
             return batch
         keep = [key is not None for key in batch.keys]
         for index, kept in enumerate(keep):

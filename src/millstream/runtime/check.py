@@ -35,8 +35,8 @@ def check_topology(topology: Topology, config: StreamsConfig) -> None:
         TopologyError: it reads nothing.
         ConfigError: a serde is missing, or a setting is not supported yet.
     """
-    _check_supported(config)
     check_building(topology, config)
+    _check_supported(config)
     sources = [node for node in topology.nodes.values() if isinstance(node, SourceNode)]
     if not sources:
         raise TopologyError(
@@ -55,7 +55,15 @@ def check_building(topology: Topology, config: StreamsConfig) -> None:
     Raises:
         TopologyError: names were generated where explicit ones are demanded.
         ConfigError: other optimizations were applied than the settings name.
+        TypeError: it is no topology, or these are no settings.
     """
+    if not isinstance(topology, Topology):
+        raise TypeError(
+            f"What is run is a Topology, but this is {topology!r}. A StreamsBuilder gives one by "
+            "build()."
+        )
+    if not isinstance(config, StreamsConfig):
+        raise TypeError(f"The settings must be a StreamsConfig, but got {config!r}.")
     if config.ensure_explicit_internal_resource_naming:
         topology.check_explicit_names()
     applied = topology.optimizations

@@ -73,7 +73,7 @@ class WindowedSerde(Serde[Windowed[K]]):
         self._read_bytes = suffix_bytes
 
     def serialize_many(self, topic: str, values: Sequence[Any]) -> list[bytes | None]:
-        # 0.3 us a key with STRING inside; one by one: 0.9.
+        # 0.3 us a key with STRING inside; one by one: 0.7.
         try:
             keys = self.inner.serialize_many(topic, [value[0] for value in values])
             pack = self._pack
@@ -83,7 +83,7 @@ class WindowedSerde(Serde[Windowed[K]]):
             return super().serialize_many(topic, values)
 
     def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[Any]:
-        # 0.5 us a key with STRING inside; one by one: 1.1.
+        # 1.1 us a key with STRING inside; one by one: 1.5.
         size = self._read_bytes
         try:
             keys = self.inner.deserialize_many(topic, [data[:-size] for data in datas])  # type: ignore[index]

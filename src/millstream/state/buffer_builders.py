@@ -7,24 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from millstream.serdes import Serde
-from millstream.state.builders import (
-    COMPACTED,
-    StoreDefaults,
-    StoreKind,
-    check_store_name,
-    key_serde_of,
-    value_serde_of,
-)
+from millstream.state.builders import SerdedBuilder, StoreDefaults, StoreKind, value_serde_of
 
 if TYPE_CHECKING:
     from millstream.state.open_store import OpenStore, StoreEnvironment
 
 
 @dataclass(frozen=True)
-class SuppressBufferBuilder:
+class SuppressBufferBuilder(SerdedBuilder):
     """The buffer of a `suppress`: operators get a `TimeOrderedBuffer`. Immutable.
 
     Args:
@@ -41,29 +34,10 @@ class SuppressBufferBuilder:
     logging: bool = True
     topic_config: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        check_store_name(self.name)
-
     @property
     def persistent(self) -> bool:
         """It is in memory."""
         return False
-
-    def resolved(self, config: StoreDefaults) -> SuppressBufferBuilder:
-        """The same with everything left open taken from the config.
-
-        Raises:
-            ConfigError: neither the builder nor the config has a serde.
-        """
-        return replace(
-            self,
-            key_serde=key_serde_of(self, config),
-            value_serde=value_serde_of(self, config),
-        )
-
-    def changelog_config(self) -> dict[str, str]:
-        """The defaults of the changelog topic."""
-        return dict(COMPACTED)
 
     def open(self, environment: StoreEnvironment) -> OpenStore:
         """Open the store in a task. Everything must be resolved."""
@@ -73,7 +47,7 @@ class SuppressBufferBuilder:
 
 
 @dataclass(frozen=True)
-class GraceBufferBuilder:
+class GraceBufferBuilder(SerdedBuilder):
     """The buffer of a stream-table join with grace: operators get a `GraceBuffer`. Immutable.
 
     Args:
@@ -92,29 +66,10 @@ class GraceBufferBuilder:
     logging: bool = True
     topic_config: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        check_store_name(self.name)
-
     @property
     def persistent(self) -> bool:
         """It is on disk, whatever the config's default is: follows Kafka Streams."""
         return True
-
-    def resolved(self, config: StoreDefaults) -> GraceBufferBuilder:
-        """The same with everything left open taken from the config.
-
-        Raises:
-            ConfigError: neither the builder nor the config has a serde.
-        """
-        return replace(
-            self,
-            key_serde=key_serde_of(self, config),
-            value_serde=value_serde_of(self, config),
-        )
-
-    def changelog_config(self) -> dict[str, str]:
-        """The defaults of the changelog topic."""
-        return dict(COMPACTED)
 
     def open(self, environment: StoreEnvironment) -> OpenStore:
         """Open the store in a task. Everything must be resolved.
@@ -128,7 +83,7 @@ class GraceBufferBuilder:
 
 
 @dataclass(frozen=True)
-class OuterJoinStoreBuilder:
+class OuterJoinStoreBuilder(SerdedBuilder):
     """What a left or outer join of streams remembers: operators get an `OuterJoinStore`. Immutable.
 
     Args:
@@ -149,15 +104,12 @@ class OuterJoinStoreBuilder:
     logging: bool = True
     topic_config: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        check_store_name(self.name)
-
     @property
     def persistent(self) -> bool:
         """Whether the data survives its process. Decided only once the kind is resolved."""
         return self.kind != "in_memory"
 
-    def resolved(self, config: StoreDefaults) -> OuterJoinStoreBuilder:
+    def resolved(self, config: StoreDefaults) -> Self:
         """The same with everything left open taken from the config.
 
         Raises:
@@ -165,16 +117,10 @@ class OuterJoinStoreBuilder:
         """
         right = replace(self, value_serde=self.right_serde)
         return replace(
-            self,
+            super().resolved(config),
             kind=self.kind or config.default_dsl_store,
-            key_serde=key_serde_of(self, config),
-            value_serde=value_serde_of(self, config),
             right_serde=value_serde_of(right, config),
         )
-
-    def changelog_config(self) -> dict[str, str]:
-        """The defaults of the changelog topic."""
-        return dict(COMPACTED)
 
     def open(self, environment: StoreEnvironment) -> OpenStore:
         """Open the store in a task. Everything must be resolved.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from dataclasses import Field, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from millstream.errors import ConfigError
 from millstream.serdes import Serde
@@ -91,6 +91,62 @@ class WithSerdes(Protocol):
     def value_serde(self) -> Serde[Any] | None: ...
 
 
+class SerdedBuilder:
+    """What builders of stores with serdes have in common. They are frozen dataclasses."""
+
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def key_serde(self) -> Serde[Any] | None: ...
+        @property
+        def value_serde(self) -> Serde[Any] | None: ...
+
+    def __post_init__(self) -> None:
+        check_store_name(self.name)
+        for what, serde in (("keys", self.key_serde), ("values", self.value_serde)):
+            if serde is not None and not isinstance(serde, Serde):
+                raise ConfigError(
+                    f"Store {self.name} needs a Serde for its {what}, but got {serde!r}. Take one "
+                    "from millstream.serdes, for example STRING."
+                )
+
+    def with_logging(self, logging: bool | Mapping[str, str]) -> Self:
+        """The same with or without a changelog.
+
+        Args:
+            logging: whether, or the config of the changelog topic by Kafka's own names.
+        """
+        if isinstance(logging, Mapping):
+            return replace(self, logging=True, topic_config=dict(logging))
+        return replace(self, logging=logging, topic_config={})
+
+    def resolved(self, config: StoreDefaults) -> Self:
+        """The same with everything left open taken from the config.
+
+        Raises:
+            ConfigError: neither the builder nor the config has a serde.
+        """
+        return replace(
+            self,
+            key_serde=key_serde_of(self, config),
+            value_serde=value_serde_of(self, config),
+        )
+
+    def serdes(self) -> tuple[Serde[Any], Serde[Any]]:
+        """The serdes of keys and values, which must be resolved."""
+        key_serde, value_serde = self.key_serde, self.value_serde
+        assert key_serde is not None, f"the key serde of store {self.name} is not resolved"
+        assert value_serde is not None, f"the value serde of store {self.name} is not resolved"
+        return key_serde, value_serde
+
+    def changelog_config(self) -> dict[str, str]:
+        """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
+        return dict(COMPACTED)
+
+
 def key_serde_of(builder: WithSerdes, config: StoreDefaults) -> Serde[Any]:
     """The serde of a store's keys: its own, or the configured default.
 
@@ -115,7 +171,7 @@ def check_store_name(name: str) -> None:
     Raises:
         ConfigError: it is such a name.
     """
-    if not name or "/" in name or name.startswith("."):
+    if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
         raise ConfigError(
             f"{name!r} cannot be the name of a store, since its directory and changelog "
             "are named after it. Use letters, digits, '.', '_' and '-', not beginning with '.'."
@@ -132,7 +188,7 @@ def _serde(store: str, what: str, serde: Serde[Any] | None) -> Serde[Any]:
 
 
 @dataclass(frozen=True)
-class KeyValueStoreBuilder:
+class KeyValueStoreBuilder(SerdedBuilder):
     """A key-value store to be (Kafka Streams' `KeyValueStoreBuilder`). Immutable.
 
     Args:
@@ -163,7 +219,7 @@ class KeyValueStoreBuilder:
     max_entries: int | None = None
 
     def __post_init__(self) -> None:
-        check_store_name(self.name)
+        super().__post_init__()
         if self.kind is not None and self.kind not in _KINDS:
             raise ConfigError(
                 f"Store {self.name} cannot be of kind {self.kind!r}; known are {', '.join(_KINDS)}."
@@ -180,36 +236,17 @@ class KeyValueStoreBuilder:
         """Whether the data survives its process. Decided only once the kind is resolved."""
         return self.kind not in ("in_memory", "lru")
 
-    def with_caching(self, enabled: bool) -> KeyValueStoreBuilder:
+    def with_caching(self, enabled: bool) -> Self:
         """The same with or without the record cache."""
         return replace(self, caching=enabled)
 
-    def with_logging(self, logging: bool | Mapping[str, str]) -> KeyValueStoreBuilder:
-        """The same with or without a changelog.
-
-        Args:
-            logging: whether, or the config of the changelog topic by Kafka's own names.
-        """
-        if isinstance(logging, Mapping):
-            return replace(self, logging=True, topic_config=dict(logging))
-        return replace(self, logging=logging, topic_config={})
-
-    def resolved(self, config: StoreDefaults) -> KeyValueStoreBuilder:
+    def resolved(self, config: StoreDefaults) -> Self:
         """The same with everything left open taken from the config.
 
         Raises:
             ConfigError: neither the builder nor the config has a serde.
         """
-        return replace(
-            self,
-            kind=self.kind or config.default_dsl_store,
-            key_serde=key_serde_of(self, config),
-            value_serde=value_serde_of(self, config),
-        )
-
-    def changelog_config(self) -> dict[str, str]:
-        """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
-        return dict(COMPACTED)
+        return replace(super().resolved(config), kind=self.kind or config.default_dsl_store)
 
     def open(self, environment: StoreEnvironment) -> OpenStore:
         """Open the store in a task. Everything must be resolved.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from millstream.errors import InvalidStateStoreError
 from millstream.state.bytes_store import ByteItems
@@ -14,7 +14,11 @@ V = TypeVar("V")
 
 
 def merged(
-    above: Sequence[tuple[bytes, bytes | None]], below: ByteItems, *, reverse: bool = False
+    above: Sequence[tuple[bytes, bytes | None]],
+    below: ByteItems,
+    *,
+    reverse: bool = False,
+    place_of: Callable[[bytes], Any] | None = None,
 ) -> ByteItems:
     """Pairs of two layers in order of keys; the upper one wins, and its None hides a key.
 
@@ -22,17 +26,25 @@ def merged(
         above: pairs of the upper layer, each key once, in the direction of the scan.
         below: the pairs of the lower layer in the same range and direction. Closed at the end.
         reverse: whether keys descend.
+        place_of: by what keys are ordered; None if by themselves.
     """
-    return _merged(above, below, reverse) if above else below
+    return _merged(above, below, reverse, place_of) if above else below
 
 
 def _merged(
-    above: Sequence[tuple[bytes, bytes | None]], below: ByteItems, reverse: bool
+    above: Sequence[tuple[bytes, bytes | None]],
+    below: ByteItems,
+    reverse: bool,
+    place_of: Callable[[bytes], Any] | None,
 ) -> ByteItems:
     try:
         lower = next(below, None)
         for key, value in above:
-            while lower is not None and (lower[0] > key if reverse else lower[0] < key):
+            place = key if place_of is None else place_of(key)
+            while lower is not None and lower[0] != key:
+                there = lower[0] if place_of is None else place_of(lower[0])
+                if there < place if reverse else there > place:
+                    break
                 yield lower
                 lower = next(below, None)
             if lower is not None and lower[0] == key:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, TypeVar, cast
 
-from millstream.errors import InvalidStateStoreError, NullKeyError, StreamsError
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import Serde
 from millstream.state.bytes_store import (
@@ -19,6 +18,7 @@ from millstream.state.cache import RecordCache
 from millstream.state.changelog import RecordContext
 from millstream.state.iterators import KeyValueIterator
 from millstream.state.lru import LoggedLRUStore
+from millstream.state.typed_store import TypedStore
 from millstream.state.value_formats import ValueFormat
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class KeyValueStore(Generic[K, V]):
+class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
     """A value per key (Kafka Streams' `KeyValueStore`, metered and serialized).
 
     In a timestamped store a value is a `ValueAndTimestamp`. Iteration follows the order of the
@@ -78,28 +78,18 @@ class KeyValueStore(Generic[K, V]):
         context: RecordContext,
         cache: RecordCache | None = None,
     ) -> None:
-        self.name = name
-        #: Whether the state survives the process.
-        self.persistent = persistent
-        self._layers = layers
+        super().__init__(
+            name, layers, topic=topic, key_serde=key_serde, persistent=persistent, cache=cache
+        )
         self._format = value_format
-        self._topic = topic
-        self._key_serde = key_serde
         self._value_serde = value_serde
         self._context = context
-        self._cache = cache
         # Hot: which of the two is decided once.
         self._value: Callable[[bytes], V] = (
             self._timed_value if value_format.timestamped else self._plain_value
         )
         self._put_all = layers.put_all if isinstance(layers, LoggedLRUStore) else layers.put_many
-        self._is_open = True
         self._warned_of_order = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the store can be used."""
-        return self._is_open
 
     def get(self, key: K) -> V | None:
         """The value of a key, None if there is none.
@@ -292,51 +282,11 @@ class KeyValueStore(Generic[K, V]):
         """
         return self._open().approximate_num_entries()
 
-    def close(self) -> None:
-        """Refuse all calls from now on. Called by the task when it closes its stores.
-
-        Example:
-            >>> in_memory = Stores.in_memory_key_value("visits")
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.key_value_builder(in_memory, STRING, LONG)
-            ... )
-            >>> visits.close()
-            >>> visits.is_open
-            False
-        """
-        self._is_open = False
-
-    def _open(self) -> BytesStore:
-        if not self._is_open:
-            raise InvalidStateStoreError(
-                f"Store {self.name} is currently closed. Probably its task has moved or ended; "
-                "get the store anew."
-            )
-        return self._layers
-
-    def _key(self, key: K) -> bytes:
-        key_bytes = self._key_serde.serialize(self._topic, key)
-        if key_bytes is None:
-            raise self._no_key("a key")
-        return key_bytes
-
-    def _no_key(self, what: str) -> NullKeyError:
-        return NullKeyError(
-            f"Store {self.name} needs {what}, but got None. Leave out records without key before."
-        )
-
     def _stored(self, value: V | None) -> tuple[bytes | None, int]:
         inner: Any = value
         timestamp = self._context.timestamp
-        if self._format.timestamped and value is not None:
-            if not isinstance(value, ValueAndTimestamp):
-                raise StreamsError(
-                    f"Store {self.name} keeps timestamps, but was given {type(value).__name__} "
-                    "without one. Put ValueAndTimestamp(value, timestamp)."
-                )
-            inner = value.value
-            if inner is not None:
-                timestamp = value.timestamp
+        if self._format.timestamped:
+            inner, timestamp = self._untimed(value, timestamp)
         data = self._value_serde.serialize(self._topic, inner)
         return self._format.join(data, timestamp), timestamp
 
@@ -378,11 +328,6 @@ class KeyValueStore(Generic[K, V]):
             "negative. This is said once.",
             self.name,
         )
-
-    def _evict(self) -> None:
-        # Where changes are forwarded, the operator that forwards them evicts.
-        if self._cache is not None and not self._cache.forwards_changes:
-            self._cache.evict()
 
 
 def _nothing() -> ByteItems:

@@ -111,20 +111,9 @@ class MemoryWindows:
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Write many stored keys, in order: 1.2 us each, one by one 1.8 us."""
-        table, time_of = self._table, self._layout.time_of
-        first_live = self._first_live()
+        """Write many stored keys, in order."""
         for key, value in zip(keys, values, strict=True):
-            time = time_of(key)
-            if time > self.observed_time:
-                self._observe(key)
-                first_live = self._first_live()
-            if time < first_live:
-                self._expired()
-            elif value is None:
-                table.discard(key, time)
-            else:
-                table.put(key, value, time)
+            self.put(key, value, UNKNOWN)
 
     def remove(self, key: bytes, timestamp: int) -> None:
         """Delete one stored key: nothing else happens, however old it is."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from millstream.serdes import Serde
 from millstream.state.buffer_builders import (
     GraceBufferBuilder,
     OuterJoinStoreBuilder,
@@ -32,6 +31,7 @@ def open_versioned_store(
     Raises:
         TaskCorruptedError: what is on disk cannot be read.
     """
+    key_serde, value_serde = builder.serdes()
     base = open_base(builder.name, True, environment)
     versions = VersionedBytes(
         builder.name, base, history_ms=builder.history_ms, segment_ms=builder.segment_ms
@@ -40,13 +40,13 @@ def open_versioned_store(
         builder.name,
         versions,
         topic=environment.topic,
-        key_serde=_resolved(builder.name, builder.key_serde),
-        value_serde=_resolved(builder.name, builder.value_serde),
+        key_serde=key_serde,
+        value_serde=value_serde,
         writer=environment.writer if builder.logging else None,
         dropped=environment.dropped,
     )
     store: VersionedKeyValueStore[Any, Any] = VersionedKeyValueStore(
-        builder.name, table, persistent=True
+        table, topic=environment.topic, key_serde=key_serde, persistent=True
     )
 
     def apply(
@@ -77,12 +77,13 @@ def open_suppress_buffer(
     builder: SuppressBufferBuilder, environment: StoreEnvironment
 ) -> OpenStore:
     """Open the buffer of a suppress whose builder is resolved."""
+    key_serde, value_serde = builder.serdes()
     base = MemoryStore()
     buffer = TimeOrderedBuffer(
         builder.name,
         topic=environment.topic,
-        key_serde=_resolved(builder.name, builder.key_serde),
-        value_serde=_resolved(builder.name, builder.value_serde),
+        key_serde=key_serde,
+        value_serde=value_serde,
         writer=environment.writer if builder.logging else None,
         offsets=base,
     )
@@ -104,13 +105,14 @@ def open_grace_buffer(builder: GraceBufferBuilder, environment: StoreEnvironment
     Raises:
         TaskCorruptedError: what is on disk cannot be read.
     """
+    key_serde, value_serde = builder.serdes()
     base = open_base(builder.name, True, environment)
     buffer = GraceBuffer(
         builder.name,
         base,
         topic=environment.topic,
-        key_serde=_resolved(builder.name, builder.key_serde),
-        value_serde=_resolved(builder.name, builder.value_serde),
+        key_serde=key_serde,
+        value_serde=value_serde,
         grace_ms=builder.grace_ms,
         writer=environment.writer if builder.logging else None,
     )
@@ -125,20 +127,17 @@ def open_outer_join_store(
     Raises:
         TaskCorruptedError: what is on disk cannot be read.
     """
+    key_serde, left_serde = builder.serdes()
+    assert builder.right_serde is not None, "the right serde is not resolved"
     base = open_base(builder.name, builder.persistent, environment)
     store = OuterJoinStore(
         builder.name,
         base,
         topic=environment.topic,
-        key_serde=_resolved(builder.name, builder.key_serde),
-        left_serde=_resolved(builder.name, builder.value_serde),
-        right_serde=_resolved(builder.name, builder.right_serde),
+        key_serde=key_serde,
+        left_serde=left_serde,
+        right_serde=builder.right_serde,
         persistent=base.persistent,
         writer=environment.writer if builder.logging else None,
     )
     return OpenStore(store, store, None, base, PLAIN, base.persistent)
-
-
-def _resolved(store: str, serde: Serde[Any] | None) -> Serde[Any]:
-    assert serde is not None, f"the serdes of store {store} are not resolved"
-    return serde

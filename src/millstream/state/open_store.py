@@ -101,9 +101,7 @@ def open_key_value_store(builder: KeyValueStoreBuilder, environment: StoreEnviro
         TaskCorruptedError: what is on disk cannot be read.
     """
     name, topic, context = builder.name, environment.topic, environment.context
-    key_serde, value_serde = builder.key_serde, builder.value_serde
-    assert key_serde is not None, f"the key serde of store {name} is not resolved"
-    assert value_serde is not None, f"the value serde of store {name} is not resolved"
+    key_serde, value_serde = builder.serdes()
     value_format = format_of(builder.timestamped)
     lru = None if builder.max_entries is None else LRUStore(builder.max_entries)
     base = lru or open_base(builder.name, builder.persistent, environment)

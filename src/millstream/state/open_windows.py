@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from millstream.serdes import Serde
 from millstream.state.bytes_store import CommittableStore
 from millstream.state.memory_windows import MemoryWindows
 from millstream.state.open_store import OpenStore, StoreEnvironment, open_base
@@ -32,7 +31,7 @@ def open_window_store(builder: WindowStoreBuilder, environment: StoreEnvironment
         TaskCorruptedError: what is on disk cannot be read.
     """
     value_format = format_of(builder.timestamped)
-    key_serde, value_serde = _serdes(builder)
+    key_serde, value_serde = builder.serdes()
     base, logged, cache = _open_layers(builder, environment, WINDOWS, value_format)
     table = WindowTable(
         builder.name,
@@ -65,7 +64,7 @@ def open_session_store(builder: SessionStoreBuilder, environment: StoreEnvironme
     Raises:
         TaskCorruptedError: what is on disk cannot be read.
     """
-    key_serde, value_serde = _serdes(builder)
+    key_serde, value_serde = builder.serdes()
     base, logged, cache = _open_layers(builder, environment, SESSIONS, PLAIN)
     table = SessionTable(
         builder.name,
@@ -88,13 +87,6 @@ def open_session_store(builder: SessionStoreBuilder, environment: StoreEnvironme
     return OpenStore(store, table, cache, committed, PLAIN, base.persistent)
 
 
-def _serdes(builder: WindowStoreBuilder | SessionStoreBuilder) -> tuple[Serde[Any], Serde[Any]]:
-    key_serde, value_serde = builder.key_serde, builder.value_serde
-    assert key_serde is not None, f"the key serde of store {builder.name} is not resolved"
-    assert value_serde is not None, f"the value serde of store {builder.name} is not resolved"
-    return key_serde, value_serde
-
-
 def _open_layers(
     builder: WindowStoreBuilder | SessionStoreBuilder,
     environment: StoreEnvironment,
@@ -102,7 +94,7 @@ def _open_layers(
     value_format: ValueFormat,
 ) -> tuple[CommittableTimedStore, LoggedWindows | None, WindowCache | None]:
     name = builder.name
-    key_serde, value_serde = _serdes(builder)
+    key_serde, value_serde = builder.serdes()
     base = _open_base(builder, environment, layout, _counting(environment, name))
     logged = None
     if builder.logging:

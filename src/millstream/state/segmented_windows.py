@@ -45,7 +45,7 @@ class SegmentedWindows:
 
     **Recent entries are in memory, too**, all of them from a time on that moves forward when they
     take too much of it: `complete_from`. A read of times behind it asks RocksDB nothing, not even
-    whether there is something: a scan of it takes 4 us a segment, one of memory 0.7 us.
+    whether there is something: ten windows of a key take 10 us from RocksDB, 3 us from memory.
 
     Args:
         layout: `WINDOWS` or `SESSIONS`.
@@ -163,15 +163,16 @@ class SegmentedWindows:
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Write many stored keys, in order: 1.6 us each, one by one 2.6 us."""
+        """Write many stored keys, in order: 1.1 us each if they share starts, one by one 1.4 us."""
         time_of, segment_ms, recent = self._time_of, self._segment_ms, self._recent
         prefixes: dict[int, bytes] = {}
         written: dict[bytes, bytes | None] = {}
         for key, value in zip(keys, values, strict=True):
             time = time_of(key)
             if time > self.observed_time:
-                # What was written so far may be in segments that die now.
-                self._put_into_base(written)
+                if self._segment_of(time - self._retention_ms) > self._first_segment:
+                    # What was written so far may be in segments that die now.
+                    self._put_into_base(written)
                 self._advance(time)
             segment = time // segment_ms
             if segment < self._first_segment:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any, Generic, TypeVar, cast
 
-from millstream.errors import InvalidStateStoreError, NullKeyError
 from millstream.serdes import Serde
 from millstream.state.changelog import RecordContext
 from millstream.state.iterators import KeyValueIterator
 from millstream.state.session_table import SessionTable
+from millstream.state.typed_store import TypedStore
 from millstream.state.window_keys import SESSIONS, session_key, session_of
 from millstream.windowed import MAX_TIME_MS, Window, Windowed, windowed
 
@@ -17,7 +17,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class SessionStore(Generic[K, V]):
+class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
     """A value per key and session, kept for the store's retention (Java's `SessionStore`).
 
     A session has a start and an end, both of which belong to it. Those that end before the latest
@@ -55,19 +55,15 @@ class SessionStore(Generic[K, V]):
         persistent: bool,
         context: RecordContext,
     ) -> None:
-        self.name = table.name
-        #: Whether the state survives the process.
-        self.persistent = persistent
-        self._table = table
-        self._topic = topic
-        self._key_serde = key_serde
+        super().__init__(
+            table.name,
+            table,
+            topic=topic,
+            key_serde=key_serde,
+            persistent=persistent,
+            cache=table.cache,
+        )
         self._context = context
-        self._is_open = True
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the store can be used."""
-        return self._is_open
 
     def put(self, session: Windowed[K], value: V | None) -> None:
         """Store the value of a session; None removes it.
@@ -92,7 +88,7 @@ class SessionStore(Generic[K, V]):
         table = self._open()
         stored_key = self._stored_key(session)
         table.put_encoded(stored_key, table.encode(value), self._context.timestamp)
-        self._evict(table)
+        self._evict()
 
     def remove(self, session: Windowed[K]) -> None:
         """Remove a session, if it is there.
@@ -109,7 +105,7 @@ class SessionStore(Generic[K, V]):
         """
         table = self._open()
         table.remove_stored(self._stored_key(session), self._context.timestamp)
-        self._evict(table)
+        self._evict()
 
     def find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int
@@ -277,46 +273,9 @@ class SessionStore(Generic[K, V]):
         raw = None if start_ms < 0 else table.fetch_raw(key_bytes, start_ms, end_ms)
         return None if raw is None else cast(V, table.decode(raw))
 
-    def close(self) -> None:
-        """Refuse all calls from now on. Called by the task when it closes its stores.
-
-        Example:
-            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.session_builder(in_memory, STRING, LONG)
-            ... )
-            >>> visits.close()
-            >>> visits.is_open
-            False
-        """
-        self._is_open = False
-
-    def _open(self) -> SessionTable:
-        if not self._is_open:
-            raise InvalidStateStoreError(
-                f"Store {self.name} is currently closed. Probably its task has moved or ended; "
-                "get the store anew."
-            )
-        return self._table
-
-    def _key(self, key: K) -> bytes:
-        key_bytes = self._key_serde.serialize(self._topic, key)
-        if key_bytes is None:
-            raise NullKeyError(
-                f"Store {self.name} needs a key, but got None. "
-                "Leave out records without key before."
-            )
-        return key_bytes
-
     def _stored_key(self, session: Windowed[K]) -> bytes:
         window: Window = session.window
         return session_key(self._key(session.key), window.start_ms, window.end_ms)
-
-    def _evict(self, table: SessionTable) -> None:
-        cache = table.cache
-        # Where changes are forwarded, the operator that forwards them evicts.
-        if cache is not None and not cache.forwards_changes:
-            cache.evict()
 
     def _of_key(
         self, key: K, earliest_end: int, latest_start: int, *, reverse: bool
@@ -340,7 +299,7 @@ class SessionStore(Generic[K, V]):
         self, pairs: Iterable[tuple[bytes, bytes]], latest_start: int
     ) -> Generator[tuple[Windowed[K], V], None, None]:
         topic, key_of = self._topic, SESSIONS.key_of
-        decode, value = self._key_serde.deserialize, self._table.decode
+        decode, value = self._key_serde.deserialize, self._layer.decode
         try:
             for stored, raw in pairs:
                 start, end = session_of(stored)

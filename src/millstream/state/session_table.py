@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from millstream.record import UNKNOWN, Headers, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.bytes_store import ByteItems
 from millstream.state.cache_entries import CachedEntry
+from millstream.state.encoded_table import EncodedTable
 from millstream.state.timed_changelog import LoggedWindows
 from millstream.state.timed_store import CommittableTimedStore, StoredPairs, TimedStore
 from millstream.state.window_cache import WindowCache
@@ -19,7 +19,7 @@ from millstream.windowed import MAX_TIME_MS, Windowed
 SessionValue = tuple[int, int, Any]
 
 
-class SessionTable:
+class SessionTable(EncodedTable):
     """The store behind a table of sessions.
 
     Keys are serialized record keys (`encode_keys`), without their session. Values have no
@@ -60,38 +60,14 @@ class SessionTable:
         value_serde: Serde[Any],
         retention_ms: int,
     ) -> None:
-        self.name = name
+        super().__init__(name, topic=topic, key_serde=key_serde, value_serde=value_serde)
         self.cache = cache
-        #: Whether values cannot be changed in place, so that they may be shared.
-        self.immutable = value_serde.immutable
         self.retention_ms = retention_ms
         self._base = base
         self._layers: TimedStore = cache or logged or base
-        self._topic = topic
-        self._key_serde = key_serde
         self._stored_key_serde = StoredKeySerde(key_serde, SESSIONS)
-        self._value_serde = value_serde
         # The entry of the session that was removed last, for the one that takes its place.
         self._spare: CachedEntry | None = None
-
-    # --- bytes and objects -----------------------------------------------------------------------
-
-    def encode_keys(self, keys: Sequence[Any]) -> list[bytes]:
-        """The serialized keys. None has no place in a table: leave such records out before."""
-        encoded: list[Any] = self._key_serde.serialize_many(self._topic, keys)
-        return encoded
-
-    def encode(self, value: Any) -> bytes | None:
-        """The serialized value."""
-        return self._value_serde.serialize(self._topic, value)
-
-    def decode(self, data: bytes | None) -> Any:
-        """The value of some bytes: a new object."""
-        return self._value_serde.deserialize(self._topic, data)
-
-    def own(self, value: Any) -> Any:
-        """A value equal to this one that nobody else holds, to be changed in place."""
-        return value if self.immutable else self.decode(self.encode(value))
 
     # --- one record at a time --------------------------------------------------------------------
 

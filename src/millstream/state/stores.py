@@ -8,7 +8,7 @@ from typing import Any
 
 from millstream.errors import ConfigError
 from millstream.serdes import Serde
-from millstream.state.builders import KeyValueStoreBuilder, StoreKind
+from millstream.state.builders import KeyValueStoreBuilder, StoreKind, check_store_name
 from millstream.state.versioned_builder import VersionedStoreBuilder, VersionedStoreSupplier
 from millstream.state.window_builders import (
     SessionStoreBuilder,
@@ -26,11 +26,17 @@ class KeyValueStoreSupplier:
         name: the store's name.
         kind: `rocksdb`, `in_memory` or `lru`.
         max_entries: how many keys a store of kind `lru` holds.
+
+    Raises:
+        ConfigError: a name that no directory or topic can have.
     """
 
     name: str
     kind: StoreKind
     max_entries: int | None = None
+
+    def __post_init__(self) -> None:
+        check_store_name(self.name)
 
 
 class Stores:
@@ -95,9 +101,9 @@ class Stores:
             >>> store.get("a"), store.get("c")
             (None, 3)
         """
-        if max_entries < 1:
+        if not isinstance(max_entries, int) or max_entries < 1:
             raise ConfigError(
-                f"Store {name} could hold {max_entries} entries. Give a number of at least one."
+                f"Store {name} could hold {max_entries!r} entries. Give a number of at least one."
             )
         return KeyValueStoreSupplier(name, "lru", max_entries)
 
@@ -237,6 +243,7 @@ class Stores:
             >>> store.get("ann")
             3
         """
+        _check_supplier("key_value_builder", supplier, KeyValueStoreSupplier)
         return KeyValueStoreBuilder(
             supplier.name, supplier.kind, key, value, max_entries=supplier.max_entries
         )
@@ -262,6 +269,7 @@ class Stores:
             >>> store.get("ann")
             ValueAndTimestamp(value=3, timestamp=1000)
         """
+        _check_supplier("timestamped_key_value_builder", supplier, KeyValueStoreSupplier)
         return KeyValueStoreBuilder(
             supplier.name,
             supplier.kind,
@@ -295,6 +303,7 @@ class Stores:
             ...     store.get("tea").value
             3
         """
+        _check_supplier("versioned_builder", supplier, VersionedStoreSupplier)
         return VersionedStoreBuilder(
             supplier.name, supplier.history_ms, supplier.segment_ms, key, value
         )
@@ -374,6 +383,7 @@ class Stores:
             >>> [(str(session), pages) for session, pages in store.fetch("ann")]
             [('[ann@0/1000]', 2)]
         """
+        _check_supplier("session_builder", supplier, SessionStoreSupplier)
         return SessionStoreBuilder(
             supplier.name, supplier.kind, key, value, retention_ms=supplier.retention_ms
         )
@@ -386,6 +396,8 @@ def _window_builder(
     *,
     timestamped: bool,
 ) -> WindowStoreBuilder:
+    method = "timestamped_window_builder" if timestamped else "window_builder"
+    _check_supplier(method, supplier, WindowStoreSupplier)
     return WindowStoreBuilder(
         supplier.name,
         supplier.kind,
@@ -396,3 +408,11 @@ def _window_builder(
         retain_duplicates=supplier.retain_duplicates,
         timestamped=timestamped,
     )
+
+
+def _check_supplier(method: str, supplier: object, wanted: type) -> None:
+    if not isinstance(supplier, wanted):
+        raise ConfigError(
+            f"Stores.{method}() takes a {wanted.__name__}, as other methods of Stores give it, but "
+            f"got {supplier!r}."
+        )

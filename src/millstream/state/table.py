@@ -8,6 +8,7 @@ from typing import Any
 from millstream.serdes import Serde
 from millstream.state.bytes_store import BytesStore
 from millstream.state.cache import RecordCache
+from millstream.state.encoded_table import EncodedTable
 from millstream.state.eviction import GONE
 from millstream.state.value_formats import TIMESTAMPED
 
@@ -15,7 +16,7 @@ from millstream.state.value_formats import TIMESTAMPED
 TimedValue = tuple[Any, int]
 
 
-class TimestampedTable:
+class TimestampedTable(EncodedTable):
     """The store behind a KTable.
 
     With a cache, operators that update work on `cache.entries` (see `RecordCache`). Without one
@@ -46,35 +47,9 @@ class TimestampedTable:
         key_serde: Serde[Any],
         value_serde: Serde[Any],
     ) -> None:
-        self.name = name
+        super().__init__(name, topic=topic, key_serde=key_serde, value_serde=value_serde)
         self.cache = cache
-        #: Whether values cannot be changed in place, so that they may be shared.
-        self.immutable = value_serde.immutable
         self._layers = layers
-        self._topic = topic
-        self._key_serde = key_serde
-        self._value_serde = value_serde
-
-    def encode_keys(self, keys: Sequence[Any]) -> list[bytes]:
-        """The serialized keys. None has no place in a table: leave such records out before."""
-        encoded: list[Any] = self._key_serde.serialize_many(self._topic, keys)
-        return encoded
-
-    def encode(self, value: Any) -> bytes | None:
-        """The serialized value."""
-        return self._value_serde.serialize(self._topic, value)
-
-    def encode_many(self, values: Sequence[Any]) -> list[bytes | None]:
-        """The serialized values, in a new list."""
-        return self._value_serde.serialize_many(self._topic, values)
-
-    def decode(self, data: bytes | None) -> Any:
-        """The value of some bytes: a new object."""
-        return self._value_serde.deserialize(self._topic, data)
-
-    def own(self, value: Any) -> Any:
-        """A value equal to this one that nobody else holds, to be changed in place."""
-        return value if self.immutable else self.decode(self.encode(value))
 
     def get(self, key_bytes: bytes) -> TimedValue | None:
         """The value of a key, None if there is none."""

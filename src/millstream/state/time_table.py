@@ -41,7 +41,7 @@ class TimeTable:
         self._numbers: list[int] = []
 
     def put(self, stored: bytes, value: bytes, time: int) -> None:
-        """Write one value: 0.1 us for a stored key that is known, 0.9 us for a new one.
+        """Write one value: 0.2 us for a stored key that is known, 0.55 us for a new one.
 
         Args:
             stored: the stored key.
@@ -80,7 +80,7 @@ class TimeTable:
         self._buckets[time // self._bucket_ms].discard(stored)
 
     def of_key(self, key: bytes, first: int, last: int) -> list[bytes]:
-        """The stored keys of a key within some time, ascending: 0.5 us.
+        """The stored keys of a key within some time, ascending: 0.7 us.
 
         Args:
             key: the serialized key.

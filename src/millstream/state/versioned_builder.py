@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from millstream.errors import ConfigError, IllegalStateError
+from millstream.durations import milliseconds
+from millstream.errors import IllegalStateError
 from millstream.serdes import Serde
-from millstream.state.builders import (
-    COMPACTED,
-    StoreDefaults,
-    check_store_name,
-    key_serde_of,
-    value_serde_of,
-)
+from millstream.state.builders import COMPACTED, SerdedBuilder, check_store_name
 
 if TYPE_CHECKING:
     from millstream.state.open_store import OpenStore, StoreEnvironment
 
-_MILLISECOND: Final = timedelta(milliseconds=1)
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 60 * _MINUTE_MS
 #: Compaction may not take versions away that a restoring task still needs, so it comes later than
@@ -45,31 +39,20 @@ class VersionedStoreSupplier:
     name: str
     history_retention: timedelta
     segment_interval: timedelta | None = None
+    #: The history retention, and the length of segments, in milliseconds.
+    history_ms: int = field(init=False, repr=False, compare=False)
+    segment_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_store_name(self.name)
-        if self.history_retention < timedelta(0):
-            raise ConfigError(
-                f"Store {self.name} has a history retention of {self.history_retention}. Give one "
-                "that is not negative; zero keeps the latest versions only."
-            )
-        if self.segment_interval is not None and self.segment_interval < _MILLISECOND:
-            raise ConfigError(
-                f"Store {self.name} has segments of {self.segment_interval}. Give an interval of "
-                "at least a millisecond, or leave it out."
-            )
-
-    @property
-    def history_ms(self) -> int:
-        """The history retention in milliseconds."""
-        return self.history_retention // _MILLISECOND
-
-    @property
-    def segment_ms(self) -> int:
-        """The length of segments in milliseconds."""
+        store = f"Store {self.name}"
+        history_ms = milliseconds(store, "history_retention", self.history_retention)
         if self.segment_interval is None:
-            return default_segment_ms(self.history_ms)
-        return self.segment_interval // _MILLISECOND
+            segment_ms = default_segment_ms(history_ms)
+        else:
+            segment_ms = milliseconds(store, "segment_interval", self.segment_interval, least_ms=1)
+        object.__setattr__(self, "history_ms", history_ms)
+        object.__setattr__(self, "segment_ms", segment_ms)
 
 
 def default_segment_ms(history_ms: int) -> int:
@@ -84,7 +67,7 @@ def default_segment_ms(history_ms: int) -> int:
 
 
 @dataclass(frozen=True)
-class VersionedStoreBuilder:
+class VersionedStoreBuilder(SerdedBuilder):
     """A versioned store to be (Kafka Streams' `VersionedKeyValueStoreBuilder`). Immutable.
 
     Operators get a `VersionedTable`, processors a `VersionedKeyValueStore`.
@@ -107,9 +90,6 @@ class VersionedStoreBuilder:
     logging: bool = True
     topic_config: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        check_store_name(self.name)
-
     @property
     def persistent(self) -> bool:
         """Versioned stores are on disk."""
@@ -120,7 +100,7 @@ class VersionedStoreBuilder:
         """Versioned stores are never cached."""
         return False
 
-    def with_caching(self, enabled: bool) -> VersionedStoreBuilder:
+    def with_caching(self, enabled: bool) -> Self:
         """The same, which is never cached.
 
         Raises:
@@ -132,28 +112,6 @@ class VersionedStoreBuilder:
                 "every version counts. Leave out caching."
             )
         return self
-
-    def with_logging(self, logging: bool | Mapping[str, str]) -> VersionedStoreBuilder:
-        """The same with or without a changelog.
-
-        Args:
-            logging: whether, or the config of the changelog topic by Kafka's own names.
-        """
-        if isinstance(logging, Mapping):
-            return replace(self, logging=True, topic_config=dict(logging))
-        return replace(self, logging=logging, topic_config={})
-
-    def resolved(self, config: StoreDefaults) -> VersionedStoreBuilder:
-        """The same with everything left open taken from the config.
-
-        Raises:
-            ConfigError: neither the builder nor the config has a serde.
-        """
-        return replace(
-            self,
-            key_serde=key_serde_of(self, config),
-            value_serde=value_serde_of(self, config),
-        )
 
     def changelog_config(self) -> dict[str, str]:
         """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""

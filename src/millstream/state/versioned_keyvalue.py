@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from millstream.errors import InvalidStateStoreError, NullKeyError
 from millstream.record import VersionedRecord
+from millstream.serdes import Serde
+from millstream.state.typed_store import TypedStore
 from millstream.state.versioned_bytes import NOT_PUT, VALID_TO_UNDEFINED
 from millstream.state.versioned_table import VersionedTable
 
@@ -13,7 +14,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class VersionedKeyValueStore(Generic[K, V]):
+class VersionedKeyValueStore(TypedStore[K, VersionedTable], Generic[K, V]):
     """Several values per key, each valid from its timestamp until that of the next one.
 
     Kafka Streams' `VersionedKeyValueStore` (KIP-889). Versions may be put in any order, but not
@@ -21,8 +22,9 @@ class VersionedKeyValueStore(Generic[K, V]):
     read. The latest version of a key is always kept. There is no cache above the store.
 
     Args:
-        name: the store's name.
         table: the versions.
+        topic: handed to serdes, the changelog's name.
+        key_serde: for keys.
         persistent: whether the state survives the process.
 
     Example:
@@ -41,17 +43,10 @@ class VersionedKeyValueStore(Generic[K, V]):
     #: What `put` gives for a version that came too late.
     NOT_PUT = NOT_PUT
 
-    def __init__(self, name: str, table: VersionedTable, *, persistent: bool) -> None:
-        self.name = name
-        #: Whether the state survives the process.
-        self.persistent = persistent
-        self._table = table
-        self._is_open = True
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the store can be used."""
-        return self._is_open
+    def __init__(
+        self, table: VersionedTable, *, topic: str, key_serde: Serde[Any], persistent: bool
+    ) -> None:
+        super().__init__(table.name, table, topic=topic, key_serde=key_serde, persistent=persistent)
 
     def put(self, key: K, value: V | None, timestamp: int) -> int:
         """Put a version, or replace the one with the same timestamp.
@@ -141,34 +136,3 @@ class VersionedKeyValueStore(Generic[K, V]):
             return None if latest is None else VersionedRecord(*latest)
         found = table.get_as_of(key_bytes, as_of)
         return None if found is None else VersionedRecord(found.value, found.timestamp)
-
-    def close(self) -> None:
-        """Refuse all calls from now on. Called by the task when it closes its stores.
-
-        Example:
-            >>> prices = Stores.versioned_builder(
-            ...     Stores.persistent_versioned("prices", timedelta(hours=1)), STRING, LONG
-            ... )
-            >>> with MockProcessorContext() as context:
-            ...     store = context.add_state_store(prices)
-            ...     store.close()
-            ...     store.is_open
-            False
-        """
-        self._is_open = False
-
-    def _open(self) -> VersionedTable:
-        if not self._is_open:
-            raise InvalidStateStoreError(
-                f"Store {self.name} is currently closed. Probably its task has moved or ended; "
-                "get the store anew."
-            )
-        return self._table
-
-    def _key(self, key: Any) -> bytes:
-        if key is None:
-            raise NullKeyError(
-                f"Store {self.name} needs a key, but got None. Leave out records without key "
-                "before."
-            )
-        return self._table.encode_keys((key,))[0]

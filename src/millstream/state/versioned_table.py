@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from millstream.serdes import Serde
 from millstream.state.changelog import ChangelogWriter
+from millstream.state.encoded_table import EncodedTable
 from millstream.state.table import TimedValue
 from millstream.state.versioned_bytes import NOT_PUT, VersionedBytes
 
@@ -25,7 +26,7 @@ class VersionedValue(NamedTuple):
     valid_to: int | None
 
 
-class VersionedTable:
+class VersionedTable(EncodedTable):
     """The store behind a versioned KTable, and the layer that logs each version.
 
     Takes the place of a `TimestampedTable`: keys are serialized ones (`encode_keys`), what is read
@@ -60,32 +61,10 @@ class VersionedTable:
         writer: ChangelogWriter | None,
         dropped: Callable[[int, str, str], None],
     ) -> None:
-        self.name = name
-        #: Whether values cannot be changed in place, so that they may be shared.
-        self.immutable = value_serde.immutable
+        super().__init__(name, topic=topic, key_serde=key_serde, value_serde=value_serde)
         self._versions = versions
-        self._topic = topic
-        self._key_serde = key_serde
-        self._value_serde = value_serde
         self._writer = writer
         self._dropped = dropped
-
-    def encode_keys(self, keys: Sequence[Any]) -> list[bytes]:
-        """The serialized keys. None has no place in a table: leave such records out before."""
-        encoded: list[Any] = self._key_serde.serialize_many(self._topic, keys)
-        return encoded
-
-    def encode(self, value: Any) -> bytes | None:
-        """The serialized value."""
-        return self._value_serde.serialize(self._topic, value)
-
-    def decode(self, data: bytes | None) -> Any:
-        """The value of some bytes: a new object."""
-        return self._value_serde.deserialize(self._topic, data)
-
-    def own(self, value: Any) -> Any:
-        """A value equal to this one that nobody else holds, to be changed in place."""
-        return value if self.immutable else self.decode(self.encode(value))
 
     def put(self, key_bytes: bytes, value: Any, timestamp: int) -> int:
         """Put one version.

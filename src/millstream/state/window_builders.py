@@ -6,17 +6,17 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+from millstream.durations import milliseconds
 from millstream.errors import ConfigError
 from millstream.serdes import Serde
 from millstream.state.builders import (
     COMPACTED,
+    SerdedBuilder,
     StoreBuilder,
     StoreDefaults,
     check_store_name,
-    key_serde_of,
-    value_serde_of,
 )
 from millstream.windowed import MAX_TIME_MS
 
@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 #: Where a window or session store keeps its data.
 WindowStoreKind = Literal["rocksdb", "in_memory"]
 
-_MILLISECOND: Final = timedelta(milliseconds=1)
 _KINDS: Final = ("rocksdb", "in_memory")
 #: What `windowstore.changelog.additional.retention.ms` is by default: changelogs outlive their
 #: stores by a day, as brokers and applications may not agree what time it is.
@@ -55,26 +54,21 @@ class WindowStoreSupplier:
     retention: timedelta
     window_size: timedelta
     retain_duplicates: bool = False
+    #: The same in milliseconds.
+    retention_ms: int = field(init=False, repr=False, compare=False)
+    window_size_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_store_name(self.name)
-        _check_not_negative(self.name, "retention", self.retention)
-        _check_not_negative(self.name, "window size", self.window_size)
-        if self.window_size > self.retention:
+        retention_ms = milliseconds(f"Store {self.name}", "retention", self.retention)
+        size_ms = milliseconds(f"Store {self.name}", "window_size", self.window_size)
+        object.__setattr__(self, "retention_ms", retention_ms)
+        object.__setattr__(self, "window_size_ms", size_ms)
+        if size_ms > retention_ms:
             raise ConfigError(
                 f"Window store {self.name} keeps windows for {self.retention}, which is shorter "
                 f"than they are ({self.window_size}). Give a retention of at least the window size."
             )
-
-    @property
-    def retention_ms(self) -> int:
-        """The retention in milliseconds."""
-        return self.retention // _MILLISECOND
-
-    @property
-    def window_size_ms(self) -> int:
-        """The window size in milliseconds."""
-        return self.window_size // _MILLISECOND
 
 
 @dataclass(frozen=True)
@@ -93,19 +87,64 @@ class SessionStoreSupplier:
     name: str
     kind: WindowStoreKind
     retention: timedelta
+    #: The same in milliseconds.
+    retention_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_store_name(self.name)
-        _check_not_negative(self.name, "retention", self.retention)
+        retention_ms = milliseconds(f"Store {self.name}", "retention", self.retention)
+        object.__setattr__(self, "retention_ms", retention_ms)
+
+
+class _TimedStoreBuilder(SerdedBuilder):
+    """What the builders of window and session stores have in common."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def kind(self) -> WindowStoreKind | None: ...
+        @property
+        def retention_ms(self) -> int: ...
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind is not None and self.kind not in _KINDS:
+            raise ConfigError(
+                f"Store {self.name} cannot be of kind {self.kind!r}. For windows and sessions "
+                f"there are {' and '.join(_KINDS)}."
+            )
+        if self.retention_ms < 0:
+            raise ConfigError(
+                f"Store {self.name} has a retention of {self.retention_ms} ms. Give one that is "
+                "not negative."
+            )
 
     @property
-    def retention_ms(self) -> int:
-        """The retention in milliseconds."""
-        return self.retention // _MILLISECOND
+    def persistent(self) -> bool:
+        """Whether the data survives its process. Decided only once the kind is resolved."""
+        return self.kind != "in_memory"
+
+    def with_caching(self, enabled: bool) -> Self:
+        """The same with or without the record cache. Duplicates are never cached."""
+        return replace(self, caching=enabled)
+
+    def resolved(self, config: StoreDefaults) -> Self:
+        """The same with everything left open taken from the config.
+
+        Raises:
+            ConfigError: neither the builder nor the config has a serde.
+        """
+        default = "in_memory" if config.default_dsl_store == "in_memory" else "rocksdb"
+        return replace(super().resolved(config), kind=self.kind or default)
+
+    def changelog_config(self) -> dict[str, str]:
+        """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
+        kept = min(self.retention_ms + _ADDITIONAL_RETENTION_MS, MAX_TIME_MS)
+        return {**COMPACTED, "cleanup.policy": "compact,delete", "retention.ms": str(kept)}
 
 
 @dataclass(frozen=True)
-class WindowStoreBuilder:
+class WindowStoreBuilder(_TimedStoreBuilder):
     """A window store to be (Kafka Streams' `WindowStoreBuilder`). Immutable.
 
     Operators get a `WindowTable`, processors a `WindowStore`.
@@ -148,9 +187,7 @@ class WindowStoreBuilder:
     log_headers: bool = False
 
     def __post_init__(self) -> None:
-        check_store_name(self.name)
-        _check_kind(self.name, self.kind)
-        _check_retention(self.name, self.retention_ms)
+        super().__post_init__()
         if self.retain_duplicates:
             if not self.timestamped:
                 # Each put has a key of its own, so there is nothing to compact. Follows Kafka
@@ -162,40 +199,6 @@ class WindowStoreBuilder:
                     "Window store %s retains duplicates, so it is not cached.", self.name
                 )
                 object.__setattr__(self, "caching", False)
-
-    @property
-    def persistent(self) -> bool:
-        """Whether the data survives its process. Decided only once the kind is resolved."""
-        return self.kind != "in_memory"
-
-    def with_caching(self, enabled: bool) -> WindowStoreBuilder:
-        """The same with or without the record cache. Duplicates cannot be cached."""
-        return replace(self, caching=enabled)
-
-    def with_logging(self, logging: bool | Mapping[str, str]) -> WindowStoreBuilder:
-        """The same with or without a changelog.
-
-        Args:
-            logging: whether, or the config of the changelog topic by Kafka's own names.
-        """
-        return replace(self, logging=logging is not False, topic_config=_topic_config(logging))
-
-    def resolved(self, config: StoreDefaults) -> WindowStoreBuilder:
-        """The same with everything left open taken from the config.
-
-        Raises:
-            ConfigError: neither the builder nor the config has a serde.
-        """
-        return replace(
-            self,
-            kind=self.kind or _default_kind(config),
-            key_serde=key_serde_of(self, config),
-            value_serde=value_serde_of(self, config),
-        )
-
-    def changelog_config(self) -> dict[str, str]:
-        """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
-        return _changelog_config(self.retention_ms)
 
     def open(self, environment: StoreEnvironment) -> OpenStore:
         """Open the store in a task. Everything must be resolved.
@@ -210,7 +213,7 @@ class WindowStoreBuilder:
 
 
 @dataclass(frozen=True)
-class SessionStoreBuilder:
+class SessionStoreBuilder(_TimedStoreBuilder):
     """A session store to be (Kafka Streams' `SessionStoreBuilder`). Immutable.
 
     Operators get a `SessionTable`, processors a `SessionStore`.
@@ -243,45 +246,6 @@ class SessionStoreBuilder:
     topic_config: Mapping[str, str] = field(default_factory=dict)
     time_ordered: bool = False
 
-    def __post_init__(self) -> None:
-        check_store_name(self.name)
-        _check_kind(self.name, self.kind)
-        _check_retention(self.name, self.retention_ms)
-
-    @property
-    def persistent(self) -> bool:
-        """Whether the data survives its process. Decided only once the kind is resolved."""
-        return self.kind != "in_memory"
-
-    def with_caching(self, enabled: bool) -> SessionStoreBuilder:
-        """The same with or without the record cache."""
-        return replace(self, caching=enabled)
-
-    def with_logging(self, logging: bool | Mapping[str, str]) -> SessionStoreBuilder:
-        """The same with or without a changelog.
-
-        Args:
-            logging: whether, or the config of the changelog topic by Kafka's own names.
-        """
-        return replace(self, logging=logging is not False, topic_config=_topic_config(logging))
-
-    def resolved(self, config: StoreDefaults) -> SessionStoreBuilder:
-        """The same with everything left open taken from the config.
-
-        Raises:
-            ConfigError: neither the builder nor the config has a serde.
-        """
-        return replace(
-            self,
-            kind=self.kind or _default_kind(config),
-            key_serde=key_serde_of(self, config),
-            value_serde=value_serde_of(self, config),
-        )
-
-    def changelog_config(self) -> dict[str, str]:
-        """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
-        return _changelog_config(self.retention_ms)
-
     def open(self, environment: StoreEnvironment) -> OpenStore:
         """Open the store in a task. Everything must be resolved.
 
@@ -306,38 +270,3 @@ def changelog_retention(builder: StoreBuilder, additional_ms: int) -> dict[str, 
     if not isinstance(builder, (WindowStoreBuilder, SessionStoreBuilder)):
         return {}
     return {"retention.ms": str(min(builder.retention_ms + additional_ms, MAX_TIME_MS))}
-
-
-def _changelog_config(retention_ms: int) -> dict[str, str]:
-    kept = min(retention_ms + _ADDITIONAL_RETENTION_MS, MAX_TIME_MS)
-    return {**COMPACTED, "cleanup.policy": "compact,delete", "retention.ms": str(kept)}
-
-
-def _topic_config(logging: bool | Mapping[str, str]) -> dict[str, str]:
-    return dict(logging) if isinstance(logging, Mapping) else {}
-
-
-def _default_kind(config: StoreDefaults) -> WindowStoreKind:
-    return "in_memory" if config.default_dsl_store == "in_memory" else "rocksdb"
-
-
-def _check_kind(name: str, kind: str | None) -> None:
-    if kind is not None and kind not in _KINDS:
-        raise ConfigError(
-            f"Store {name} cannot be of kind {kind!r}. For windows and sessions there are "
-            f"{' and '.join(_KINDS)}."
-        )
-
-
-def _check_retention(name: str, retention_ms: int) -> None:
-    if retention_ms < 0:
-        raise ConfigError(
-            f"Store {name} has a retention of {retention_ms} ms. Give one that is not negative."
-        )
-
-
-def _check_not_negative(name: str, what: str, duration: timedelta) -> None:
-    if duration < timedelta(0):
-        raise ConfigError(
-            f"Store {name} has a {what} of {duration}. Give one that is not negative."
-        )

@@ -15,6 +15,7 @@ from millstream.state.bytes_store import ByteItems
 from millstream.state.cache import RecordCache
 from millstream.state.cache_entries import UNREAD, CacheBudget, CachedEntry
 from millstream.state.changelog import RecordContext
+from millstream.state.iterators import merged
 from millstream.state.table import TimedValue
 from millstream.state.timed_store import StoredPairs, TimedStore
 from millstream.state.value_formats import ValueFormat
@@ -223,7 +224,7 @@ class WindowCache(RecordCache):
         """What all keys between two have within some time. Looks at all that is cached."""
         key_of, time_of, place_of = self._layout.key_of, self._layout.time_of, self.place_of
         above = [
-            (place_of(stored), stored, self._raw(entry))
+            (stored, self._raw(entry))
             for entries in (self.entries, self._resting)
             for stored, entry in entries.items()
             if first <= time_of(stored) <= last
@@ -231,10 +232,8 @@ class WindowCache(RecordCache):
             and (highest is None or key_of(stored) <= highest)
         ]
         below = self._below.read_keys(lowest, highest, first, last, reverse=reverse)
-        if not above:
-            return below
-        above.sort(reverse=reverse)
-        return self._merged(above, below, reverse)
+        above.sort(key=lambda pair: place_of(pair[0]), reverse=reverse)
+        return merged(above, below, reverse=reverse, place_of=place_of)
 
     def remove(self, key: bytes, timestamp: int) -> None:
         """Delete one stored key."""
@@ -250,32 +249,6 @@ class WindowCache(RecordCache):
     def _split(self, raw: bytes) -> TimedValue:
         data, timestamp = self._format.split(raw)
         return self._value_serde.deserialize(self._topic, data), timestamp
-
-    def _merged(
-        self,
-        above: list[tuple[tuple[int, bytes, bytes], bytes, bytes | None]],
-        below: ByteItems,
-        reverse: bool,
-    ) -> ByteItems:
-        place_of = self.place_of
-        try:
-            lower = next(below, None)
-            for place, stored, value in above:
-                while lower is not None and lower[0] != stored:
-                    there = place_of(lower[0])
-                    if there < place if reverse else there > place:
-                        break
-                    yield lower
-                    lower = next(below, None)
-                if lower is not None and lower[0] == stored:
-                    lower = next(below, None)
-                if value is not None:
-                    yield stored, value
-            if lower is not None:
-                yield lower
-                yield from below
-        finally:
-            below.close()
 
     def _cached_of(self, key: bytes, first: int, last: int) -> Sequence[bytes]:
         index = self._index

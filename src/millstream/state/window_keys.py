@@ -61,7 +61,7 @@ SESSIONS: Final = KeyLayout(_SESSION.size, b"", _AFTER_STARTS)
 
 
 def window_key(key: bytes, start: int, number: int = 0) -> bytes:
-    """The stored key of a window: 0.2 us.
+    """The stored key of a window: 0.13 us.
 
     Args:
         key: the serialized key.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any, Generic, TypeVar, cast, overload
 
-from millstream.errors import InvalidStateStoreError, NullKeyError, StreamsError
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import Serde
 from millstream.state.bytes_store import ByteItems
 from millstream.state.changelog import RecordContext
 from millstream.state.iterators import KeyValueIterator
+from millstream.state.typed_store import TypedStore
 from millstream.state.window_keys import WINDOWS
 from millstream.state.window_table import WindowTable
 from millstream.windowed import MAX_TIME_MS, Windowed, end_of_window, windowed
@@ -19,7 +19,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class WindowStore(Generic[K, V]):
+class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
     """A value per key and window, kept for the store's retention (Kafka Streams' `WindowStore`).
 
     A window is known by its start. In a timestamped store a value is a `ValueAndTimestamp`. Where a
@@ -71,19 +71,15 @@ class WindowStore(Generic[K, V]):
         persistent: bool,
         context: RecordContext,
     ) -> None:
-        self.name = table.name
-        #: Whether the state survives the process.
-        self.persistent = persistent
-        self._table = table
-        self._topic = topic
-        self._key_serde = key_serde
+        super().__init__(
+            table.name,
+            table,
+            topic=topic,
+            key_serde=key_serde,
+            persistent=persistent,
+            cache=table.cache,
+        )
         self._context = context
-        self._is_open = True
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the store can be used."""
-        return self._is_open
 
     def put(self, key: K, value: V | None, window_start_ms: int) -> None:
         """Store the value of a window; None deletes it.
@@ -116,10 +112,7 @@ class WindowStore(Generic[K, V]):
             )
         data, timestamp = self._encoded(value)
         table.put_encoded(key_bytes, window_start_ms, data, timestamp)
-        cache = table.cache
-        # Where changes are forwarded, the operator that forwards them evicts.
-        if cache is not None and not cache.forwards_changes:
-            cache.evict()
+        self._evict()
 
     @overload
     def fetch(self, key: K, first_ms: int) -> V | None: ...
@@ -284,55 +277,16 @@ class WindowStore(Generic[K, V]):
         """
         return self._windows(None, None, 0, MAX_TIME_MS, reverse=True)
 
-    def close(self) -> None:
-        """Refuse all calls from now on. Called by the task when it closes its stores.
-
-        Example:
-            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
-            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
-            >>> clicks = MockProcessorContext().add_state_store(
-            ...     Stores.window_builder(in_memory, STRING, LONG)
-            ... )
-            >>> clicks.close()
-            >>> clicks.is_open
-            False
-        """
-        self._is_open = False
-
-    def _open(self) -> WindowTable:
-        if not self._is_open:
-            raise InvalidStateStoreError(
-                f"Store {self.name} is currently closed. Probably its task has moved or ended; "
-                "get the store anew."
-            )
-        return self._table
-
-    def _key(self, key: K) -> bytes:
-        key_bytes = self._key_serde.serialize(self._topic, key)
-        if key_bytes is None:
-            raise NullKeyError(
-                f"Store {self.name} needs a key, but got None. "
-                "Leave out records without key before."
-            )
-        return key_bytes
-
     def _encoded(self, value: V | None) -> tuple[bytes | None, int]:
         inner: Any = value
         timestamp = self._context.timestamp
-        if self._table.timestamped and value is not None:
-            if not isinstance(value, ValueAndTimestamp):
-                raise StreamsError(
-                    f"Store {self.name} keeps timestamps, but was given {type(value).__name__} "
-                    "without one. Put ValueAndTimestamp(value, timestamp)."
-                )
-            inner = value.value
-            if inner is not None:
-                timestamp = value.timestamp
-        return self._table.encode(inner), timestamp
+        if self._layer.timestamped:
+            inner, timestamp = self._untimed(value, timestamp)
+        return self._layer.encode(inner), timestamp
 
     def _value(self, raw: bytes) -> V:
-        value, timestamp = self._table.split(raw)
-        return cast(V, ValueAndTimestamp(value, timestamp) if self._table.timestamped else value)
+        value, timestamp = self._layer.split(raw)
+        return cast(V, ValueAndTimestamp(value, timestamp) if self._layer.timestamped else value)
 
     def _starts(
         self, key: K, first_ms: int, last_ms: int, *, reverse: bool
@@ -359,7 +313,7 @@ class WindowStore(Generic[K, V]):
         return KeyValueIterator(self.name, self._decoded(pairs), lambda: self._is_open)
 
     def _decoded(self, pairs: ByteItems) -> Generator[tuple[Windowed[K], V], None, None]:
-        size_ms, topic = self._table.window_size_ms, self._topic
+        size_ms, topic = self._layer.window_size_ms, self._topic
         key_of, time_of = WINDOWS.key_of, WINDOWS.time_of
         decode, value = self._key_serde.deserialize, self._value
         try:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from millstream.record import UNKNOWN, Headers, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.bytes_store import ByteItems
+from millstream.state.encoded_table import EncodedTable
 from millstream.state.table import TimedValue
 from millstream.state.timed_changelog import LoggedWindows
 from millstream.state.timed_store import CommittableTimedStore, StoredPairs, TimedStore
@@ -22,7 +23,7 @@ _LARGEST_NUMBER: Final = 0x7FFFFFFF
 WindowValue = tuple[int, Any, int]
 
 
-class WindowTable:
+class WindowTable(EncodedTable):
     """The store behind a windowed table, or behind one side of a stream-stream join.
 
     Keys are serialized record keys (`encode_keys`), without their window; times are those at which
@@ -76,10 +77,8 @@ class WindowTable:
         retain_duplicates: bool,
         log_headers: bool,
     ) -> None:
-        self.name = name
+        super().__init__(name, topic=topic, key_serde=key_serde, value_serde=value_serde)
         self.cache = cache
-        #: Whether values cannot be changed in place, so that they may be shared.
-        self.immutable = value_serde.immutable
         self.timestamped = value_format.timestamped
         self.window_size_ms = window_size_ms
         self.retention_ms = retention_ms
@@ -88,39 +87,9 @@ class WindowTable:
         self._logged = logged
         self._layers: TimedStore = cache or logged or base
         self._format = value_format
-        self._topic = topic
-        self._key_serde = key_serde
         self._stored_key_serde = StoredKeySerde(key_serde, WINDOWS, window_size_ms)
-        self._value_serde = value_serde
         self._log_headers = log_headers
         self._number = 0
-
-    # --- bytes and objects -----------------------------------------------------------------------
-
-    def encode_keys(self, keys: Sequence[Any]) -> list[bytes]:
-        """The serialized keys. None has no place in a table: leave such records out before."""
-        encoded: list[Any] = self._key_serde.serialize_many(self._topic, keys)
-        return encoded
-
-    def encode(self, value: Any) -> bytes | None:
-        """The serialized value."""
-        return self._value_serde.serialize(self._topic, value)
-
-    def encode_many(self, values: Sequence[Any]) -> list[bytes | None]:
-        """The serialized values.
-
-        Raises:
-            BatchSerializationError: one of them does not fit the value serde.
-        """
-        return self._value_serde.serialize_many(self._topic, values)
-
-    def decode(self, data: bytes | None) -> Any:
-        """The value of some bytes: a new object."""
-        return self._value_serde.deserialize(self._topic, data)
-
-    def own(self, value: Any) -> Any:
-        """A value equal to this one that nobody else holds, to be changed in place."""
-        return value if self.immutable else self.decode(self.encode(value))
 
     # --- one record at a time --------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from millstream.testing.driver_topics import (
     TestOutputTopic,
 )
 from millstream.testing.driver_views import as_one_subtopology, topology_metadata
+from millstream.topology.arguments import checked_serdes
 from millstream.topology.topology import Topology
 
 K = TypeVar("K")
@@ -80,14 +81,13 @@ class TopologyTestDriver:
         *,
         initial_wall_clock_ms: int | None = None,
     ) -> None:
-        self._topology = topology
-        self._config = _searching_always(
-            config
-            or StreamsConfig(
+        if config is None:
+            config = StreamsConfig(
                 application_id="topology-test-driver", bootstrap_servers="not-used:9092"
             )
-        )
-        check_building(topology, self._config)
+        check_building(topology, config)
+        self._topology = topology
+        self._config = _searching_always(config)
         now_ms = time.time_ns() // 1_000_000
         self._clock = ManualClock(
             now_ms if initial_wall_clock_ms is None else initial_wall_clock_ms
@@ -183,6 +183,7 @@ class TopologyTestDriver:
             ...     [record.timestamp for record in out.read_records()]
             [0, 1000, 2000]
         """
+        checked_serdes("create_input_topic", key=key, value=value)
         start = self._clock.now_ms() if start_ms is None else start_ms
         return TestInputTopic(self._pipe, topic, key, value, start, auto_advance or timedelta(0))
 
@@ -209,6 +210,7 @@ class TopologyTestDriver:
             ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_value()
             ('ann', 1)
         """
+        checked_serdes("create_output_topic", key=key, value=value)
         return TestOutputTopic(topic, key, value, self._outputs)
 
     def produced_topic_names(self) -> set[str]:

@@ -192,6 +192,11 @@ class TestInputTopic(Generic[K, V]):
         if timestamp is None:
             timestamp = self._next_ms
             self._next_ms += self._advance_ms
+        elif not isinstance(timestamp, int):
+            raise TypeError(
+                "pipe_input() takes a timestamp in whole milliseconds since the epoch, but got "
+                f"{timestamp!r}."
+            )
         # Checks and copies what was given.
         record = Record(key, value, timestamp, headers)
         self._pipe(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Generic
 
 from millstream.operators import PassThrough
 from millstream.record import K, V
+from millstream.topology.arguments import checked_function
 from millstream.topology.call_site import call_site
 from millstream.topology.graph_nodes import BranchGraphNode, OperatorGraphNode
-from millstream.topology.stream_part import StreamPart, checked_function
+from millstream.topology.stream_part import StreamPart
 
 if TYPE_CHECKING:
     from millstream.topology.stream import KStream
@@ -63,7 +64,7 @@ class BranchedKStream(Generic[K, V]):
             >>> split.no_default_branch()
             {}
         """
-        checked_function("branch", "predicate", predicate)
+        checked_function("branch", "predicate", predicate, "key", "value")
         self._node.predicates.append(predicate)
         stream = self._child(name, len(self._node.predicates))
         self._node.branches.append(stream.name)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
 from millstream.config_optimization import optimizations
-from millstream.errors import TopologyError
 from millstream.processor.processor import Processor
 from millstream.record import K, V
 from millstream.serdes import Serde
 from millstream.state.builders import StoreBuilder
+from millstream.topology.arguments import checked_function, checked_serdes, topic_names
 from millstream.topology.builder_tables import TableSources
 from millstream.topology.call_site import call_site
 from millstream.topology.graph import LogicalGraph
@@ -22,10 +22,11 @@ from millstream.topology.graph_nodes import (
 )
 from millstream.topology.naming import checked_name
 from millstream.topology.nodes import OffsetReset, TimestampExtractor, check_offset_reset
+from millstream.topology.source_names import SourceNames
 from millstream.topology.stream import KStream
 from millstream.topology.stream_part import StreamPart
 from millstream.topology.topology import Topology
-from millstream.topology.topology_stores import checked_supplier
+from millstream.topology.topology_stores import check_store_builder, checked_supplier
 
 Topics = str | Sequence[str] | re.Pattern[str]
 
@@ -133,16 +134,12 @@ class StreamsBuilder(TableSources):
             >>> orders = builder.stream("orders", key=STRING, value=LONG)
             >>> logs = builder.stream(re.compile("logs-.*"), offset_reset="latest")
         """
-        pattern = topics if isinstance(topics, re.Pattern) else None
-        if isinstance(topics, re.Pattern):
-            listed: tuple[str, ...] = ()
-        else:
-            listed = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
-        if pattern is None and not listed:
-            raise TopologyError("stream() needs at least one topic.", declared_at=call_site())
-        for topic in listed:
-            checked_name(topic)
+        listed, pattern = topic_names("stream()", topics)
         check_offset_reset(offset_reset)
+        checked_serdes("stream", key=key, value=value)
+        if timestamp_extractor is not None:
+            arguments = ("record", "partition_time")
+            checked_function("stream", "timestamp_extractor", timestamp_extractor, *arguments)
         node = SourceGraphNode(
             name=self._graph.names.processor("KSTREAM-SOURCE-", name),
             declared_at=call_site(),
@@ -154,7 +151,7 @@ class StreamsBuilder(TableSources):
             offset_reset=offset_reset,
         )
         self._graph.attach(node, self._graph.root)
-        return KStream(StreamPart(self._graph, node, key, value, frozenset([node.name])))
+        return KStream(StreamPart(self._graph, node, key, value, SourceNames([node.name])))
 
     def add_state_store(self, store_builder: StoreBuilder) -> StreamsBuilder:
         """Add a store that processors can be connected to by its name.
@@ -172,8 +169,10 @@ class StreamsBuilder(TableSources):
             >>> pages = builder.stream("pages", key=STRING, value=STRING)
             >>> counted = pages.process(Count, stores=["visits"])
         """
+        site = call_site()
+        check_store_builder(store_builder)
         node = StoreGraphNode(
-            name=store_builder.name, declared_at=call_site(), store_builder=store_builder
+            name=store_builder.name, declared_at=site, store_builder=store_builder
         )
         self._graph.attach(node, self._graph.root)
         return self
@@ -216,6 +215,8 @@ class StreamsBuilder(TableSources):
             >>> _ = builder.add_global_store(prices, "prices", Fill, key=STRING, value=LONG)
         """
         names, site = self._graph.names, call_site()
+        check_store_builder(store_builder)
+        checked_serdes("add_global_store", key=key, value=value)
         source = None if name is None else f"{name}-source"
         source_name = names.processor("KSTREAM-SOURCE-", source)
         processor_name = names.processor("KTABLE-SOURCE-", name)

@@ -10,6 +10,7 @@ from millstream.errors import TopologyError
 from millstream.operators.table_source import TableSource
 from millstream.record import K, V
 from millstream.serdes import Serde
+from millstream.topology.arguments import checked_function, checked_serdes
 from millstream.topology.call_site import call_site
 from millstream.topology.global_table import GlobalKTable
 from millstream.topology.graph import LogicalGraph
@@ -23,6 +24,7 @@ from millstream.topology.materialized import (
 )
 from millstream.topology.naming import checked_name, suffixed_name
 from millstream.topology.nodes import OffsetReset, TimestampExtractor, check_offset_reset
+from millstream.topology.source_names import SourceNames
 from millstream.topology.stream_part import StreamPart
 from millstream.topology.table import KTable
 from millstream.topology.table_inner import SourceTable
@@ -121,6 +123,10 @@ class TableSources:
             'prices-store'
         """
         check_offset_reset(offset_reset)
+        checked_serdes("table", key=key, value=value)
+        if timestamp_extractor is not None:
+            arguments = ("record", "partition_time")
+            checked_function("table", "timestamp_extractor", timestamp_extractor, *arguments)
         names, choice = self._graph.names, materialized(store)
         builder = _store_of(self._graph, checked_name(topic), choice, key, value)
         source = suffixed_name(names, name, "-source", "KSTREAM-SOURCE-")
@@ -141,7 +147,7 @@ class TableSources:
         )
         self._graph.attach(node, self._graph.root)
         return KTable(
-            StreamPart(self._graph, node, key, value, frozenset([source])),
+            StreamPart(self._graph, node, key, value, SourceNames([source])),
             queryable_store_name=choice.store_name,
             inner=SourceTable(node),
         )
@@ -216,6 +222,7 @@ class TableSources:
             >>> builder = StreamsBuilder()
             >>> countries = builder.global_table("countries", key=STRING, value=STRING)
         """
+        checked_serdes("global_table", key=key, value=value)
         names, choice = self._graph.names, materialized(store)
         if choice.is_versioned:
             raise TopologyError(

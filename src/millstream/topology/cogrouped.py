@@ -12,6 +12,7 @@ from millstream.operators.sliding_aggregate import SlidingAggregate
 from millstream.operators.window_aggregate import WindowAggregate
 from millstream.record import K
 from millstream.serdes import Serde
+from millstream.topology.arguments import check_same_builder, checked_function, wrong_type
 from millstream.topology.call_site import call_site
 from millstream.topology.graph_nodes import GraphNode, OperatorGraphNode
 from millstream.topology.grouping import Grouping
@@ -27,7 +28,7 @@ from millstream.topology.materialized_windows import (
     session_builder,
     window_builder,
 )
-from millstream.topology.stream_part import StreamPart, checked_function
+from millstream.topology.stream_part import StreamPart
 from millstream.topology.table import KTable
 from millstream.topology.table_inner import StoredTable
 from millstream.topology.table_nodes import TableGraphNode
@@ -79,7 +80,7 @@ class CogroupedKStream(Generic[K, A]):
     __slots__ = ("_aggregators", "_first", "_placed")
 
     def __init__(self, grouping: Grouping, aggregator: Callable[[K, Any, A], A]) -> None:
-        checked_function("cogroup", "aggregator", aggregator)
+        checked_function("cogroup", "aggregator", aggregator, "key", "value", "aggregate")
         self._first = grouping.part
         self._aggregators: dict[Grouping, _Aggregator] = {grouping: aggregator}
         # Where records of each group come from once they are placed by key; shared by all
@@ -105,7 +106,15 @@ class CogroupedKStream(Generic[K, A]):
             >>> both = clicks.cogroup(lambda user, click, total: total + 10)
             >>> both = both.cogroup(views, lambda user, view, total: total + 1)
         """
-        checked_function("cogroup", "aggregator", aggregator)
+        checked_function("cogroup", "aggregator", aggregator, "key", "value", "aggregate")
+        from millstream.topology.grouped import KGroupedStream
+
+        if not isinstance(grouped, KGroupedStream):
+            raise wrong_type(
+                "cogroup() takes another KGroupedStream, from group_by() or group_by_key(), but "
+                f"got {grouped!r}."
+            )
+        check_same_builder(self._first.graph, grouped._grouping.part.graph, "cogrouped")
         self._aggregators[grouped._grouping] = aggregator
         return self
 
@@ -307,10 +316,9 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         choice, windows, cogrouped = materialized(store), self._windows, self._cogrouped
         builder = window_builder(
             choice,
-            cogrouped._first.graph.names,
+            cogrouped._first,
             _AGGREGATE,
             windows,
-            key_serde=cogrouped._first.key_serde,
             value_serde=None,
             emit_final=False,
         )
@@ -380,14 +388,13 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
             ... )
         """
         checked_function("aggregate", "initializer", initializer)
-        checked_function("aggregate", "session_merger", session_merger)
+        checked_function("aggregate", "session_merger", session_merger, "key", "one", "other")
         choice, windows, cogrouped = materialized(store), self._windows, self._cogrouped
         builder = session_builder(
             choice,
-            cogrouped._first.graph.names,
+            cogrouped._first,
             _AGGREGATE,
             windows,
-            key_serde=cogrouped._first.key_serde,
             value_serde=None,
             emit_final=False,
         )

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import TopologyError
 from millstream.operators.foreign_key_formats import Response, ResponseSerde, SubscriptionSerde
 from millstream.operators.foreign_key_join import (
     ForeignTableJoin,
@@ -25,6 +24,7 @@ from millstream.operators.operator import OperatorSupplier
 from millstream.operators.table_source import TableSource
 from millstream.serdes import BYTES, Serde
 from millstream.state.subscription_store import SubscriptionStoreBuilder
+from millstream.topology.arguments import check_same_builder, checked_function
 from millstream.topology.call_site import call_site
 from millstream.topology.graph_nodes import (
     OperatorGraphNode,
@@ -34,7 +34,6 @@ from millstream.topology.graph_nodes import (
 from millstream.topology.internal_topics import RepartitionTopic
 from millstream.topology.materialized import StoreChoice, key_value_builder, materialized
 from millstream.topology.naming import Names, checked_name
-from millstream.topology.stream_part import checked_function
 from millstream.topology.table_inner import SourceTable
 from millstream.topology.table_nodes import LazyTableGraphNode, is_versioned_above
 from millstream.topology.topology import Topology
@@ -78,11 +77,9 @@ def foreign_key_join(
     Raises:
         TopologyError: the tables belong to different builders, or the store cannot be had.
     """
-    checked_function("left_join" if left_join else "join", "foreign_key", foreign_key)
-    if left._part.graph is not right._part.graph:
-        raise TopologyError(
-            "Only tables of one StreamsBuilder can be joined.", declared_at=call_site()
-        )
+    operation = "left_join" if left_join else "join"
+    checked_function(operation, "foreign_key", foreign_key, "value", with_key=with_key)
+    check_same_builder(left._part.graph, right._part.graph, "joined")
     # The order of these two decides which store is numbered or materialized first.
     right._inner.send_old_values(True)
     left._inner.send_old_values(True)

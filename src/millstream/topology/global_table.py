@@ -10,10 +10,11 @@ from typing import Any, Generic
 from millstream.operators.stream_table_join import StreamGlobalJoin
 from millstream.operators.value_getter import StoreGetter
 from millstream.record import K, V
+from millstream.topology.arguments import checked_function
 from millstream.topology.call_site import call_site
 from millstream.topology.graph import LogicalGraph
 from millstream.topology.graph_nodes import OperatorGraphNode
-from millstream.topology.stream_part import StreamPart, checked_function
+from millstream.topology.stream_part import StreamPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ def join_global_table(
         name: of the operation.
         key_selector: (key, value) → the key of the row; None for none.
     """
-    checked_function("left_join" if left else "join", "key_selector", key_selector)
+    operation = "left_join" if left else "join"
+    checked_function(operation, "key_selector", key_selector, "key", "value")
     node = OperatorGraphNode(
         # Follows Kafka Streams, where an inner join has this name, too.
         name=part.graph.names.processor("KSTREAM-LEFTJOIN-", name),

@@ -13,6 +13,7 @@ from millstream.operators import Branch, NullKeyFilter, PassThrough
 from millstream.operators.operator import OperatorSupplier
 from millstream.serdes import Serde
 from millstream.state.builders import StoreBuilder
+from millstream.topology.arguments import checked_partitioner
 from millstream.topology.internal_topics import RepartitionTopic
 from millstream.topology.nodes import (
     OffsetReset,
@@ -256,6 +257,10 @@ class SinkGraphNode(GraphNode):
     key_serde: Serde[Any] | None
     value_serde: Serde[Any] | None
     partitioner: Partitioner | None
+
+    def __post_init__(self) -> None:
+        if self.partitioner is not None:
+            checked_partitioner("to", self.partitioner)
 
     def write(self, topology: Topology) -> None:
         """A sink node."""

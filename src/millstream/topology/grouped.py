@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, overload
 from millstream.operators import StreamAggregate, StreamCount, StreamReduce
 from millstream.record import K, V
 from millstream.serdes import LONG, Serde
+from millstream.topology.arguments import checked_function, checked_serdes
 from millstream.topology.call_site import call_site
 from millstream.topology.cogrouped import CogroupedKStream
 from millstream.topology.grouping import Grouping
@@ -19,7 +20,7 @@ from millstream.topology.materialized import (
     key_value_builder,
     materialized,
 )
-from millstream.topology.stream_part import StreamPart, checked_function
+from millstream.topology.stream_part import StreamPart
 from millstream.topology.table import KTable
 from millstream.topology.table_inner import StoredTable
 from millstream.topology.table_nodes import TableGraphNode
@@ -61,6 +62,7 @@ class KGroupedStream(Generic[K, V]):
         value_serde: Serde[V] | None,
         name: str | None,
     ) -> None:
+        checked_serdes("group_by", key=key_serde, value=value_serde)
         known = replace(
             part,
             key_serde=part.key_serde if key_serde is None else key_serde,
@@ -105,7 +107,7 @@ class KGroupedStream(Generic[K, V]):
             >>> bids = StreamsBuilder().stream("bids", key=STRING, value=LONG)
             >>> highest = bids.group_by_key().reduce(max)
         """
-        checked_function("reduce", "reducer", reducer)
+        checked_function("reduce", "reducer", reducer, "aggregate", "value")
         return self._aggregated(
             "KSTREAM-REDUCE-",
             materialized(store),
@@ -143,7 +145,7 @@ class KGroupedStream(Generic[K, V]):
             ... )
         """
         checked_function("aggregate", "initializer", initializer)
-        checked_function("aggregate", "aggregator", aggregator)
+        checked_function("aggregate", "aggregator", aggregator, "key", "value", "aggregate")
         return self._aggregated(
             "KSTREAM-AGGREGATE-",
             materialized(store),

@@ -11,6 +11,7 @@ from millstream.operators.changed import ChangeSerde
 from millstream.operators.table_aggregate import TableAggregate, TableCount, TableReduce
 from millstream.record import K, V
 from millstream.serdes import LONG, Serde
+from millstream.topology.arguments import checked_function
 from millstream.topology.call_site import call_site
 from millstream.topology.graph_nodes import GraphNode
 from millstream.topology.internal_topics import RepartitionTopic
@@ -21,7 +22,8 @@ from millstream.topology.materialized import (
     materialized,
 )
 from millstream.topology.naming import suffixed_name
-from millstream.topology.stream_part import StreamPart, checked_function
+from millstream.topology.source_names import SourceNames
+from millstream.topology.stream_part import StreamPart
 from millstream.topology.table import KTable
 from millstream.topology.table_inner import StoredTable
 from millstream.topology.table_nodes import TableGraphNode
@@ -100,8 +102,8 @@ class KGroupedTable(Generic[K, V]):
             >>> kinds = stock.group_by(lambda item, n: (item[0], n), key=STRING, value=LONG)
             >>> totals = kinds.reduce(lambda total, n: total + n, lambda total, n: total - n)
         """
-        checked_function("reduce", "adder", adder)
-        checked_function("reduce", "subtractor", subtractor)
+        checked_function("reduce", "adder", adder, "aggregate", "value")
+        checked_function("reduce", "subtractor", subtractor, "aggregate", "value")
         operator = partial(TableReduce, adder=adder, subtractor=subtractor)
         serde = self._part.value_serde
         return self._aggregated("KTABLE-REDUCE-", store, name, operator, serde)
@@ -143,8 +145,8 @@ class KGroupedTable(Generic[K, V]):
             ... )
         """
         checked_function("aggregate", "initializer", initializer)
-        checked_function("aggregate", "adder", adder)
-        checked_function("aggregate", "subtractor", subtractor)
+        checked_function("aggregate", "adder", adder, "key", "value", "aggregate")
+        checked_function("aggregate", "subtractor", subtractor, "key", "value", "aggregate")
         operator = partial(
             TableAggregate, initializer=initializer, adder=adder, subtractor=subtractor
         )
@@ -187,7 +189,7 @@ class KGroupedTable(Generic[K, V]):
             node=node,
             key_serde=builder.key_serde,
             value_serde=builder.value_serde,
-            sources=frozenset([source]),
+            sources=SourceNames([source]),
             repartition_required=False,
         )
         return KTable(

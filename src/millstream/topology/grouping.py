@@ -7,6 +7,7 @@ from dataclasses import replace
 from millstream.topology.call_site import call_site
 from millstream.topology.graph_nodes import RepartitionGraphNode
 from millstream.topology.repartition import repartition_node
+from millstream.topology.source_names import SourceNames
 from millstream.topology.stream_part import StreamPart
 
 
@@ -59,6 +60,6 @@ class Grouping:
         return replace(
             part,
             node=self._repartition,
-            sources=frozenset([self._repartition.name]),
+            sources=SourceNames([self._repartition.name]),
             repartition_required=False,
         )

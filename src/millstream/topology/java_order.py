@@ -2,8 +2,8 @@
 
 Kafka Streams prints sets as `java.util.HashSet` iterates them, and sorts siblings by sizes that
 still grow while it sorts. Reproducing both makes the two descriptions of one topology equal as
-text, so that `diff` tells whether a Java application and its Python twin fit. The order of partitions
-decides for which one a task waits first.
+text, so that `diff` tells whether a Java application and its Python twin fit. The order of
+partitions decides for which one a task waits first.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from millstream.topology.call_site import call_site
 from millstream.topology.graph_nodes import RepartitionGraphNode
 from millstream.topology.naming import checked_name
 from millstream.topology.repartition import repartition_node
+from millstream.topology.source_names import SourceNames
 from millstream.topology.stream_part import StreamPart
 
 
@@ -57,7 +58,7 @@ class JoinPlacement:
         if self._node is None or base is not None:
             self._node = node
             part.graph.attach(node, part.node)
-        sources = frozenset([self._node.name])
+        sources = SourceNames([self._node.name])
         if self._node.name != node.name:
             sources = part.graph.stand_in(node.name, sources)
         return replace(part, node=self._node, sources=sources, repartition_required=False)

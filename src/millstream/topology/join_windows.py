@@ -6,9 +6,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import Final
 
+from millstream.durations import milliseconds
 from millstream.errors import ConfigError
 
-_MILLISECOND: Final = timedelta(milliseconds=1)
 _NONE: Final = timedelta(0)
 
 
@@ -49,22 +49,20 @@ class JoinWindows:
     grace_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for what, span in (("time_difference", self.time_difference), ("grace", self.grace)):
-            if span < _NONE:
-                raise ConfigError(
-                    f"JoinWindows got {what}={span!r}, but time does not run backwards: "
-                    "give a timedelta of 0 or more."
-                )
-        before = self.time_difference if self.before is None else self.before
-        after = self.time_difference if self.after is None else self.after
-        if before + after < _NONE:
+        difference_ms = milliseconds("JoinWindows", "time_difference", self.time_difference)
+        before_ms = after_ms = difference_ms
+        if self.before is not None:
+            before_ms = milliseconds("JoinWindows", "before", self.before, least_ms=None)
+        if self.after is not None:
+            after_ms = milliseconds("JoinWindows", "after", self.after, least_ms=None)
+        if before_ms + after_ms < 0:
             raise ConfigError(
-                f"A join window from {before} before to {after} after a record ends before it "
-                "begins. before + after must be 0 or more."
+                f"A join window from {before_ms} ms before to {after_ms} ms after a record ends "
+                "before it begins. before + after must be 0 or more."
             )
-        object.__setattr__(self, "before_ms", before // _MILLISECOND)
-        object.__setattr__(self, "after_ms", after // _MILLISECOND)
-        object.__setattr__(self, "grace_ms", self.grace // _MILLISECOND)
+        object.__setattr__(self, "before_ms", before_ms)
+        object.__setattr__(self, "after_ms", after_ms)
+        object.__setattr__(self, "grace_ms", milliseconds("JoinWindows", "grace", self.grace))
 
     @property
     def size_ms(self) -> int:

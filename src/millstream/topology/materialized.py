@@ -7,12 +7,14 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Any, Literal, NoReturn
 
+from millstream.durations import milliseconds
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
 from millstream.state.builders import KeyValueStoreBuilder
 from millstream.state.stores import KeyValueStoreSupplier
 from millstream.state.versioned_builder import VersionedStoreBuilder, VersionedStoreSupplier
 from millstream.state.window_builders import SessionStoreSupplier, WindowStoreSupplier
+from millstream.topology.arguments import checked_serdes, wrong_type
 from millstream.topology.call_site import call_site
 from millstream.topology.naming import Names, checked_name
 
@@ -44,6 +46,8 @@ class Materialized:
 
     Raises:
         TopologyError: a name is not legal, or name, kind and supplier contradict each other.
+        ConfigError: a retention is negative.
+        TypeError: something is of a wrong type.
 
     Example:
         >>> Materialized("counts", kind="in_memory", logging={"retention.ms": "86400000"}).name
@@ -62,6 +66,22 @@ class Materialized:
     history_retention: timedelta | None = None
 
     def __post_init__(self) -> None:
+        if self.supplier is not None and not isinstance(self.supplier, StoreSupplier):
+            raise wrong_type(
+                "A table is kept in a store that is given by its name, by a Materialized, or by a "
+                "supplier like Stores.persistent_key_value('counts'), but this one is "
+                f"{self.supplier!r}."
+            )
+        checked_serdes("Materialized", key=self.key, value=self.value)
+        changelog_options(self.logging)
+        if not isinstance(self.caching, bool | None):
+            raise wrong_type(f"caching= takes True or False, but got {self.caching!r}.")
+        for what, span in (
+            ("retention", self.retention),
+            ("history_retention", self.history_retention),
+        ):
+            if span is not None:
+                milliseconds("Materialized", what, span)
         if self.store_name is not None:
             checked_name(self.store_name)
         if self.supplier is not None and (
@@ -152,11 +172,11 @@ def key_value_builder(
     """
     if choice.retention is not None:
         _refuse("A retention is for windows and sessions only; this store keeps its latest values.")
-    supplier, logging = choice.supplier, choice.logging
+    supplier = choice.supplier
+    logging, topic_config = changelog_options(choice.logging)
     name = names.store(prefix) if choice.store_name is None else choice.store_name
     key_serde = key_serde if choice.key is None else choice.key
     value_serde = value_serde if choice.value is None else choice.value
-    topic_config = {} if isinstance(logging, bool) else dict(logging)
     if choice.is_versioned:
         history = choice.versioned_supplier(name)
         return VersionedStoreBuilder(
@@ -165,7 +185,7 @@ def key_value_builder(
             segment_ms=history.segment_ms,
             key_serde=key_serde,
             value_serde=value_serde,
-            logging=logging is not False,
+            logging=logging,
             topic_config=topic_config,
         )
     if supplier is not None and not isinstance(supplier, KeyValueStoreSupplier):
@@ -180,10 +200,29 @@ def key_value_builder(
         value_serde=value_serde,
         timestamped=True,
         caching=choice.caching is not False,
-        logging=logging is not False,
+        logging=logging,
         topic_config=topic_config,
         max_entries=None if supplier is None else supplier.max_entries,
     )
+
+
+def changelog_options(logging: bool | Mapping[str, str]) -> tuple[bool, dict[str, str]]:
+    """Whether a store has a changelog, and the config of that.
+
+    Args:
+        logging: what the user wants: yes, no, or yes with a config.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    if isinstance(logging, bool):
+        return logging, {}
+    if not isinstance(logging, Mapping):
+        raise wrong_type(
+            "logging= takes True, False, or the config of the changelog topic, for example "
+            f"{{'retention.ms': '86400000'}}, but got {logging!r}."
+        )
+    return True, dict(logging)
 
 
 def _refuse(why: str) -> NoReturn:

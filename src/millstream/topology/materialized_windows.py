@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any, NoReturn
 
+from millstream.durations import milliseconds
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
 from millstream.state.window_builders import (
@@ -15,8 +15,8 @@ from millstream.state.window_builders import (
     WindowStoreSupplier,
 )
 from millstream.topology.call_site import call_site
-from millstream.topology.materialized import Materialized
-from millstream.topology.naming import Names
+from millstream.topology.materialized import Materialized, changelog_options
+from millstream.topology.stream_part import StreamPart
 from millstream.topology.windows import FixedSizeWindows, SessionWindows, SlidingWindows
 
 #: The store of a table by window.
@@ -25,11 +25,10 @@ WindowedStoreBuilder = WindowStoreBuilder | SessionStoreBuilder
 
 def window_builder(
     choice: Materialized,
-    names: Names,
+    part: StreamPart,
     prefix: str,
     windows: FixedSizeWindows,
     *,
-    key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
     emit_final: bool,
 ) -> WindowStoreBuilder:
@@ -37,17 +36,16 @@ def window_builder(
 
     Args:
         choice: what the user wants.
-        names: the counter; it gives a name if the user did not.
+        part: what is aggregated; its graph gives a name if the user did not.
         prefix: the beginning of a generated name, for example `KSTREAM-REDUCE-`.
         windows: which windows are kept.
-        key_serde: of the keys, unless the user chose one.
         value_serde: of the values, unless the user chose one.
         emit_final: whether windows are looked up by time, when they are closed.
 
     Raises:
         TopologyError: the user asked for what a window store cannot be.
     """
-    name = names.store(prefix) if choice.store_name is None else choice.store_name
+    name = part.graph.names.store(prefix) if choice.store_name is None else choice.store_name
     what = "the size of its windows and their grace period"
     if isinstance(windows, SlidingWindows):
         what = "twice the time difference and the grace period"
@@ -58,11 +56,11 @@ def window_builder(
             f"Store {name} is for windows of {supplier.window_size_ms} ms, but these are "
             f"{windows.size_ms} ms long. Give the store the same window size.",
         )
-    logging, topic_config = _logging(choice)
+    logging, topic_config = changelog_options(choice.logging)
     return WindowStoreBuilder(
         name=name,
         kind=_kind(choice, name, WindowStoreSupplier),
-        key_serde=key_serde if choice.key is None else choice.key,
+        key_serde=part.key_serde if choice.key is None else choice.key,
         value_serde=value_serde if choice.value is None else choice.value,
         retention_ms=_retention_ms(choice, name, windows.retention_ms, what),
         window_size_ms=windows.size_ms,
@@ -78,11 +76,10 @@ def window_builder(
 
 def session_builder(
     choice: Materialized,
-    names: Names,
+    part: StreamPart,
     prefix: str,
     windows: SessionWindows,
     *,
-    key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
     emit_final: bool,
 ) -> SessionStoreBuilder:
@@ -91,13 +88,13 @@ def session_builder(
     Raises:
         TopologyError: the user asked for what a session store cannot be.
     """
-    name = names.store(prefix) if choice.store_name is None else choice.store_name
+    name = part.graph.names.store(prefix) if choice.store_name is None else choice.store_name
     what = "the inactivity gap and the grace period"
-    logging, topic_config = _logging(choice)
+    logging, topic_config = changelog_options(choice.logging)
     return SessionStoreBuilder(
         name=name,
         kind=_kind(choice, name, SessionStoreSupplier),
-        key_serde=key_serde if choice.key is None else choice.key,
+        key_serde=part.key_serde if choice.key is None else choice.key,
         value_serde=value_serde if choice.value is None else choice.value,
         retention_ms=_retention_ms(choice, name, windows.retention_ms, what),
         # Follows Kafka Streams: final results of sessions bypass the cache.
@@ -106,12 +103,6 @@ def session_builder(
         topic_config=topic_config,
         time_ordered=emit_final,
     )
-
-
-def _logging(choice: Materialized) -> tuple[bool, dict[str, str]]:
-    """Whether there is a changelog, and its config."""
-    logging = choice.logging
-    return logging is not False, {} if isinstance(logging, bool) else dict(logging)
 
 
 def _kind(
@@ -141,7 +132,7 @@ def _retention_ms(choice: Materialized, name: str, least_ms: int, what: str) -> 
     if isinstance(choice.supplier, WindowStoreSupplier | SessionStoreSupplier):
         retention_ms = choice.supplier.retention_ms
     elif choice.retention is not None:
-        retention_ms = choice.retention // timedelta(milliseconds=1)
+        retention_ms = milliseconds("Materialized", "retention", choice.retention)
     if retention_ms < least_ms:
         _refuse(
             name,

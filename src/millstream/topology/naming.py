@@ -26,7 +26,9 @@ def checked_name(name: str) -> str:
         TopologyError: it is empty, `.`, `..`, longer than 249 characters, or holds a character
             other than ASCII letters, digits, `.`, `_` and `-`.
     """
-    if not name:
+    if not isinstance(name, str):
+        problem = f"Names of nodes, stores and topics are strings, but this one is {name!r}."
+    elif not name:
         problem = "Names of nodes, stores and topics must not be empty."
     elif name in (".", ".."):
         problem = f"{name!r} is not a name that Kafka allows."

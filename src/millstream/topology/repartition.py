@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from millstream.serdes import Serde
+from millstream.topology.arguments import checked_partitioner
 from millstream.topology.graph_nodes import RepartitionGraphNode
 from millstream.topology.internal_topics import RepartitionTopic
 from millstream.topology.naming import Names
@@ -43,6 +44,8 @@ def repartition_node(
         partitioner: chosen by the user.
         optimizable: whether it may be merged with others.
     """
+    if partitioner is not None:
+        checked_partitioner("repartition", partitioner)
     topic = base if base.endswith(_SUFFIX) else base + _SUFFIX
     sink = names.processor("KSTREAM-SINK-")
     null_filter = names.processor("KSTREAM-FILTER-")

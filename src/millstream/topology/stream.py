@@ -12,6 +12,12 @@ from millstream.errors import TopologyError
 from millstream.operators.operator import OperatorSupplier
 from millstream.record import K, V
 from millstream.serdes import Serde
+from millstream.topology.arguments import (
+    check_same_builder,
+    checked_function,
+    checked_serdes,
+    wrong_type,
+)
 from millstream.topology.branched import BranchedKStream
 from millstream.topology.call_site import call_site
 from millstream.topology.graph_nodes import OperatorGraphNode, SinkGraphNode
@@ -19,8 +25,9 @@ from millstream.topology.grouped import KGroupedStream
 from millstream.topology.naming import checked_name
 from millstream.topology.nodes import Partitioner
 from millstream.topology.repartition import repartition_node
+from millstream.topology.source_names import SourceNames
 from millstream.topology.stream_joins import StreamJoins
-from millstream.topology.stream_part import StreamPart, checked_function
+from millstream.topology.stream_part import StreamPart
 from millstream.topology.stream_process import StreamProcess
 from millstream.topology.stream_to_table import StreamToTable
 from millstream.topology.windowed_serdes import partitioner_of
@@ -60,7 +67,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> big = orders.filter(lambda customer, amount: amount > 1_000)
         """
-        checked_function("filter", "predicate", predicate)
+        checked_function("filter", "predicate", predicate, "key", "value")
         return self._same("KSTREAM-FILTER-", name, partial(operators.Filter, predicate))
 
     def filter_not(
@@ -76,7 +83,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> pages = StreamsBuilder().stream("pages", key=STRING, value=STRING)
             >>> visits = pages.filter_not(lambda user, page: page == "/health")
         """
-        checked_function("filter_not", "predicate", predicate)
+        checked_function("filter_not", "predicate", predicate, "key", "value")
         return self._same("KSTREAM-FILTER-", name, partial(operators.Filter, predicate, True))
 
     def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
@@ -90,7 +97,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> orders = orders.peek(lambda customer, amount: print(customer, amount))
         """
-        checked_function("peek", "action", action)
+        checked_function("peek", "action", action, "key", "value")
         return self._same("KSTREAM-PEEK-", name, partial(operators.Peek, action))
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
@@ -109,11 +116,10 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> builder = StreamsBuilder()
             >>> everything = builder.stream("europe").merge(builder.stream("asia"))
         """
+        if not isinstance(other, KStream):
+            raise wrong_type(f"merge() takes another KStream, but got {other!r}.")
         part, more = self._part, other._part
-        if more.graph is not part.graph:
-            raise TopologyError(
-                "Only streams of one StreamsBuilder can be merged.", declared_at=call_site()
-            )
+        check_same_builder(part.graph, more.graph, "merged")
         node = OperatorGraphNode(
             name=part.graph.names.processor("KSTREAM-MERGE-", name),
             declared_at=call_site(),
@@ -121,7 +127,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             supplier=operators.PassThrough,
         )
         part.graph.attach(node, part.node, more.node)
-        sources = part.sources | more.sources
+        sources = part.sources.united(more.sources)
         moved = part.repartition_required or more.repartition_required
         return KStream(StreamPart(part.graph, node, None, None, sources, moved))
 
@@ -141,7 +147,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> by_size = orders.map(lambda customer, amount: (amount // 100, customer))
         """
-        checked_function("map", "mapper", mapper)
+        checked_function("map", "mapper", mapper, "key", "value")
         return self._rekeyed("KSTREAM-MAP-", name, partial(operators.Map, mapper))
 
     @overload
@@ -171,7 +177,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> lengths = words.map_values(len)
             >>> tagged = words.map_values(lambda user, word: f"{user}: {word}", with_key=True)
         """
-        checked_function("map_values", "mapper", mapper)
+        checked_function("map_values", "mapper", mapper, "value", with_key=with_key)
         supplier = partial(operators.MapValues, mapper, with_key)
         return self._revalued("KSTREAM-MAPVALUES-", name, supplier)
 
@@ -190,7 +196,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> carts = StreamsBuilder().stream("carts", key=STRING, value=STRING)
             >>> items = carts.flat_map(lambda user, cart: [(item, user) for item in cart.split()])
         """
-        checked_function("flat_map", "mapper", mapper)
+        checked_function("flat_map", "mapper", mapper, "key", "value")
         return self._rekeyed("KSTREAM-FLATMAP-", name, partial(operators.FlatMap, mapper))
 
     @overload
@@ -228,7 +234,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> lines = StreamsBuilder().stream("lines", key=STRING, value=STRING)
             >>> words = lines.flat_map_values(str.split)
         """
-        checked_function("flat_map_values", "mapper", mapper)
+        checked_function("flat_map_values", "mapper", mapper, "value", with_key=with_key)
         supplier = partial(operators.FlatMapValues, mapper, with_key)
         return self._revalued("KSTREAM-FLATMAPVALUES-", name, supplier)
 
@@ -245,7 +251,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> by_hundreds = orders.select_key(lambda customer, amount: amount // 100)
         """
-        checked_function("select_key", "mapper", mapper)
+        checked_function("select_key", "mapper", mapper, "key", "value")
         return KStream(self._select_key("KSTREAM-KEY-SELECT-", mapper, name))
 
     def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
@@ -305,13 +311,13 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> wide = orders.repartition(partitions=24, name="wide")
         """
-        if partitions is not None and partitions < 1:
+        checked_serdes("repartition", key=key, value=value)
+        if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
             raise TopologyError(
-                f"A topic needs at least 1 partition, but repartition got partitions={partitions}.",
+                f"repartition() needs at least 1 partition, but got {partitions!r}.",
                 declared_at=call_site(),
             )
-        part = self._part
-        names = part.graph.names
+        part, names = self._part, self._part.graph.names
         node = repartition_node(
             names,
             names.processor("KSTREAM-REPARTITION-") if name is None else checked_name(name),
@@ -324,7 +330,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             optimizable=False,
         )
         part.graph.attach(node, part.node)
-        sources = frozenset([node.name])
+        sources = SourceNames([node.name])
         return KStream(StreamPart(part.graph, node, node.key_serde, node.value_serde, sources))
 
     def group_by_key(
@@ -345,8 +351,8 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> per_user = clicks.group_by_key().count(store="clicks-per-user")
         """
-        part = self._part
-        return KGroupedStream(part, key, value, None if name is None else checked_name(name))
+        given = None if name is None else checked_name(name)
+        return KGroupedStream(self._part, key, value, given)
 
     def group_by(
         self,
@@ -368,7 +374,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> per_page = clicks.group_by(lambda user, page: page, key=STRING).count()
         """
-        checked_function("group_by", "selector", selector)
+        checked_function("group_by", "selector", selector, "key", "value")
         part = self._select_key("KSTREAM-KEY-SELECT-", selector, name)
         return KGroupedStream(part, key, value, name)
 
@@ -383,7 +389,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> alerts = StreamsBuilder().stream("alerts", key=STRING, value=STRING)
             >>> alerts.for_each(lambda host, text: print(host, text))
         """
-        checked_function("for_each", "action", action)
+        checked_function("for_each", "action", action, "key", "value")
         self._attach("KSTREAM-FOREACH-", name, partial(operators.ForEach, action))
 
     def print(
@@ -432,7 +438,8 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
         if isinstance(topic, str):
             checked_name(topic)
         else:
-            checked_function("to", "topic", topic)
+            checked_function("to", "topic", topic, "key", "value", "record_context")
+        checked_serdes("to", key=key, value=value)
         part = self._part
         key_serde = part.key_serde if key is None else key
         node = SinkGraphNode(

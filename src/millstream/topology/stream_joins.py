@@ -7,15 +7,19 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overload
 
-from millstream.errors import TopologyError
 from millstream.record import K, V
 from millstream.serdes import Serde
 from millstream.state.window_builders import WindowStoreSupplier
-from millstream.topology.call_site import call_site
+from millstream.topology.arguments import (
+    check_same_builder,
+    checked_function,
+    checked_serdes,
+    wrong_type,
+)
 from millstream.topology.join_placement import JoinPlacement
 from millstream.topology.join_windows import JoinWindows
 from millstream.topology.naming import checked_name
-from millstream.topology.stream_part import StreamPart, checked_function
+from millstream.topology.stream_part import StreamPart
 
 if TYPE_CHECKING:
     from millstream.topology.global_table import GlobalKTable
@@ -390,16 +394,12 @@ class StreamJoins(Generic[K, V]):
         from millstream.topology.table import KTable
 
         operation = _OPERATION[kind]
-        checked_function(operation, "joiner", joiner)
+        checked_function(operation, "joiner", joiner, "value", "other_value", with_key=with_key)
         if windows is not None:
             options["windows"] = windows
         _check_options(operation, other, kind, options)
         part = self._part
-        if other._part.graph is not part.graph:
-            raise TopologyError(
-                "Only streams and tables of one StreamsBuilder can be joined.",
-                declared_at=call_site(),
-            )
+        check_same_builder(part.graph, other._part.graph, "joined")
         if isinstance(other, KStream):
             return KStream(self._join_stream(kind, other, joiner, with_key, name, **options))
         how: dict[str, Any] = {"left": kind == "left", "with_key": with_key, "name": name}
@@ -449,13 +449,18 @@ def _check_options(operation: str, other: Any, kind: JoinKind, options: dict[str
     known = _OPTIONS.get(what)
     if known is None or (kind == "outer" and what != "KStream"):
         takes = "a KStream" if kind == "outer" else "a KStream, a KTable or a GlobalKTable"
-        raise TypeError(f"{operation}() joins a stream with {takes}, but got {what}: {other!r}.")
+        raise wrong_type(f"{operation}() joins a stream with {takes}, but got {what}: {other!r}.")
     unknown = [option for option in options if option not in known]
     if unknown:
-        raise TypeError(
+        raise wrong_type(
             f"{operation}() with a {what} takes no {', '.join(unknown)}; "
             f"it takes {', '.join(known)}."
         )
     for needed in ("windows", "key_selector"):
         if needed in known and options.get(needed) is None:
-            raise TypeError(f"{operation}() with a {what} needs {needed}=...")
+            raise wrong_type(f"{operation}() with a {what} needs {needed}=...")
+    windows = options.get("windows")
+    if windows is not None and not isinstance(windows, JoinWindows):
+        raise wrong_type(f"{operation}() takes JoinWindows as its windows, but got {windows!r}.")
+    serdes = ("key", "value", "other_value")
+    checked_serdes(operation, **{name: options.get(name) for name in serdes})

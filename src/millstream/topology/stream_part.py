@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from millstream.serdes import Serde
 from millstream.topology.graph import LogicalGraph
 from millstream.topology.graph_nodes import GraphNode
+from millstream.topology.source_names import SourceNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +29,10 @@ class StreamPart:
     node: GraphNode
     key_serde: Serde[Any] | None
     value_serde: Serde[Any] | None
-    sources: frozenset[str]
+    sources: SourceNames
     repartition_required: bool = False
 
     @property
     def name(self) -> str:
         """The name of the physical node whose output this is."""
         return self.node.name
-
-
-def checked_function(operation: str, parameter: str, function: Callable[..., Any]) -> None:
-    """Refuse what cannot be called, where the mistake is made and not where the record arrives.
-
-    Raises:
-        TypeError: it is not callable.
-    """
-    if not callable(function):
-        raise TypeError(
-            f"{operation}() needs a function as its {parameter}, "
-            f"but got {type(function).__name__}: {function!r}."
-        )

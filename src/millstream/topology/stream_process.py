@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.record import K, V
+from millstream.topology.arguments import store_names
 from millstream.topology.call_site import call_site
 from millstream.topology.graph_nodes import ProcessGraphNode
 from millstream.topology.naming import checked_name
@@ -124,7 +125,7 @@ class StreamProcess(Generic[K, V]):
             name=named,
             declared_at=site,
             supplier=checked_supplier(supplier, named, site, fixed_key=fixed_key),
-            store_names=(stores,) if isinstance(stores, str) else tuple(stores),
+            store_names=store_names("process_values" if fixed_key else "process", stores),
             store_builders=tuple(supplied_stores(supplier)),
         )
         graph.attach(node, self._part.node)

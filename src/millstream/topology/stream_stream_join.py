@@ -13,9 +13,11 @@ from millstream.operators.stream_join_window import StreamJoinWindow
 from millstream.operators.stream_self_join import StreamSelfJoin
 from millstream.state.buffer_builders import OuterJoinStoreBuilder
 from millstream.state.window_builders import WindowStoreBuilder, WindowStoreSupplier
+from millstream.topology.arguments import wrong_type
 from millstream.topology.call_site import call_site
 from millstream.topology.graph_nodes import OperatorGraphNode
 from millstream.topology.join_windows import JoinWindows
+from millstream.topology.materialized import changelog_options
 from millstream.topology.naming import checked_name
 from millstream.topology.stream_join_node import StreamStreamJoinGraphNode
 from millstream.topology.stream_part import StreamPart
@@ -179,14 +181,15 @@ class _Stores:
         )
         self.unjoined: OuterJoinStoreBuilder | None = None
         if names.kind != "inner":
+            logged, config = changelog_options(logging)
             self.unjoined = OuterJoinStoreBuilder(
                 names.unjoined_store(suppliers[0]),
                 None if suppliers[0] is None else suppliers[0].kind,
                 key,
                 this.value_serde,
                 other.value_serde,
-                logging=logging is not False,
-                topic_config={} if isinstance(logging, bool) else dict(logging),
+                logging=logged,
+                topic_config=config,
             )
 
     def keeper(self, position: int, name: str, store_unnamed: bool) -> OperatorGraphNode:
@@ -222,7 +225,7 @@ def _window_store(
     logging: bool | Mapping[str, str],
 ) -> WindowStoreBuilder:
     """The builder of a window store, still without serdes."""
-    config = {} if isinstance(logging, bool) else dict(logging)
+    logged, config = changelog_options(logging)
     return WindowStoreBuilder(
         name if supplier is None else supplier.name,
         None if supplier is None else supplier.kind,
@@ -231,7 +234,7 @@ def _window_store(
         retain_duplicates=True,
         timestamped=True,
         log_headers=True,
-        logging=logging is not False,
+        logging=logged,
         # Records are not updated, so the log is not compacted: follows Kafka Streams.
         topic_config={**config, "cleanup.policy": "delete"},
     )
@@ -240,6 +243,12 @@ def _window_store(
 def _check_suppliers(
     windows: JoinWindows, this: WindowStoreSupplier | None, other: WindowStoreSupplier | None
 ) -> None:
+    for parameter, supplier in (("this_store", this), ("other_store", other)):
+        if supplier is not None and not isinstance(supplier, WindowStoreSupplier):
+            raise wrong_type(
+                f"{parameter}= takes a window store from Stores.persistent_window(...) or "
+                f"in_memory_window(...), but got {supplier!r}."
+            )
     if this is not None and other is not None and this.name == other.name:
         raise TopologyError(
             f"this_store and other_store are both called {this.name!r}. Each side of a join needs "

@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from millstream.durations import milliseconds
 from millstream.errors import TopologyError
 from millstream.operators.stream_table_join import StreamTableJoin
 from millstream.serdes import Serde
@@ -59,7 +60,8 @@ def join_table(
     node_name = names.processor("KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-", name)
     buffer = None
     if grace is not None:
-        if grace < timedelta(0):
+        grace_ms = milliseconds("join()", "grace", grace, least_ms=None)
+        if grace_ms < 0:
             raise TopologyError(
                 f"A grace period cannot be negative, but this one is {grace}.", declared_at=site
             )
@@ -67,7 +69,7 @@ def join_table(
             raise TopologyError(_NOT_VERSIONED, declared_at=site)
         buffer = GraceBufferBuilder(
             f"{node_name}-Buffer",
-            grace // timedelta(milliseconds=1),
+            grace_ms,
             part.key_serde if key is None else key,
             part.value_serde if value is None else value,
         )

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic
 from millstream.operators.table_source import TableSource
 from millstream.record import K, V
 from millstream.serdes import Serde
+from millstream.topology.arguments import checked_serdes
 from millstream.topology.call_site import call_site
 from millstream.topology.materialized import StoreChoice, key_value_builder, materialized
 from millstream.topology.repartition import repartition_node
+from millstream.topology.source_names import SourceNames
 from millstream.topology.stream_part import StreamPart
 from millstream.topology.table_inner import SourceTable
 from millstream.topology.table_nodes import LazyTableGraphNode
@@ -54,6 +56,7 @@ class StreamToTable(Generic[K, V]):
         """
         from millstream.topology.table import KTable
 
+        checked_serdes("to_table", key=key, value=value)
         part, names = self._part, self._part.graph.names
         node_name = names.processor("KSTREAM-TOTABLE-", name)
         choice = materialized(store)
@@ -103,4 +106,4 @@ def _placed_by_key(
         generated=name is None,
     )
     part.graph.attach(node, part.node)
-    return replace(part, node=node, sources=frozenset([node.name]), repartition_required=False)
+    return replace(part, node=node, sources=SourceNames([node.name]), repartition_required=False)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Final
 
+from millstream.durations import milliseconds
 from millstream.errors import ConfigError
+from millstream.topology.arguments import wrong_type
 from millstream.topology.naming import checked_name
-
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,10 @@ class BufferConfig:
 
     def __post_init__(self) -> None:
         for what, limit in (("records", self.record_limit), ("bytes", self.byte_limit)):
-            if limit is not None and limit < 0:
-                raise ConfigError(f"A buffer cannot be limited to {limit} {what}; give 0 or more.")
+            if limit is not None and (not isinstance(limit, int) or limit < 0):
+                raise ConfigError(
+                    f"A buffer cannot be limited to {limit!r} {what}; give a number, 0 or more."
+                )
 
     @staticmethod
     def unbounded() -> BufferConfig:
@@ -197,6 +198,7 @@ class Suppressed:
         Example:
             >>> final = Suppressed.until_window_closes(BufferConfig.unbounded())
         """
+        _check_buffer("until_window_closes", buffer)
         if buffer.emits_early:
             raise ConfigError(
                 "until_window_closes() emits final results only, so its buffer must not emit "
@@ -227,11 +229,14 @@ class Suppressed:
             ...     timedelta(seconds=30), BufferConfig.max_records(10_000)
             ... )
         """
-        if limit < timedelta(0):
-            raise ConfigError(
-                f"until_time_limit() got limit={limit!r}, but time does not run backwards: "
-                "give a timedelta of 0 or more."
-            )
-        return Suppressed(
-            limit // _MILLISECOND, buffer, None if name is None else checked_name(name)
+        limit_ms = milliseconds("until_time_limit()", "limit", limit)
+        _check_buffer("until_time_limit", buffer)
+        return Suppressed(limit_ms, buffer, None if name is None else checked_name(name))
+
+
+def _check_buffer(method: str, buffer: object) -> None:
+    if not isinstance(buffer, BufferConfig):
+        raise wrong_type(
+            f"{method}() takes a BufferConfig, for example BufferConfig.unbounded(), but got "
+            f"{buffer!r}."
         )

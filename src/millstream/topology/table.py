@@ -14,11 +14,17 @@ from millstream.operators.table_transform import TableTransformValues, Transform
 from millstream.operators.value_getter import FilteredGetter, GetterSupplier, MappedGetter
 from millstream.record import K, V
 from millstream.serdes import Serde
+from millstream.topology.arguments import (
+    checked_function,
+    checked_serdes,
+    store_names,
+    wrong_type,
+)
 from millstream.topology.call_site import call_site
 from millstream.topology.graph_nodes import OperatorGraphNode
 from millstream.topology.materialized import StoreChoice, key_value_builder, materialized
 from millstream.topology.naming import checked_name
-from millstream.topology.stream_part import StreamPart, checked_function
+from millstream.topology.stream_part import StreamPart
 from millstream.topology.table_inner import DerivedTable, TableInner
 from millstream.topology.table_joins import TableJoins
 from millstream.topology.table_nodes import TableGraphNode
@@ -93,7 +99,7 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
             >>> prices = StreamsBuilder().table("prices", key=STRING, value=LONG)
             >>> cheap = prices.filter(lambda item, price: price < 10, store="cheap")
         """
-        checked_function("filter", "predicate", predicate)
+        checked_function("filter", "predicate", predicate, "key", "value")
         return self._filtered(predicate, False, store, name)
 
     def filter_not(
@@ -117,7 +123,7 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
             >>> prices = StreamsBuilder().table("prices", key=STRING, value=LONG)
             >>> for_sale = prices.filter_not(lambda item, price: price == 0)
         """
-        checked_function("filter_not", "predicate", predicate)
+        checked_function("filter_not", "predicate", predicate, "key", "value")
         return self._filtered(predicate, True, store, name)
 
     @overload
@@ -163,7 +169,7 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
             >>> names = StreamsBuilder().table("names", key=STRING, value=STRING)
             >>> lengths = names.map_values(len, store=Materialized("lengths", value=LONG))
         """
-        checked_function("map_values", "mapper", mapper)
+        checked_function("map_values", "mapper", mapper, "value", with_key=with_key)
         return self._derived(
             "KTABLE-MAPVALUES-",
             store,
@@ -204,13 +210,18 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
             >>> loud = names.transform_values(Shout)
         """
         checked_function("transform_values", "supplier", supplier)
+        if isinstance(supplier, type) and not hasattr(supplier, "transform"):
+            raise wrong_type(
+                f"transform_values() needs objects with a method transform(key, value), which "
+                f"those of {supplier.__qualname__} have not."
+            )
         return self._derived(
             "KTABLE-TRANSFORMVALUES-",
             store,
             name,
             partial(TableTransformValues, supplier),
             partial(TransformedGetter, supplier=supplier),
-            other_stores=(stores,) if isinstance(stores, str) else tuple(stores),
+            other_stores=store_names("transform_values", stores),
         )
 
     @overload
@@ -268,7 +279,8 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
         """
         from millstream.topology.grouped_table import KGroupedTable
 
-        checked_function("group_by", "selector", selector)
+        checked_function("group_by", "selector", selector, "key", "value")
+        checked_serdes("group_by", key=key, value=value)
         part = self._part
         node = TableGraphNode(
             name=part.graph.names.processor("KTABLE-SELECT-", name),

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from millstream.errors import TopologyError
 from millstream.operators.table_join import Side, TableJoin, TableJoinMerge
 from millstream.operators.value_getter import JoinedGetter
 from millstream.record import K, V
 from millstream.serdes import Serde
+from millstream.topology.arguments import check_same_builder, checked_function
 from millstream.topology.call_site import call_site
 from millstream.topology.materialized import StoreChoice, key_value_builder, materialized
 from millstream.topology.naming import suffixed_name
-from millstream.topology.stream_part import StreamPart, checked_function
+from millstream.topology.stream_part import StreamPart
 from millstream.topology.table_inner import JoinedTable, TableInner
 from millstream.topology.table_nodes import TableGraphNode, is_versioned
 from millstream.topology.topology import Topology
@@ -227,7 +227,7 @@ class TableJoins(Generic[K, V]):
                 f"{operation}() of a table needs another KTable, but got {type(other).__name__}. "
                 "To join the changes of a table with a stream, begin with the stream."
             )
-        checked_function(operation, "joiner", joiner)
+        checked_function(operation, "joiner", joiner, "value", "other_value")
         if foreign_key is None:
             if with_key:
                 raise TypeError(f"{operation}(with_key=True) needs foreign_key=... as well.")
@@ -261,10 +261,7 @@ def _join_by_key(
     nodes of this and the other table: in this order, which is Kafka Streams'.
     """
     part, names = this._part, this._part.graph.names
-    if other._part.graph is not part.graph:
-        raise TopologyError(
-            "Only tables of one StreamsBuilder can be joined.", declared_at=call_site()
-        )
+    check_same_builder(part.graph, other._part.graph, "joined")
     choice = None if store is None else materialized(store)
     key_serde, builder = part.key_serde, None
     if choice is not None:

@@ -10,6 +10,7 @@ from typing import Any
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
 from millstream.state.builders import StoreBuilder
+from millstream.topology.arguments import checked_serdes, store_names, topic_names
 from millstream.topology.call_site import call_site
 from millstream.topology.copartition import CopartitionedSources
 from millstream.topology.describe import (
@@ -37,6 +38,7 @@ from millstream.topology.nodes import (
 from millstream.topology.subtopology import SubTopology, group_nodes, subtopology_of
 from millstream.topology.topology_stores import (
     GlobalStores,
+    check_store_builder,
     checked_supplier,
     numbered,
     supplied_stores,
@@ -113,15 +115,8 @@ class Topology(GlobalStores, CopartitionedSources):
             Topology(1 nodes, 0 stores)
         """
         site = call_site() if declared_at is None else declared_at
-        pattern = topics if isinstance(topics, re.Pattern) else None
-        if isinstance(topics, re.Pattern):
-            listed: tuple[str, ...] = ()
-        else:
-            listed = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
-        if pattern is None and not listed:
-            raise TopologyError(
-                "A source must read at least one topic.", node=name, declared_at=site
-            )
+        listed, pattern = topic_names(f"Source {name!r}", topics)
+        checked_serdes("add_source", key=key, value=value)
         source = SourceNode(
             name, listed, pattern, key, value, timestamp_extractor, offset_reset, site
         )
@@ -165,8 +160,7 @@ class Topology(GlobalStores, CopartitionedSources):
         self._add(ProcessorNode(name, make, above, (), site))
         for builder in supplied_stores(supplier):
             self.add_state_store(builder, name)
-        listed = (stores,) if isinstance(stores, str) else stores
-        return self.connect_processor_and_state_stores(name, *listed)
+        return self.connect_processor_and_state_stores(name, *store_names("add_processor", stores))
 
     def add_sink(
         self,
@@ -201,6 +195,7 @@ class Topology(GlobalStores, CopartitionedSources):
         """
         site = call_site() if declared_at is None else declared_at
         listed = self._checked_parents(name, parents, site)
+        checked_serdes("add_sink", key=key, value=value)
         if isinstance(topic, str):
             checked_name(topic)
         return self._add(SinkNode(name, topic, key, value, partitioner, listed, site))
@@ -227,6 +222,7 @@ class Topology(GlobalStores, CopartitionedSources):
             >>> topology.add_state_store(visits, "work")
             Topology(2 nodes, 1 stores)
         """
+        check_store_builder(store_builder)
         name = store_builder.name
         users = [self.nodes[processor] for processor in processor_names if processor in self.nodes]
         # The line that describes the node says more than that of build().

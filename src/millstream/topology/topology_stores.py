@@ -13,6 +13,7 @@ from millstream.operators.process import ProcessOperator
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.serdes import Serde
 from millstream.state.builders import StoreBuilder
+from millstream.topology.arguments import takes, wrong_type
 from millstream.topology.call_site import call_site
 from millstream.topology.nodes import (
     GlobalStoreNodes,
@@ -78,6 +79,7 @@ class GlobalStores:
             Topology(0 nodes, 1 stores)
         """
         site = call_site() if declared_at is None else declared_at
+        check_store_builder(store_builder)
         if source_name == processor_name:
             raise TopologyError(
                 f"The source and the processor of a global store need different names, but both "
@@ -140,6 +142,7 @@ class GlobalStores:
         """
         topology = cast("Topology", self)
         site = call_site()
+        check_store_builder(store_builder)
         builder: Any = store_builder
         topology.add_source(
             source_name,
@@ -184,10 +187,11 @@ def checked_supplier(
         TopologyError: it is no function, gives the same object twice, or no processor, or one of
             the other kind.
     """
-    if not callable(supplier):
+    if not takes(supplier, 0):
         raise TopologyError(
             "A processor supplier must be a class or a function without arguments that gives a "
-            f"new processor at each call, but this one is {type(supplier).__name__}.",
+            f"new processor at each call, but this one is {supplier!r}. If its processors need "
+            "something, give lambda: MyProcessor(something).",
             node=node,
             declared_at=site,
         )
@@ -224,6 +228,19 @@ def checked_supplier(
             declared_at=site,
         )
     return partial(ProcessOperator, supplier, fixed_key=fixed_key)
+
+
+def check_store_builder(builder: object) -> None:
+    """Refuse what is no store to be, for example a supplier.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not callable(getattr(builder, "open", None)):
+        raise wrong_type(
+            "A store is added as a builder, which knows the serdes as well: "
+            f"Stores.key_value_builder(supplier, STRING, LONG) for example. This is {builder!r}."
+        )
 
 
 def supplied_stores(supplier: Callable[[], Any]) -> list[StoreBuilder]:

@@ -14,6 +14,7 @@ from millstream.operators.sliding_aggregate import SlidingAggregate
 from millstream.operators.window_aggregate import WindowAggregate, WindowCount
 from millstream.record import K, V
 from millstream.serdes import LONG, Serde
+from millstream.topology.arguments import checked_function
 from millstream.topology.call_site import call_site
 from millstream.topology.grouping import Grouping
 from millstream.topology.materialized import Materialized, StoreChoice, materialized
@@ -22,7 +23,6 @@ from millstream.topology.materialized_windows import (
     session_builder,
     window_builder,
 )
-from millstream.topology.stream_part import checked_function
 from millstream.topology.table import KTable
 from millstream.topology.table_inner import StoredTable
 from millstream.topology.table_nodes import TableGraphNode
@@ -136,7 +136,7 @@ class TimeWindowedKStream(Generic[K, V]):
             >>> ten_minutes = TimeWindows(timedelta(minutes=10), advance=timedelta(minutes=1))
             >>> highest = bids.group_by_key().windowed_by(ten_minutes).reduce(max)
         """
-        checked_function("reduce", "reducer", reducer)
+        checked_function("reduce", "reducer", reducer, "aggregate", "value")
         kind = SlidingAggregate if isinstance(self._windows, SlidingWindows) else WindowAggregate
         supplier = partial(kind, initializer=nothing, aggregator=Reduced(reducer))
         value_serde = self._grouping.part.value_serde
@@ -172,7 +172,7 @@ class TimeWindowedKStream(Generic[K, V]):
             ... )
         """
         checked_function("aggregate", "initializer", initializer)
-        checked_function("aggregate", "aggregator", aggregator)
+        checked_function("aggregate", "aggregator", aggregator, "key", "value", "aggregate")
         kind = SlidingAggregate if isinstance(self._windows, SlidingWindows) else WindowAggregate
         supplier = partial(kind, initializer=initializer, aggregator=aggregator)
         return self._aggregated(_AGGREGATE, materialized(store), name, supplier, None)
@@ -187,10 +187,9 @@ class TimeWindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed[K], Any]:
         builder = window_builder(
             choice,
-            self._grouping.part.graph.names,
+            self._grouping.part,
             prefix,
             self._windows,
-            key_serde=self._grouping.part.key_serde,
             value_serde=value_serde,
             emit_final=self._emit_final,
         )
@@ -285,7 +284,7 @@ class SessionWindowedKStream(Generic[K, V]):
             >>> rounds = bids.group_by_key().windowed_by(SessionWindows(timedelta(minutes=1)))
             >>> highest = rounds.reduce(max)
         """
-        checked_function("reduce", "reducer", reducer)
+        checked_function("reduce", "reducer", reducer, "aggregate", "value")
         fold = Reduced(reducer)
         return self._aggregated(
             _REDUCE,
@@ -331,8 +330,8 @@ class SessionWindowedKStream(Generic[K, V]):
             ... )
         """
         checked_function("aggregate", "initializer", initializer)
-        checked_function("aggregate", "aggregator", aggregator)
-        checked_function("aggregate", "session_merger", session_merger)
+        checked_function("aggregate", "aggregator", aggregator, "key", "value", "aggregate")
+        checked_function("aggregate", "session_merger", session_merger, "key", "one", "other")
         return self._aggregated(
             _AGGREGATE, materialized(store), name, initializer, aggregator, session_merger, None
         )
@@ -349,10 +348,9 @@ class SessionWindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed[K], Any]:
         builder = session_builder(
             choice,
-            self._grouping.part.graph.names,
+            self._grouping.part,
             prefix,
             self._windows,
-            key_serde=self._grouping.part.key_serde,
             value_serde=value_serde,
             emit_final=self._emit_final,
         )

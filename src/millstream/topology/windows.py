@@ -8,10 +8,11 @@ from enum import Enum
 from math import gcd
 from typing import Final
 
+from millstream.durations import milliseconds
 from millstream.errors import ConfigError
+from millstream.topology.arguments import wrong_type
 from millstream.windowed import MAX_TIME_MS
 
-_MILLISECOND: Final = timedelta(milliseconds=1)
 _NONE: Final = timedelta(0)
 
 
@@ -67,10 +68,10 @@ class TimeWindows:
     grace_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        size_ms = _milliseconds("TimeWindows", "size", self.size, least_ms=1)
+        size_ms = milliseconds("TimeWindows", "size", self.size, least_ms=1)
         advance_ms = size_ms
         if self.advance is not None:
-            advance_ms = _milliseconds("TimeWindows", "advance", self.advance, least_ms=1)
+            advance_ms = milliseconds("TimeWindows", "advance", self.advance, least_ms=1)
         if advance_ms > size_ms:
             raise ConfigError(
                 f"Windows of {self.size} that advance by {self.advance} would leave out the "
@@ -78,7 +79,7 @@ class TimeWindows:
             )
         object.__setattr__(self, "size_ms", size_ms)
         object.__setattr__(self, "advance_ms", advance_ms)
-        object.__setattr__(self, "grace_ms", _milliseconds("TimeWindows", "grace", self.grace))
+        object.__setattr__(self, "grace_ms", milliseconds("TimeWindows", "grace", self.grace))
 
     @property
     def retention_ms(self) -> int:
@@ -126,9 +127,10 @@ class UnlimitedWindows:
     start_ms: int = 0
 
     def __post_init__(self) -> None:
-        if self.start_ms < 0:
+        if not isinstance(self.start_ms, int) or self.start_ms < 0:
             raise ConfigError(
-                f"UnlimitedWindows got start_ms={self.start_ms}, but there is no time before 0."
+                f"UnlimitedWindows got start_ms={self.start_ms!r}, but it must be a number of "
+                "milliseconds since the epoch, and there is no time before 0."
             )
 
     @property
@@ -194,9 +196,9 @@ class SlidingWindows:
     grace_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        difference_ms = _milliseconds("SlidingWindows", "time_difference", self.time_difference)
+        difference_ms = milliseconds("SlidingWindows", "time_difference", self.time_difference)
         object.__setattr__(self, "time_difference_ms", difference_ms)
-        object.__setattr__(self, "grace_ms", _milliseconds("SlidingWindows", "grace", self.grace))
+        object.__setattr__(self, "grace_ms", milliseconds("SlidingWindows", "grace", self.grace))
 
     @property
     def size_ms(self) -> int:
@@ -236,9 +238,9 @@ class SessionWindows:
     grace_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        gap_ms = _milliseconds("SessionWindows", "inactivity_gap", self.inactivity_gap)
+        gap_ms = milliseconds("SessionWindows", "inactivity_gap", self.inactivity_gap)
         object.__setattr__(self, "inactivity_gap_ms", gap_ms)
-        object.__setattr__(self, "grace_ms", _milliseconds("SessionWindows", "grace", self.grace))
+        object.__setattr__(self, "grace_ms", milliseconds("SessionWindows", "grace", self.grace))
 
     @property
     def retention_ms(self) -> int:
@@ -260,20 +262,7 @@ def check_windows(windows: object) -> None:
         TypeError: it is something else.
     """
     if not isinstance(windows, AnyWindows):
-        raise TypeError(
+        raise wrong_type(
             "windowed_by() takes TimeWindows, SlidingWindows, SessionWindows or "
             f"UnlimitedWindows, but got {windows!r}."
         )
-
-
-def _milliseconds(windows: str, parameter: str, span: timedelta, *, least_ms: int = 0) -> int:
-    if not isinstance(span, timedelta):
-        raise ConfigError(
-            f"{windows} takes a timedelta for {parameter}, but got {span!r}. "
-            f"Write for example {parameter}=timedelta(minutes=5)."
-        )
-    milliseconds = span // _MILLISECOND
-    if milliseconds < least_ms:
-        least = "1 ms" if least_ms else "0"
-        raise ConfigError(f"{windows} got {parameter}={span!r}, but it must be at least {least}.")
-    return milliseconds

@@ -104,7 +104,8 @@ def test_a_suspended_task_becomes_a_standby_with_its_stores_open(
     active.assign(standby=[0])
     assert active.made == [task]
     assert active.task().stores.store("counts") is store
-    assert (task.state, active.tasks.standby) == (TaskState.RESTORING, {TASK})
+    assert task.state is TaskState.RESTORING
+    assert active.tasks.standby == {TASK}
     bench.main.group = active.main.group
     bench.assign([0])
     bench.run_all()
