@@ -91,7 +91,13 @@ class Writer:
         linger_ms: int = 50,
     ) -> None:
         self._topic = topic
-        self._failures: list[KafkaError] = []
+        self._failures = failures = list[KafkaError]()
+
+        # Knows nothing of the writer, so that the producer goes with it, at once.
+        def on_delivery(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -102,14 +108,10 @@ class Writer:
                 "batch.size": 1_000_000,
                 "queue.buffering.max.messages": QUEUE_RECORDS,
                 "delivery.report.only.error": True,
-                "on_delivery": self._on_delivery,
+                "on_delivery": on_delivery,
                 "log_level": 3,
             }
         )
-
-    def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            self._failures.append(error)
 
     def send(self, key: bytes, value: bytes, timestamp: int = 0) -> None:
         """Writes one record, as of now if there is no timestamp; waits where the queue is full.

@@ -71,7 +71,22 @@ def deviation(scenario: Scenario) -> str | None:
     windows = [op["window"] for op in operations if op["op"] == "windowed_by"]
     if any(window["type"] == "sliding" and window["size"] == 0 for window in windows):
         return "sliding windows with a time difference of 0"
+    if error["category"] == "illegal_argument" and _finds_before_it_puts(scenario):
+        return "sessions found backwards in a cached store before anything was put"
     return None
+
+
+def _finds_before_it_puts(scenario: Scenario) -> bool:
+    """Whether a cached session store was only read so far, and fails at being read backwards."""
+    stores = [op["store"] for op in scenario["topology"] if op["op"] == "add_store"]
+    cached = any(store.get("kind") == "session" and store.get("caching") for store in stores)
+    number = scenario["expect"]["error"]["event"]
+    commands = [str(event.get("value")) for event in scenario["events"][: number + 1]]
+    return (
+        cached
+        and commands[-1].startswith("bfind")
+        and not any(command.startswith(("put", "rm")) for command in commands)
+    )
 
 
 def is_comparable(answer: Scenario) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from millstream.operators import PassThrough, StreamAggregate
@@ -28,6 +29,7 @@ from millstream.topology.materialized_windows import (
     session_builder,
     window_builder,
 )
+from millstream.topology.source_names import SourceNames
 from millstream.topology.stream_part import StreamPart
 from millstream.topology.table import KTable
 from millstream.topology.table_inner import StoredTable
@@ -250,14 +252,17 @@ class CogroupedKStream(Generic[K, A]):
                 graph.attach(node, part.node)
                 self._placed[grouping] = node
         # Follows Kafka Streams: these are the topics before repartitioning.
-        graph.copartition(source for each in self._placed for source in each.part.sources)
+        placed = [each.part.sources.in_order for each in self._placed]
+        graph.copartition(SourceNames(chain.from_iterable(placed)))
 
-    def _sources(self) -> frozenset[str]:
+    def _sources(self) -> SourceNames:
         """The sources from which the tasks of the aggregation read."""
-        read: set[str] = set()
+        read = SourceNames([])
         for grouping, node in self._placed.items():
-            read |= {node.name} if grouping.part.repartition_required else grouping.part.sources
-        return frozenset(read)
+            part = grouping.part
+            own = SourceNames([node.name]) if part.repartition_required else part.sources
+            read = read.united(own)
+        return read
 
 
 class TimeWindowedCogroupedKStream(Generic[K, A]):

@@ -34,6 +34,7 @@ from millstream.topology.graph_nodes import (
 from millstream.topology.internal_topics import RepartitionTopic
 from millstream.topology.materialized import StoreChoice, key_value_builder, materialized
 from millstream.topology.naming import Names, checked_name
+from millstream.topology.source_names import SourceNames
 from millstream.topology.table_inner import SourceTable
 from millstream.topology.table_nodes import LazyTableGraphNode, is_versioned_above
 from millstream.topology.topology import Topology
@@ -137,7 +138,7 @@ class _Join:
             left,
             node=node,
             value_serde=choice.value,
-            sources=left.sources | {response_source},
+            sources=left.sources.united(SourceNames([response_source])),
             repartition_required=False,
         )
         return KTable(part, queryable_store_name=choice.store_name, inner=SourceTable(node))
@@ -236,7 +237,7 @@ class _Join:
         sink: _InternalSinkNode,
         suffix: str,
         key_serde: Serde[Any] | None,
-        beside: frozenset[str],
+        beside: SourceNames,
     ) -> SourceGraphNode:
         """The source of what a sink writes, read side by side with a table."""
         source = SourceGraphNode(
@@ -250,7 +251,7 @@ class _Join:
             offset_reset=None,
         )
         self._graph.attach(source, sink)
-        self._graph.copartition(beside | {source.name})
+        self._graph.copartition(beside.united(SourceNames([source.name])))
         return source
 
 

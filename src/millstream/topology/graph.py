@@ -24,6 +24,7 @@ from millstream.topology.null_keys import let_null_keys_pass
 from millstream.topology.optimize import merge_repartition_topics
 from millstream.topology.self_join import single_store_self_joins
 from millstream.topology.source_changelogs import reuse_source_topics
+from millstream.topology.source_names import SourceNames
 from millstream.topology.topology import Topology
 
 
@@ -40,8 +41,8 @@ class LogicalGraph:
         self.root = RootGraphNode(name="root", declared_at="")
         self._attached: dict[GraphNode, None] = {}
         self._next_priority = 0
-        self._copartitioned: list[tuple[frozenset[str], str]] = []
-        self._stand_ins: dict[str, frozenset[str]] = {}
+        self._copartitioned: list[tuple[SourceNames, str]] = []
+        self._stand_ins: dict[str, SourceNames] = {}
         self._built: Topology | None = None
 
     def attach(self, node: GraphNode, *parents: GraphNode) -> None:
@@ -66,9 +67,9 @@ class LogicalGraph:
 
     def copartition(self, source_names: Iterable[str]) -> None:
         """Say that all topics read by these sources must have equally many partitions."""
-        self._copartitioned.append((frozenset(source_names), call_site()))
+        self._copartitioned.append((SourceNames(source_names), call_site()))
 
-    def stand_in(self, name: str, sources: frozenset[str]) -> frozenset[str]:
+    def stand_in(self, name: str, sources: SourceNames) -> SourceNames:
         """The name under which Kafka Streams goes on to know some sources, though none has it.
 
         Where it lists what must be co-partitioned, they are missing. Checks do not miss them.
@@ -78,7 +79,7 @@ class LogicalGraph:
             sources: what it stands for; may be stand-ins themselves.
         """
         self._stand_ins[name] = sources
-        return frozenset([name])
+        return SourceNames([name])
 
     def build(self, optimizations: frozenset[str]) -> Topology:
         """The physical topology; the same object at each call.
@@ -106,7 +107,7 @@ class LogicalGraph:
                 true = {merged.get(name, name) for name in self._true_sources(sources)}
                 topology.copartition(
                     sorted({moved.get(name, name) for name in true}),
-                    listed=sorted({moved.get(name, name) for name in sources}),
+                    listed=[moved.get(name, name) for name in sources.in_order],
                     declared_at=site,
                 )
             topology.check_copartition()

@@ -127,8 +127,8 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             supplier=operators.PassThrough,
         )
         part.graph.attach(node, part.node, more.node)
-        sources = part.sources.united(more.sources)
         moved = part.repartition_required or more.repartition_required
+        sources = part.sources.united(more.sources)
         return KStream(StreamPart(part.graph, node, None, None, sources, moved))
 
     def map(
@@ -330,8 +330,8 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             optimizable=False,
         )
         part.graph.attach(node, part.node)
-        sources = SourceNames([node.name])
-        return KStream(StreamPart(part.graph, node, node.key_serde, node.value_serde, sources))
+        own = SourceNames([node.name])
+        return KStream(StreamPart(part.graph, node, node.key_serde, node.value_serde, own))
 
     def group_by_key(
         self,
@@ -487,11 +487,8 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
         self, prefix: str, name: str | None, supplier: OperatorSupplier
     ) -> KStream[Any, Any]:
         node = self._attach(prefix, name, supplier, changes_key=True)
-        return KStream(
-            replace(
-                self._part, node=node, key_serde=None, value_serde=None, repartition_required=True
-            )
-        )
+        part = replace(self._part, node=node, key_serde=None, value_serde=None)
+        return KStream(replace(part, repartition_required=True))
 
     def _select_key(
         self, prefix: str, selector: Callable[[K, V], Any], name: str | None

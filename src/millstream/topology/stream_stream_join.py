@@ -63,7 +63,7 @@ def join_streams(
     Raises:
         TopologyError: a name is not legal; a store that is given does not suit the join.
     """
-    graph, sources = this.graph, this.sources | other.sources
+    graph, sources = this.graph, this.sources.united(other.sources)
     graph.copartition(sources)
     names = _Names(this, kind, name, store_name)
     stores = _Stores(this, other, names, windows, (this_store, other_store), logging)

@@ -55,7 +55,7 @@ def join_table(
         TopologyError: the grace is negative or longer than the table's history, or the table is not
             versioned.
     """
-    part.graph.copartition(part.sources | table._part.sources)
+    part.graph.copartition(part.sources.united(table._part.sources))
     names, site = part.graph.names, call_site()
     node_name = names.processor("KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-", name)
     buffer = None
@@ -97,7 +97,7 @@ def join_table(
         node=node,
         key_serde=part.key_serde if key is None else key,
         value_serde=None,
-        sources=part.sources | table._part.sources,
+        sources=part.sources.united(table._part.sources),
         repartition_required=False,
     )
 

@@ -271,7 +271,7 @@ def _join_by_key(
         key_serde = builder.key_serde
     kept_in = None if builder is None else builder.name
     merger = names.processor("KTABLE-MERGE-", name)
-    part.graph.copartition(part.sources | other._part.sources)
+    part.graph.copartition(part.sources.united(other._part.sources))
     this_side, other_side = _SIDES[operation]
     if this_side != "inner":
         this._inner.send_old_values(True)
@@ -329,7 +329,7 @@ def _joined_table(
             node=node,
             key_serde=key_serde,
             value_serde=node.value_serde,
-            sources=this._part.sources | other._part.sources,
+            sources=this._part.sources.united(other._part.sources),
             repartition_required=False,
         ),
         queryable_store_name=kept_in,
