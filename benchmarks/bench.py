@@ -15,10 +15,12 @@ import json
 import os
 import platform
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import stores
@@ -117,7 +119,6 @@ def save(options: argparse.Namespace, measured: dict[str, Any]) -> Path:
         "at": now.isoformat(timespec="seconds"),
         "machine": {
             "processors": os.cpu_count(),
-            "load": list(os.getloadavg()),
             "architecture": platform.machine(),
             "python": platform.python_version(),
         },
@@ -129,15 +130,22 @@ def save(options: argparse.Namespace, measured: dict[str, Any]) -> Path:
     return path
 
 
+def _terminated(_signal: int, _frame: FrameType | None) -> None:
+    # By way of an exception, so that the programs that run do not outlive the bench.
+    raise SystemExit(128 + signal.SIGTERM)
+
+
 def main() -> None:
     options = parse()
+    signal.signal(signal.SIGTERM, _terminated)
     on_broker = [part for part in PARTS if part in options.only and part != "stores"]
     if "java" in options.programs and on_broker:
         build_peer()
     # Others who use the processors spoil the numbers, also those of one run against each other.
-    print(f"load of this machine before the first run: {os.getloadavg()[0]:.1f}\n")
+    load = os.getloadavg()[0]
+    print(f"load of this machine before the first run: {load:.1f}\n")
     folder = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
-    measured: dict[str, Any] = {}
+    measured: dict[str, Any] = {"load": load}
     try:
         if "stores" in options.only:
             measured["stores"] = stores.run(options, folder / "stores")

@@ -194,13 +194,13 @@ class Restoring:
                 "rate": statistics.median(result.rate for result in runs),
                 "megabytes_rate": statistics.median(result.megabytes_rate for result in runs),
             }
-        print(f"\n{'medians':7}{'program':20} {'records/s':>11} {'MB/s':>7} {'ratio':>6}")
+        print(f"\n{'medians':7}  {'program':20} {'records/s':>9} {'MB/s':>7} {'ratio':>6}")
         for program, entry in table.items():
             if "java" in table:
                 entry["ratio"] = entry["rate"] / table["java"]["rate"]
             ratio = f"{entry['ratio']:.2f}" if "ratio" in entry else "–"
             print(
-                f"{'':7}{TITLES[program]:20} {entry['rate']:>11,.0f} "
+                f"{'':7}  {TITLES[program]:20} {entry['rate']:>9,.0f} "
                 f"{entry['megabytes_rate']:>7.1f} {ratio:>6}"
             )
         return table

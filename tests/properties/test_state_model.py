@@ -55,7 +55,13 @@ class KeyValueModel(StoreModel):
         self.value_serde: Any = JSON if mutable else LONG
         self.begin(
             KeyValueStoreBuilder(
-                "s", self.kind, BYTES, self.value_serde, self.timestamped, caching
+                "s",
+                self.kind,
+                BYTES,
+                self.value_serde,
+                self.timestamped,
+                caching,
+                max_entries=1_000 if self.kind == "lru" else None,
             ),
             exactly_once=exactly_once,
             waiting_bytes=waiting_bytes,
