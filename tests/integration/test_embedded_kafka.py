@@ -18,9 +18,11 @@ from millstream.errors import EmbeddedKafkaError, IllegalStateError
 from millstream.kafka import embedded
 from millstream.testing import EmbeddedKafka
 
+# A test run in the background ignores Ctrl-C, and so would what it starts.
 OWNER = """
-import sys, time
+import signal, time
 from millstream.testing import EmbeddedKafka
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with EmbeddedKafka() as kafka:
     print(kafka.pid, kafka._home.folder, flush=True)
     time.sleep(300)
