@@ -323,7 +323,8 @@ class KafkaStreams:
                 `on_batch_restored(topic_partition, store, end, count)`,
                 `on_restore_end(topic_partition, store, total)` and, for a task that is given up
                 before that, `on_restore_suspended(topic_partition, store, total)`, which may be
-                left out. Called in this process.
+                left out. `start` and `end` are offsets, `start` is 0 for a store that has nothing.
+                Called in this process.
 
         Example:
             >>> class Told:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,22 +23,35 @@ _CLOSED = timedelta(seconds=60)
 _DONE_S = 90
 
 
+@dataclass
+class Restoration:
+    """One time that a changelog partition was to be read from `start` to `end`."""
+
+    start: int
+    end: int
+    total: int | None = None
+    """How many records were restored; None unless it was done to its end."""
+
+
 class Restored:
     """Counts what is restored from each changelog partition, and what is copied by standbys."""
 
     def __init__(self) -> None:
         self.totals: dict[TopicPartition, int] = {}
+        self.times: dict[TopicPartition, list[Restoration]] = {}
         self.copied = 0
         self._copied_to: dict[TopicPartition, int] = {}
 
     def on_restore_start(self, place: TopicPartition, store: str, start: int, end: int) -> None:
         self.totals.setdefault(place, 0)
+        self.times.setdefault(place, []).append(Restoration(start, end))
 
     def on_batch_restored(self, place: TopicPartition, store: str, end: int, count: int) -> None:
-        """Counted at the end."""
+        # Not only at the end: a task may move to the other thread before it has everything.
+        self.totals[place] += count
 
     def on_restore_end(self, place: TopicPartition, store: str, total: int) -> None:
-        self.totals[place] = self.totals.get(place, 0) + total
+        self.times[place][-1].total = total
 
     def on_update_start(self, place: TopicPartition, store: str, start: int) -> None:
         """What counts is what is read."""

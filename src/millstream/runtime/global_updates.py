@@ -233,7 +233,7 @@ class GlobalUpdates:
             now_ms = self._clock.monotonic_ms()
             progress = _CatchingUp(starts[place], ends[place], now_ms, now_ms)
             self._behind[place] = progress
-            self._tell("start", place, progress, progress.start, 0)
+            self._tell("start", place, progress, max(progress.start, 0), 0)
         self._finish_at_ends()
 
     def _existing_topics(self) -> Mapping[str, int]:

@@ -61,7 +61,7 @@ class RestoreEvent:
             `standby migrated` or `standby promoted`.
         place: the changelog partition.
         store: the store's name.
-        offset: where it starts; the last offset of a batch; the end.
+        offset: where it starts, 0 for an empty store; the last offset of a batch; the end.
         end_offset: where the restoration ends.
         records: restored in the batch, or in total at the end.
         task_id: the task.
@@ -335,7 +335,7 @@ class Restoration:
             return
         del self._waiting[task_id]
         for place, log in logs.items():
-            self._tell("start", place, log, 0, offset=log.start)
+            self._tell("start", place, log, 0, offset=max(log.start, 0))
             if place in behind:
                 self._reading[place] = log
             else:
@@ -392,7 +392,7 @@ class Restoration:
                 f"standby {what}" if log.standby else what,
                 place,
                 log.store,
-                OFFSET_BEGINNING if reached is None else reached,
+                reached or 0,
                 log.end_offset,
                 records,
                 log.task_id,

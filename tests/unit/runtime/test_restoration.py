@@ -8,7 +8,6 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError, TaskCorruptedError
-from millstream.kafka.consumer import OFFSET_BEGINNING
 from millstream.kafka.record_columns import RecordColumns
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.restoration import Restoration, RestoreEvent
@@ -96,7 +95,7 @@ def test_reads_from_where_each_store_stands_to_the_end() -> None:
     assert new.applied == [0, 1, 2]
     assert [(e.kind, e.store, e.offset) for e in events if e.kind == "start"] == [
         ("start", "a", 2),
-        ("start", "b", OFFSET_BEGINNING),
+        ("start", "b", 0),
     ]
     assert {(e.store, e.records) for e in events if e.kind == "end"} == {("a", 3), ("b", 3)}
     assert not log.positions
@@ -166,7 +165,7 @@ def test_a_standby_follows_its_changelog_without_an_end() -> None:
     assert not log.positions
     kinds = [(event.kind, event.offset, event.end_offset, event.records) for event in events]
     assert kinds == [
-        ("standby start", OFFSET_BEGINNING, 2, 0),
+        ("standby start", 0, 2, 0),
         ("standby batch", 0, 2, 1),
         ("standby batch", 1, 2, 1),
         ("standby batch", 2, 3, 1),
