@@ -318,14 +318,14 @@ class StreamsConfig(ConnectionSettings):
         default=None,
         kind="int",
         least=0,
-        doc="Cost of reading from another rack.",
+        doc="Cost of a partition that is read from another rack; by default 10.",
     )
     rack_aware_assignment_non_overlap_cost: int | None = setting(
         "rack.aware.assignment.non_overlap_cost",
         default=None,
         kind="int",
         least=0,
-        doc="Cost of moving a task.",
+        doc="Cost of moving a task; by default 1.",
     )
     rack_aware_assignment_tags: tuple[str, ...] = setting(
         "rack.aware.assignment.tags", default=(), doc="Client tags over which standbys are spread."

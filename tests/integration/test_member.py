@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from millstream.errors import (
     IllegalStateError,
     RebalanceInProgressError,
 )
+from millstream.kafka.admin import ClusterAdmin
 from millstream.kafka.member import Assigned, CommitOffset, Revoked
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
@@ -32,7 +34,7 @@ LONG_SESSION_MS = 20_000
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(properties=BROKER) as kafka:
+    with EmbeddedKafka(properties={**BROKER, "broker.rack": "eu-1"}) as kafka:
         yield kafka
 
 
@@ -62,6 +64,13 @@ def topic(broker: EmbeddedKafka) -> str:
 
 def admin(broker: EmbeddedKafka) -> AdminClient:
     return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+
+def test_the_racks_of_replicas_are_told(broker: EmbeddedKafka, topic: str) -> None:
+    """They are what the leader compares with the members' `client_rack`."""
+    with contextlib.closing(ClusterAdmin({"bootstrap.servers": broker.bootstrap_servers})) as asked:
+        racks = asked.replica_racks([topic, unique("absent")])
+    assert racks == {TopicPartition(topic, number): {"eu-1"} for number in range(4)}
 
 
 def test_a_single_member_is_given_everything_and_its_own_user_data(

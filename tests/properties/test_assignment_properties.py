@@ -63,6 +63,7 @@ class Member:
     tasks: dict[TaskId, frozenset[TopicPartition]] = field(default_factory=dict)
     joins: int = 0
     stateful: frozenset[int] = frozenset()
+    rack_id: str | None = None
 
     @property
     def owned_partitions(self) -> tuple[TopicPartition, ...]:

@@ -64,6 +64,7 @@ class Member:
     tasks: dict[TaskId, frozenset[TopicPartition]] = field(default_factory=dict)
     standby: set[TaskId] = field(default_factory=set)
     joins: int = 0
+    rack_id: str | None = None
 
     @property
     def owned_partitions(self) -> tuple[TopicPartition, ...]:

@@ -126,6 +126,7 @@ class StreamsAssignor:
 
     def _assign(self, group: Group) -> dict[str, ConsumerAssignment]:
         tasks, ends = self._prepare_tasks(self._topics.with_matches(group.topics))
+        racks_matter = all(client.rack for client in group.clients) and ends is not None
         task_of = {tp: task_id for task_id, info in tasks.items() for tp in info.partitions}
         state = ApplicationState(
             tasks=tasks,
@@ -133,6 +134,7 @@ class StreamsAssignor:
             config=self._config,
             leader=self._process_id,
             now_ms=self._clock.now_ms(),
+            replica_racks=self._replica_racks(tasks) if racks_matter else {},
         )
         given = self._decide(state, lags_known=ends is not None)
         check_assignment(state, given)
@@ -159,8 +161,9 @@ class StreamsAssignor:
         if lags_known:
             return self._task_assignor(state)
         # Follows Kafka Streams' FallbackPriorTaskAssignor: tasks stay where they are, and when the
-        # cluster answers again a further rebalance decides.
-        given = assign_sticky(state)
+        # cluster answers again a further rebalance decides. Racks are left aside meanwhile.
+        config = replace(state.config, rack_aware_assignment_strategy="none")
+        given = assign_sticky(replace(state, config=config))
         asks = self._process_id if self._process_id in given else next(iter(given))
         due_ms = state.now_ms + self._config.probing_rebalance_interval_ms
         return {**given, asks: replace(given[asks], follow_up_ms=due_ms)}
@@ -194,9 +197,15 @@ class StreamsAssignor:
         if new:
             log.info("creating %s", ", ".join(f"{t.name} ({t.partitions} partitions)" for t in new))
             self._cluster.create_topics(new)
-        stateful = {group.subtopology_id for group in topics.groups if group.is_stateful}
+        logs = {group.subtopology_id: group.changelog_topics for group in topics.groups}
         tasks = {
-            task_id: TaskInfo(tps, is_stateful=task_id.subtopology in stateful)
+            task_id: TaskInfo(
+                tps,
+                is_stateful=bool(logs[task_id.subtopology]),
+                changelogs=frozenset(
+                    TopicPartition(name, task_id.partition) for name in logs[task_id.subtopology]
+                ),
+            )
             for task_id, tps in partitions.items()
         }
         try:
@@ -205,6 +214,20 @@ class StreamsAssignor:
             log.warning("tasks stay where they are, as far as that goes: %s", error)
             return tasks, None
         return tasks, ends
+
+    def _replica_racks(self, tasks: _Tasks) -> Mapping[TopicPartition, frozenset[str]]:
+        """Where the replicas of the tasks' partitions are, as far as the settings make that matter
+        and the cluster tells."""
+        if self._config.rack_aware_assignment_strategy == "none":
+            return {}
+        topics = {partition.topic for info in tasks.values() for partition in info.partitions}
+        if self._config.num_standby_replicas:
+            topics |= {partition.topic for info in tasks.values() for partition in info.changelogs}
+        try:
+            return self._cluster.replica_racks(topics)
+        except BrokerUnavailableError as error:
+            log.warning("tasks are placed without regard to racks: %s", error)
+            return {}
 
 
 class _Announcement:

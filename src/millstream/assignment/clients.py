@@ -34,6 +34,9 @@ class Subscription(Protocol):
     @property
     def owned_partitions(self) -> Sequence[TopicPartition]: ...
 
+    @property
+    def rack_id(self) -> str | None: ...
+
 
 @dataclass(slots=True)
 class Client:
@@ -47,6 +50,7 @@ class Client:
         consumers: the member ids of its threads, sorted.
         owner_of: which of its threads owns a partition.
         offset_sums: what each thread reported of its tasks.
+        racks: the `client.rack` of each thread; None for one without.
     """
 
     process_id: uuid.UUID
@@ -55,6 +59,12 @@ class Client:
     consumers: list[str] = field(default_factory=list)
     owner_of: dict[TopicPartition, str] = field(default_factory=dict)
     offset_sums: dict[str, Mapping[TaskId, int]] = field(default_factory=dict)
+    racks: set[str | None] = field(default_factory=set)
+
+    @property
+    def rack(self) -> str | None:
+        """The rack that all its threads name."""
+        return next(iter(self.racks)) if len(self.racks) == 1 else None
 
     def state(
         self, task_of: Mapping[TopicPartition, TaskId], ends: Mapping[TaskId, int] | None = None
@@ -84,6 +94,7 @@ class Client:
             previous_standby=frozenset(standby - active),
             client_tags=self.client_tags,
             lags=lags_of(reported, ends or {}),
+            rack=self.rack,
         )
 
     def previous_tasks(self, task_of: Mapping[TopicPartition, TaskId]) -> dict[str, list[TaskId]]:
@@ -147,6 +158,7 @@ def read_group(members: Mapping[str, Subscription]) -> Group:
             client = clients[info.process_id] = Client(info.process_id, host, info.client_tags)
         client.consumers.append(name)
         client.offset_sums[name] = info.task_offset_sums
+        client.racks.add(members[name].rack_id or None)
         for partition in members[name].owned_partitions:
             if partition in owned:
                 log.warning(

@@ -3,7 +3,8 @@
 Source of the semantics: Kafka Streams' `HighAvailabilityTaskAssignor` (KIP-441). First comes the
 ideal: tasks and standbys spread evenly, history left aside. Where the ideal owner of a task would
 have to restore much, one that is caught up keeps the task for now, and the ideal owner gets a
-warm-up copy. From time to time a probing rebalance looks whether that has caught up.
+warm-up copy. From time to time a probing rebalance looks whether that has caught up. The ideal may
+take racks into account (`rack_aware`), and what is done about history then follows from it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,18 @@ from millstream.assignment.client_load import (
     least_loaded,
     place_standbys,
 )
-from millstream.assignment.standby_tags import may_move_standby, place_standbys_by_tags
+from millstream.assignment.rack_aware import STATELESS, Costs, RackAwareness, rack_awareness
+from millstream.assignment.standby_tags import (
+    keeps_copies_apart,
+    may_move_standby,
+    place_standbys_by_tags,
+)
 from millstream.assignment.task_assignor import ApplicationState, ProcessAssignment
 from millstream.record import TaskId
+
+#: By default moving a task is worth it for one partition that need not come from another rack.
+_TRAFFIC_COST = 10
+_NON_OVERLAP_COST = 1
 
 
 def assign_high_availability(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]:
@@ -47,21 +57,35 @@ def assign_high_availability(state: ApplicationState) -> dict[uuid.UUID, Process
     if not clients:
         return {}
     stateful = [task_id for task_id, info in state.tasks.items() if info.is_stateful]
+    racks = rack_awareness(state)
     _deal_out(stateful, clients)
-    _place_standbys(stateful, clients, state)
+    if racks:
+        racks.optimize_active(stateful, clients, _costs(state))
+    _place_standbys(stateful, clients, state, racks)
     movements = _Movements(stateful, clients, state)
     waiting = movements.of_actives() + movements.of_standbys()
-    for task_id, info in state.tasks.items():
-        if not info.is_stateful:
-            client = least_loaded(clients, lambda client: True, lambda client: client.active_load)
-            assert client is not None
-            client.active.add(task_id)
+    stateless = [task_id for task_id, info in state.tasks.items() if not info.is_stateful]
+    for task_id in stateless:
+        client = least_loaded(clients, lambda client: True, lambda client: client.active_load)
+        assert client is not None
+        client.active.add(task_id)
+    if racks:
+        racks.optimize_active(stateless, clients, STATELESS)
     given = {client.process_id: client.given for client in clients}
     if waiting:
         asks = state.leader if state.leader in given else clients[0].process_id
         due_ms = state.now_ms + state.config.probing_rebalance_interval_ms
         given[asks] = replace(given[asks], follow_up_ms=due_ms)
     return given
+
+
+def _costs(state: ApplicationState) -> Costs:
+    traffic = state.config.rack_aware_traffic_cost
+    non_overlap = state.config.rack_aware_non_overlap_cost
+    return Costs(
+        _TRAFFIC_COST if traffic is None else traffic,
+        _NON_OVERLAP_COST if non_overlap is None else non_overlap,
+    )
 
 
 def _deal_out(stateful: Sequence[TaskId], clients: Sequence[ClientLoad]) -> None:
@@ -71,7 +95,10 @@ def _deal_out(stateful: Sequence[TaskId], clients: Sequence[ClientLoad]) -> None
 
 
 def _place_standbys(
-    stateful: Sequence[TaskId], clients: Sequence[ClientLoad], state: ApplicationState
+    stateful: Sequence[TaskId],
+    clients: Sequence[ClientLoad],
+    state: ApplicationState,
+    racks: RackAwareness | None,
 ) -> None:
     replicas = state.config.num_standby_replicas
     if not replicas:
@@ -84,6 +111,14 @@ def _place_standbys(
     balance_over_threads(
         clients, "standby", lambda source, to: not tags or may_move_standby(source, to)
     )
+    if racks:
+        racks.optimize_standby(
+            clients,
+            _costs(state),
+            lambda source, to, task_id: (
+                not tags or keeps_copies_apart(source, to, task_id, clients)
+            ),
+        )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Source of the semantics: Kafka Streams' `ClientTagAwareStandbyTaskAssignor` (KIP
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from millstream.assignment.client_load import ClientLoad, least_loaded
 from millstream.record import TaskId
@@ -101,3 +101,24 @@ def may_move_standby(source: ClientLoad, to: ClientLoad) -> bool:
     """Whether a standby would be just as far apart from the others there."""
     tags = to.process.client_tags
     return all(tags.get(key) == value for key, value in source.process.client_tags.items())
+
+
+def keeps_copies_apart(
+    source: ClientLoad, to: ClientLoad, task_id: TaskId, clients: Iterable[ClientLoad]
+) -> bool:
+    """Whether the copies of a task would have as many different tags with one of them elsewhere.
+
+    Args:
+        source: the client that has the copy.
+        to: the client that would have it instead.
+        task_id: the task.
+        clients: all of them.
+    """
+    others = {
+        tag
+        for client in clients
+        if client is not source and client is not to and client.has(task_id)
+        for tag in client.process.client_tags.items()
+    }
+    there = others.union(to.process.client_tags.items())
+    return len(there) >= len(others.union(source.process.client_tags.items()))

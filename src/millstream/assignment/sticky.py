@@ -5,20 +5,27 @@ differ. Where that iterates over hash maps, tasks and processes are taken in ord
 equal states have equal results. And tasks above the quota stay with their owner as long as all
 threads are balanced: Kafka Streams moves some of them whenever processes with unequal numbers of
 threads rebalance, even if nothing has changed.
+
+As there, racks are taken into account (`rack_aware`) if the costs of both traffic and movement are
+set.
 """
 
 from __future__ import annotations
 
 import heapq
+import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from millstream.assignment.rack_aware import STATELESS, Costs, RackAwareness, rack_awareness
 from millstream.assignment.task_assignor import (
     ApplicationState,
     ProcessAssignment,
     ProcessState,
 )
 from millstream.record import TaskId
+
+log = logging.getLogger(__name__)
 
 
 def assign_sticky(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]:
@@ -53,12 +60,18 @@ def assign_sticky(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]
     quota = len(state.tasks) // sum(share.process.threads for share in shares)
     left = _give_up_to_quota(state.tasks, owners, quota)
     left = _give_up_to_quota(left, holders, quota)
-    needed = sum(max(0, quota * share.process.threads - len(share.tasks)) for share in shares)
+    needed = sum(max(0, quota * share.process.threads - len(share.active)) for share in shares)
     left = _give_up_to_quota(left, owners, quota + 1, most=len(left) - needed)
     _give_to_best(left, shares, holders)
+    costs = _costs(state)
+    racks = rack_awareness(state) if costs else None
+    if costs and racks:
+        _move_near(racks, shares, state, costs)
     _place_standbys(state, shares, holders)
+    if costs and racks:
+        racks.optimize_standby(shares, costs)
     return {
-        share.process_id: ProcessAssignment(frozenset(share.tasks), frozenset(share.standby))
+        share.process_id: ProcessAssignment(frozenset(share.active), frozenset(share.standby))
         for share in shares
     }
 
@@ -70,13 +83,13 @@ class _Share:
         self.order = order
         self.process_id = process_id
         self.process = process
-        self.tasks: list[TaskId] = []
-        self.standby: list[TaskId] = []
+        self.active: set[TaskId] = set()
+        self.standby: set[TaskId] = set()
 
     @property
     def load(self) -> float:
         """Tasks per thread, standbys included."""
-        return (len(self.tasks) + len(self.standby)) / self.process.threads
+        return (len(self.active) + len(self.standby)) / self.process.threads
 
 
 _ByTask = Mapping[TaskId, list[_Share]]
@@ -99,8 +112,8 @@ def _give_up_to_quota(
     given = 0
     for task_id in tasks:
         for share in had_by.get(task_id, ()):
-            if given != most and len(share.tasks) < quota * share.process.threads:
-                share.tasks.append(task_id)
+            if given != most and len(share.active) < quota * share.process.threads:
+                share.active.add(task_id)
                 given += 1
                 break
         else:
@@ -123,7 +136,30 @@ def _give_to_best(tasks: Iterable[TaskId], shares: Iterable[_Share], holders: _B
         # With less than a task per thread a process has idle threads, however others fare.
         if holder.load < 1 or holder.load <= best.load:
             best = holder
-        best.tasks.append(task_id)
+        best.active.add(task_id)
+
+
+def _costs(state: ApplicationState) -> Costs | None:
+    config = state.config
+    if config.rack_aware_assignment_strategy == "none":
+        return None
+    traffic, non_overlap = config.rack_aware_traffic_cost, config.rack_aware_non_overlap_cost
+    if traffic is None or non_overlap is None:
+        log.warning(
+            "rack.aware.assignment.strategy=%s has no effect: the sticky assignor also needs "
+            "rack.aware.assignment.traffic_cost and rack.aware.assignment.non_overlap_cost",
+            config.rack_aware_assignment_strategy,
+        )
+        return None
+    return Costs(traffic, non_overlap)
+
+
+def _move_near(
+    racks: RackAwareness, shares: Sequence[_Share], state: ApplicationState, costs: Costs
+) -> None:
+    stateful = [task_id for task_id, info in state.tasks.items() if info.is_stateful]
+    racks.optimize_active(stateful, shares, costs)
+    racks.optimize_active(state.tasks.keys() - set(stateful), shares, STATELESS)
 
 
 def _place_standbys(state: ApplicationState, shares: Iterable[_Share], holders: _ByTask) -> None:
@@ -135,7 +171,7 @@ def _place_standbys(state: ApplicationState, shares: Iterable[_Share], holders: 
             free = [
                 share
                 for share in shares
-                if task_id not in share.tasks and task_id not in share.standby
+                if task_id not in share.active and task_id not in share.standby
             ]
             best = min(free, key=_load, default=None)
             if best is None:
@@ -145,7 +181,7 @@ def _place_standbys(state: ApplicationState, shares: Iterable[_Share], holders: 
             # As for active tasks: idle threads first, however others fare.
             if holder.load < 1 or holder.load <= best.load:
                 best = holder
-            best.standby.append(task_id)
+            best.standby.add(task_id)
 
 
 def _load(share: _Share) -> float:

@@ -21,6 +21,7 @@ class TaskInfo:
     Args:
         partitions: its source partitions.
         is_stateful: whether it has state to restore.
+        changelogs: the partitions that its state is restored from.
 
     Example:
         >>> TaskInfo(frozenset({TopicPartition("clicks", 3)}), is_stateful=True).is_stateful
@@ -29,6 +30,7 @@ class TaskInfo:
 
     partitions: frozenset[TopicPartition]
     is_stateful: bool
+    changelogs: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class ProcessState:
         lags: how many changelog records it would have to restore for each stateful task;
             `LATEST_OFFSET` for a task that it runs. A task of which nothing is said is one of which
             it has nothing.
+        rack: its `client.rack`; None if a thread has none, or another one.
 
     Example:
         >>> ProcessState(threads=2, previous_active=frozenset({TaskId(0, 3)})).threads
@@ -54,6 +57,7 @@ class ProcessState:
     previous_standby: frozenset[TaskId] = frozenset()
     client_tags: Mapping[str, str] = field(default_factory=dict)
     lags: Mapping[TaskId, int] = field(default_factory=dict)
+    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,13 @@ class AssignmentConfig:
         probing_rebalance_interval_ms: how long to wait before looking whether copies have caught
             up.
         rack_aware_assignment_tags: the client tags in which the copies of a task should differ.
+        rack_aware_assignment_strategy: whether tasks are placed near the replicas of their
+            partitions: `none`, `min_traffic`, or `balance_subtopology`, which also keeps the tasks
+            of each sub-topology spread.
+        rack_aware_traffic_cost: what a partition costs that is read from another rack; None leaves
+            it to the assignor.
+        rack_aware_non_overlap_cost: what moving a task for the sake of racks costs; None leaves it
+            to the assignor.
 
     Example:
         >>> AssignmentConfig(num_standby_replicas=1).acceptable_recovery_lag
@@ -79,6 +90,9 @@ class AssignmentConfig:
     acceptable_recovery_lag: int = 10_000
     probing_rebalance_interval_ms: int = 600_000
     rack_aware_assignment_tags: tuple[str, ...] = ()
+    rack_aware_assignment_strategy: str = "none"
+    rack_aware_traffic_cost: int | None = None
+    rack_aware_non_overlap_cost: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,8 @@ class ApplicationState:
         config: the leader's settings.
         leader: the process of the leader, which asks for probing rebalances.
         now_ms: the leader's time, in milliseconds since the epoch.
+        replica_racks: the racks of each partition's replicas, where a rack-aware strategy is set;
+            partitions are left out of which a broker has no rack, and changelogs without standbys.
 
     Example:
         >>> import uuid
@@ -106,6 +122,7 @@ class ApplicationState:
     config: AssignmentConfig = field(default_factory=AssignmentConfig)
     leader: uuid.UUID | None = None
     now_ms: int = 0
+    replica_racks: Mapping[TopicPartition, frozenset[str]] = field(default_factory=dict)
 
     @property
     def order(self) -> list[uuid.UUID]:

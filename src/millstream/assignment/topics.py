@@ -191,6 +191,15 @@ class Cluster(Protocol):
         """
         ...
 
+    def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
+        """The racks of the brokers with replicas of each partition; without the partitions of
+        which some broker has no rack, and topics that do not exist.
+
+        Raises:
+            BrokerUnavailableError: no broker answered in time.
+        """
+        ...
+
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The offset after the last record of each partition.
 

@@ -22,10 +22,7 @@ _REFUSED = (
     "rocksdb_config_setter",
 )
 #: The same, where an application is still right, only less available or less measured.
-_IGNORED = (
-    "rack_aware_assignment_strategy",
-    "metrics_recording_level",
-)
+_IGNORED = ("metrics_recording_level",)
 
 
 def check_topology(topology: Topology, config: StreamsConfig) -> None:

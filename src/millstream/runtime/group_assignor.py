@@ -48,6 +48,10 @@ class AssignorCluster:
         """The partition count of each of the topics that exists."""
         return self._admin.partition_counts(topics, self._remaining_ms())
 
+    def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
+        """The racks of the brokers with replicas of each partition, where all of them have one."""
+        return self._admin.replica_racks(topics, self._remaining_ms())
+
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The offset after the last record of each partition."""
         return self._admin.end_offsets(partitions, self._remaining_ms())

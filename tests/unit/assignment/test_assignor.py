@@ -15,7 +15,11 @@ from millstream.assignment.clients import read_group
 from millstream.assignment.protocol import LATEST_OFFSET, AssignorError
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
-from millstream.assignment.task_assignor import ApplicationState, ProcessAssignment
+from millstream.assignment.task_assignor import (
+    ApplicationState,
+    AssignmentConfig,
+    ProcessAssignment,
+)
 from millstream.assignment.topics import (
     ChangelogSpec,
     NewTopic,
@@ -24,6 +28,7 @@ from millstream.assignment.topics import (
     TopologyTopics,
 )
 from millstream.errors import (
+    BrokerUnavailableError,
     CopartitionError,
     MissingSourceTopicError,
     TaskAssignmentError,
@@ -41,9 +46,18 @@ class FakeCluster:
         self.counts = counts
         self.created: list[NewTopic] = []
         self.ends: dict[TopicPartition, int] = {}
+        #: The rack of each partition's only replica; with None the cluster does not answer.
+        self.racks: dict[TopicPartition, str] | None = {}
+        self.asked_for_racks: list[set[str]] = []
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         return {topic: self.counts[topic] for topic in topics if topic in self.counts}
+
+    def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
+        self.asked_for_racks.append(set(topics))
+        if self.racks is None:
+            raise BrokerUnavailableError("no broker answered")
+        return {place: frozenset([rack]) for place, rack in self.racks.items()}
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {partition: self.ends.get(partition, 0) for partition in partitions}
@@ -63,6 +77,7 @@ class Member:
     info: SubscriptionInfo
     owned_partitions: tuple[TopicPartition, ...] = ()
     topics: tuple[str, ...] = ("in",)
+    rack_id: str | None = None
 
     @property
     def user_data(self) -> bytes:
@@ -418,3 +433,62 @@ def test_a_partition_that_two_members_claim_goes_to_one_of_them() -> None:
     assignor = StreamsAssignor(_STATELESS, FakeCluster(**{"in": 1}))
     given = assignor.assign({"m1": _member(P1, "in-0"), "m2": _member(P2, "in-0")})
     assert [len(given[name].partitions) for name in ("m1", "m2")] == [1, 0]
+
+
+def _in_racks(cluster: FakeCluster, *racks: str | None, **config: int) -> list[set[TaskId]]:
+    """The tasks of two processes in racks, the first of which has two threads if three are given;
+    what they read from is in the rack of the other one than they would be given it."""
+    cluster.counts = {"in": 2}
+    if cluster.racks is not None:
+        cluster.racks = {_partition("in-0"): "b", _partition("in-1"): "a"}
+        cluster.racks |= {_partition("log-0"): "a", _partition("log-1"): "b"}
+    processes = [P1, P2] if len(racks) == 2 else [P1, P1, P2]
+    members = {
+        f"m{number}": dataclasses.replace(_member(process), rack_id=rack)
+        for number, (process, rack) in enumerate(zip(processes, racks, strict=True))
+    }
+    strategy = AssignmentConfig(rack_aware_assignment_strategy="min_traffic", **config)
+    given = StreamsAssignor(_STATEFUL, cluster, config=strategy).assign(members)
+    tasks = [set(_read(assignment).active) for assignment in given.values()]
+    return tasks if len(tasks) == 2 else [tasks[0] | tasks[1], tasks[2]]
+
+
+_NEAR = [{TaskId(0, 1)}, {TaskId(0, 0)}]
+_AS_DEALT_OUT = [{TaskId(0, 0)}, {TaskId(0, 1)}]
+
+
+def test_members_get_tasks_whose_partitions_are_in_their_rack() -> None:
+    cluster = FakeCluster()
+    assert _in_racks(cluster, "a", "b") == _NEAR
+    assert cluster.asked_for_racks == [{"in"}]
+    assert _in_racks(cluster, "a", "b", num_standby_replicas=1) == _NEAR
+    assert cluster.asked_for_racks[1:] == [{"in", "log"}]
+
+
+@pytest.mark.parametrize("racks", [("a", None), ("a", ""), ("a", "b", "b")])
+def test_the_cluster_is_not_asked_for_racks_if_those_of_the_members_are_not_known(
+    racks: tuple[str | None, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """One has none, or two threads of a process disagree."""
+    cluster = FakeCluster()
+    given = _in_racks(cluster, *racks)
+    assert cluster.asked_for_racks == []
+    assert "has no client.rack" in caplog.text
+    if len(racks) == 2:
+        assert given == _AS_DEALT_OUT
+
+
+def test_racks_are_left_aside_if_the_cluster_does_not_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = FakeCluster()
+    cluster.racks = None
+    assert _in_racks(cluster, "a", "b") == _AS_DEALT_OUT
+    assert "without regard to racks: no broker answered" in caplog.text
+
+
+def test_nobody_is_asked_for_racks_without_a_strategy() -> None:
+    cluster = FakeCluster(**{"in": 2})
+    members = {"m1": dataclasses.replace(_member(P1), rack_id="a")}
+    StreamsAssignor(_STATEFUL, cluster).assign(members)
+    assert cluster.asked_for_racks == []
