@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.config_clients import (
     CLIENT_SETTINGS,
@@ -14,7 +16,9 @@ from millstream.config_clients import (
     Scope,
     check_client_settings,
 )
+from millstream.config_fields import did_you_mean
 from millstream.config_optimization import optimizations
+from millstream.durations import iso_duration
 from millstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +31,8 @@ _HOST_AND_PORT: Final = re.compile(r"\S+:\d{1,5}")
 #: Kafka's longest topic name is 249; an internal topic still has to append a store's name.
 _APPLICATION_ID_LENGTH_MAX: Final = 200
 _RACK_TAGS_MAX: Final = 5
+_OFFSET_RESETS: Final = ("earliest", "latest", "none")
+_BY_DURATION: Final = "by_duration:"
 _IN_FLIGHT_MAX: Final = 5
 _TRANSACTION_TIMEOUT_MS: Final = 10_000
 
@@ -38,6 +44,7 @@ def check_together(config: StreamsConfig) -> None:
         ConfigError: something does not fit; the message names the settings.
     """
     _check_names(config)
+    _check_handlers(config)
     for dictionary in (
         "clients",
         "consumer",
@@ -45,7 +52,9 @@ def check_together(config: StreamsConfig) -> None:
         "restore_consumer",
         "global_consumer",
     ):
-        check_client_settings(dictionary, getattr(config, dictionary), _roles_of(dictionary))
+        given = getattr(config, dictionary)
+        check_client_settings(dictionary, given, _roles_of(dictionary))
+        _offset_reset(dictionary, given)
     check_client_settings("producer", config.producer, ("producer",))
     check_client_settings("admin", config.admin, ("admin",))
     _check_network(config)
@@ -61,8 +70,43 @@ def transaction_timeout_ms(config: StreamsConfig) -> int:
     return int(given)
 
 
+def default_offset_reset(config: StreamsConfig) -> str | timedelta:
+    """Where sources without a policy of their own begin when nothing is committed.
+
+    `earliest` unless set, follows Kafka Streams; a timedelta for `by_duration` (KIP-1106).
+    """
+    return _offset_reset("main_consumer", config.client_settings("main_consumer"))
+
+
+def _offset_reset(where: str, values: Mapping[str, Any]) -> str | timedelta:
+    given = values.get("auto.offset.reset", "earliest")
+    if isinstance(given, timedelta) and given >= timedelta(0):
+        return given
+    name = str(given).strip().lower()
+    if name in _OFFSET_RESETS:
+        return name
+    duration = iso_duration(name.removeprefix(_BY_DURATION)) if _BY_DURATION in name else None
+    if duration is not None:
+        return duration
+    raise ConfigError(
+        f"{where}['auto.offset.reset'] is {given!r}, but must be 'earliest', 'latest', 'none', "
+        "'by_duration:' with an ISO 8601 duration as in 'by_duration:PT12H', or a timedelta."
+        + did_you_mean(name, _OFFSET_RESETS)
+    )
+
+
 def _roles_of(dictionary: str) -> tuple[Role, ...]:
     return tuple(role for role, names in DICTIONARIES_OF.items() if dictionary in names)
+
+
+def _check_handlers(config: StreamsConfig) -> None:
+    for name in ("deserialization_exception_handler", "processing_exception_handler"):
+        handler = getattr(config, name)
+        if handler is not None and not callable(handler):
+            raise ConfigError(
+                f"{name} is {handler!r}, but must be a function (context, record, error) that "
+                "gives a HandlerResponse, or one of millstream's ready-made handlers."
+            )
 
 
 def _check_names(config: StreamsConfig) -> None:

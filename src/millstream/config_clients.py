@@ -246,7 +246,12 @@ _CONSUMER: Final = (
     _group("exclude.internal.topics", "bool", True, "exclude_internal_topics"),
     _engine("max.poll.records", "c", "int", 5_000, "The most records taken in one poll."),
     _engine(
-        "auto.offset.reset", "c", "str", "earliest", "Where to begin without a committed offset."
+        "auto.offset.reset",
+        "c",
+        "object",
+        "earliest",
+        "Where to begin without a committed offset: `earliest`, `latest`, `none`, or "
+        "`by_duration:PT12H` or a timedelta before now.",
     ),
     _engine("group.instance.id", "c", "str", None, "Each thread appends its index."),
     _engine(

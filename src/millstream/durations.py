@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Final
 
 from millstream.errors import ConfigError
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
+
+#: ISO 8601, as far as Java's `Duration` reads it: days, hours, minutes, seconds.
+_ISO: Final = re.compile(
+    r"P(?:(?P<days>\d+)D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
+    re.IGNORECASE,
+)
 
 
 def milliseconds(taker: str, parameter: str, span: timedelta, *, least_ms: int | None = 0) -> int:
@@ -32,3 +40,10 @@ def milliseconds(taker: str, parameter: str, span: timedelta, *, least_ms: int |
         least = "1 ms" if least_ms else "0"
         raise ConfigError(f"{taker} got {parameter}={span!r}, but it must be at least {least}.")
     return whole
+
+
+def iso_duration(text: str) -> timedelta | None:
+    """A duration in ISO 8601, such as `P1D` or `PT2H30M`; None if it is none."""
+    found = _ISO.fullmatch(text)
+    parts = {name: float(part) for name, part in found.groupdict().items() if part} if found else {}
+    return timedelta(**parts) if parts else None

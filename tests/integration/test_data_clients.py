@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -758,6 +759,7 @@ def test_topics_are_created_once(clients: Clients, make_topic: Callable[..., str
         admin.create_topics(wanted, TIMEOUT_MS)
     absent = unique("absent")
     assert admin.partition_counts([*names, absent, "no name!"]) == {names[0]: 3, names[1]: 1}
+    assert admin.replica_racks(names) == {}, "this broker has no broker.rack"
     configs = admin.topic_configs([*names, absent])
     assert {name: config["cleanup.policy"] for name, config in configs.items()} == {
         names[0]: "compact",
@@ -770,6 +772,18 @@ def test_topics_are_created_once(clients: Clients, make_topic: Callable[..., str
         with pytest.raises(TopologyError, match="does not create"):
             admin.create_topics([bad], TIMEOUT_MS)
     assert absent not in topic_names(clients.bootstrap)
+
+
+def test_more_replicas_than_brokers(clients: Clients) -> None:
+    """Waited for, since brokers may be starting; then told with what the broker said of it."""
+    settings = librdkafka_settings(clients.config(), "admin", "replicas")
+    with (
+        closing(ClusterAdmin(settings, replication_factor=3)) as admin,
+        pytest.raises(BrokerUnavailableError) as raised,
+    ):
+        admin.create_topics([(unique("replicated"), 1, {})], 4_000)
+    assert "only 1 broker(s) are registered" in str(raised.value)
+    assert "lower replication_factor" in str(raised.value)
 
 
 def test_a_topic_is_created_after_its_deletion(

@@ -36,7 +36,9 @@ class WordCount:
         commit_interval_ms: int = 200,
         **settings: Any,
     ) -> None:
-        self.bootstrap = kafka.bootstrap_servers
+        # Topics are filled and looked at without the security that the application needs.
+        self.bootstrap = kafka.unsecured_servers
+        self._servers = kafka.bootstrap_servers
         self.application_id = unique("word-count")
         self.lines = f"{self.application_id}-lines"
         self.counts = f"{self.application_id}-counts"
@@ -77,7 +79,7 @@ class WordCount:
     def config(self, **settings: Any) -> StreamsConfig:
         return StreamsConfig(
             application_id=self.application_id,
-            bootstrap_servers=self.bootstrap,
+            bootstrap_servers=self._servers,
             **{**self._settings, **settings},
         )
 

@@ -25,19 +25,27 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no _
     NewTopic,
     OffsetSpec,
     ResourceType,
+    TopicDescription,
 )
 
 from millstream.clock import Clock, Deadline, SystemClock
 from millstream.errors import (
-    AccessDeniedError,
     BrokerUnavailableError,
     IllegalStateError,
     StreamsError,
     TopologyError,
     UnknownTopicError,
 )
-from millstream.kafka.client_errors import TRANSIENT, UNKNOWN_TOPIC, client_error, is_access_error
+from millstream.kafka.client_errors import (
+    TRANSIENT,
+    UNKNOWN_TOPIC,
+    client_error,
+    creation_problem,
+    is_access_error,
+    login_error,
+)
 from millstream.kafka.client_settings import create_client
+from millstream.kafka.listener_probe import protocol_hint
 from millstream.record import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -53,13 +61,6 @@ _GRACE_S: Final = 1.0
 _BROKER_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 )
-
-_RETRIED_CREATION: Final = TRANSIENT | {
-    KafkaError.NOT_CONTROLLER,
-    KafkaError.THROTTLING_QUOTA_EXCEEDED,
-    # While a cluster starts, too few of its brokers have registered.
-    KafkaError.INVALID_REPLICATION_FACTOR,
-}
 
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -93,6 +94,7 @@ class ClusterAdmin:
     ) -> None:
         self._clock = clock or SystemClock()
         self._servers = str(settings["bootstrap.servers"])
+        self._protocol = str(settings.get("security.protocol", "PLAINTEXT"))
         self._replication_factor = replication_factor
         self._connection_error = ""
         self._access_error: StreamsError | None = None
@@ -106,7 +108,8 @@ class ClusterAdmin:
         Raises:
             BrokerUnavailableError: none did in time; names the address and what the client ran
                 into.
-            AccessDeniedError: it refuses the login; raised as soon as that is known.
+            AccessDeniedError: it refuses the login, or its certificate is not trusted; raised as
+                soon as that is known.
         """
         deadline = Deadline(self._clock, timeout_ms)
         client = self._client
@@ -134,6 +137,27 @@ class ClusterAdmin:
             AccessDeniedError: the user may not see a topic.
         """
         return self._partition_counts(topics, Deadline(self._clock, timeout_ms))
+
+    def replica_racks(
+        self, topics: Iterable[str], timeout_ms: int = _TIMEOUT_MS
+    ) -> dict[TopicPartition, frozenset[str]]:
+        """The racks (`broker.rack`) of the brokers with replicas of each partition.
+
+        Left out are the partitions of which some broker has no rack or is not known at present,
+        and topics that do not exist.
+
+        Raises:
+            BrokerUnavailableError: no broker answered in time.
+            AccessDeniedError: the user may not see a topic.
+        """
+        deadline = Deadline(self._clock, timeout_ms)
+        found: dict[TopicPartition, frozenset[str]] = {}
+        for topic, description in self._descriptions(topics, deadline).items():
+            for partition in description.partitions:
+                racks = [replica.rack for replica in partition.replicas if replica.rack]
+                if racks and len(racks) == len(partition.replicas):
+                    found[TopicPartition(topic, partition.id)] = frozenset(racks)
+        return found
 
     def topics_matching(
         self, pattern: str | re.Pattern[str], timeout_ms: int = _TIMEOUT_MS
@@ -174,8 +198,16 @@ class ClusterAdmin:
         because = ""
         while missing:
             for name, error in self._create_once(missing, deadline).items():
-                because = self._creation_problem(name, error)
-            counts = self._partition_counts(missing, deadline)
+                problem = creation_problem(name, error)
+                # What the broker said before tells more than that the time is over.
+                if not because or error.code() != KafkaError._TIMED_OUT:
+                    because = problem
+            try:
+                counts = self._partition_counts(missing, deadline)
+            except BrokerUnavailableError:
+                if not because:
+                    raise
+                counts = {}
             for name, count in counts.items():
                 partitions, _ = missing.pop(name)
                 if count != partitions:
@@ -294,17 +326,25 @@ class ClusterAdmin:
         return client
 
     def _partition_counts(self, topics: Iterable[str], deadline: Deadline) -> dict[str, int]:
+        return {
+            topic: len(description.partitions)
+            for topic, description in self._descriptions(topics, deadline).items()
+        }
+
+    def _descriptions(
+        self, topics: Iterable[str], deadline: Deadline
+    ) -> dict[str, TopicDescription]:
+        """What the cluster knows of each of the topics that exists."""
         names = list(dict.fromkeys(topics))
         if not names:
             return {}
-        answers = self._ask(
+        return self._ask(
             lambda client, timeout_s: client.describe_topics(
                 TopicCollection(names), request_timeout=timeout_s
             ),
             deadline,
             "Looking up topics",
         )
-        return {topic: len(description.partitions) for topic, description in answers.items()}
 
     def _list_offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, timeout_ms: int
@@ -410,20 +450,6 @@ class ClusterAdmin:
         )
         return errors
 
-    def _creation_problem(self, topic: str, error: KafkaError) -> str:
-        """Why a topic is not there yet; raises where waiting does not help."""
-        code = error.code()
-        if code == KafkaError.TOPIC_ALREADY_EXISTS:
-            # Either it is fine, or it is still being deleted; whether it can be seen tells.
-            return f"Topic {topic} is being deleted"
-        if code in _RETRIED_CREATION:
-            return f"Topic {topic}: {error.str().rstrip('.')}"
-        if is_access_error(error):
-            raise client_error(error, "Creating a topic", topic=topic)
-        raise TopologyError(
-            f"The broker does not create the topic: {error.str().rstrip('.')}.", topic=topic
-        )
-
     def _failure(self, raised: KafkaException, what: str, client: AdminClient) -> StreamsError:
         return self._failure_of(raised.args[0], what, None, client)
 
@@ -449,14 +475,12 @@ class ClusterAdmin:
             f"No Kafka broker answered at {self._servers} within {timeout_ms / 1_000:g} s: "
             f"{self._connection_error or reason}. Check bootstrap_servers, that the brokers run "
             "and can be reached from this machine, and that security_protocol is theirs."
+            + protocol_hint(self._servers.split(","), self._protocol)
         )
 
     def _on_client_error(self, error: KafkaError) -> None:
         if is_access_error(error):
-            self._access_error = AccessDeniedError(
-                f"The broker at {self._servers} refuses the login: {error.str().rstrip('.')}. "
-                "Check the sasl and ssl settings."
-            )
+            self._access_error = login_error(error, self._servers)
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
             # That all brokers are down follows from what was said of each of them.
             self._connection_error = error.str().rstrip(".")

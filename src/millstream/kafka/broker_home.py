@@ -12,7 +12,9 @@ from importlib import resources
 from pathlib import Path
 
 from millstream.kafka.broker_jars import KAFKA_VERSION
+from millstream.kafka.broker_security import BrokerSecurity
 from millstream.kafka.broker_settings import (
+    Ports,
     logging_properties,
     meta_properties,
     server_properties,
@@ -36,20 +38,23 @@ class BrokerHome:
     removes the folder even after a SIGKILL of this one.
 
     Args:
-        port: where clients connect.
-        controller_port: where the controller half of the node listens.
+        ports: where the broker listens.
         properties: the user's broker settings.
+        security: of the listener for clients.
     """
 
     def __init__(
-        self, *, port: int, controller_port: int, properties: Mapping[str, str | int | bool]
+        self,
+        *,
+        ports: Ports,
+        properties: Mapping[str, str | int | bool],
+        security: BrokerSecurity,
     ) -> None:
-        self.port = port
-        self.controller_port = controller_port
+        self.ports = ports
         self.cluster_id, meta = meta_properties()
         # Raises on settings that are refused, before anything exists that would need cleaning.
         settings = server_properties(
-            port=port, controller_port=controller_port, log_dir="logs", properties=properties
+            ports=ports, log_dir="logs", properties=properties, security=security
         )
         self.folder = Path(tempfile.mkdtemp(prefix="millstream-kafka-"))
         logs = self.folder / "logs"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from millstream.errors import ConfigError
+from millstream.kafka.broker_security import BrokerSecurity
 
 # What the broker's identity and places are made of: not for `properties`.
 _OWN = frozenset(
@@ -58,16 +60,41 @@ DEVELOPMENT_DEFAULTS: Mapping[str, str] = {
 }
 
 
+@dataclass(frozen=True)
+class Ports:
+    """Where the broker listens, on the loopback interface.
+
+    Args:
+        clients: where clients connect.
+        controller: for the node's controller half.
+        unsecured: for the broker itself and its owner, where clients connect securely; else the
+            clients'.
+    """
+
+    clients: int
+    controller: int
+    unsecured: int
+
+    @property
+    def all(self) -> list[int]:
+        """Each of them once."""
+        return sorted({self.clients, self.controller, self.unsecured})
+
+
 def server_properties(
-    *, port: int, controller_port: int, log_dir: str, properties: Mapping[str, str | int | bool]
+    *,
+    ports: Ports,
+    log_dir: str,
+    properties: Mapping[str, str | int | bool],
+    security: BrokerSecurity,
 ) -> str:
     """The broker's server.properties.
 
     Args:
-        port: where clients connect, on the loopback interface.
-        controller_port: where the node's controller half listens, on the loopback interface.
+        ports: where it listens.
         log_dir: the folder of the logs.
         properties: settings of the user's, by Kafka's names; they win over the defaults above.
+        security: of the clients' listener.
 
     Raises:
         ConfigError: a property that would change what the broker is or where it lives.
@@ -78,17 +105,21 @@ def server_properties(
             f"EmbeddedKafka sets {', '.join(refused)} itself: leave it out of `properties` "
             "(the port is an argument of its own)."
         )
+    listeners = {security.protocol: ports.clients, "PLAINTEXT": ports.unsecured}
+    addresses = [f"{name}://127.0.0.1:{port}" for name, port in listeners.items()]
+    protocols = [f"{name}:{name}" for name in listeners]
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.quorum.voters": f"1@127.0.0.1:{ports.controller}",
+        "listeners": ",".join([*addresses, f"CONTROLLER://127.0.0.1:{ports.controller}"]),
+        "advertised.listeners": ",".join(addresses),
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": ",".join([*protocols, "CONTROLLER:PLAINTEXT"]),
         "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": log_dir,
         **DEVELOPMENT_DEFAULTS,
+        **security.server_properties(),
         **{name: _text(value) for name, value in properties.items()},
     }
     return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())

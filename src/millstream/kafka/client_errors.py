@@ -11,6 +11,7 @@ from millstream.errors import (
     AccessDeniedError,
     BrokerUnavailableError,
     StreamsError,
+    TopologyError,
     UnknownTopicError,
 )
 
@@ -49,6 +50,13 @@ UNKNOWN_TOPIC: Final = frozenset(
     }
 )
 
+_RETRIED_CREATION: Final = TRANSIENT | {
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    # While a cluster starts, too few of its brokers have registered.
+    KafkaError.INVALID_REPLICATION_FACTOR,
+}
+
 _ACCESS: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -86,10 +94,11 @@ def client_error(
             topic=topic,
             partition=partition,
         )
-    if code in _ACCESS:
+    if is_access_error(error):
         return AccessDeniedError(
-            f"{what} was refused by the broker: {reason}. Check security.protocol and the sasl "
-            "and ssl settings, and that the user has the rights for it.",
+            f"{what} {_refusal(error)}"
+            + ("" if _is_untrusted(error) else ", and that the user has the rights for it")
+            + ".",
             topic=topic,
             partition=partition,
         )
@@ -107,6 +116,50 @@ def client_error(
     )
 
 
+def creation_problem(topic: str, error: KafkaError) -> str:
+    """Why a topic is not there yet, where waiting may help.
+
+    Raises:
+        TopologyError: the broker will not create it like this.
+        AccessDeniedError: the user may not create topics.
+    """
+    code, reason = error.code(), error.str().rstrip(".")
+    if code == KafkaError.TOPIC_ALREADY_EXISTS:
+        # Either it is fine, or it is still being deleted; whether it can be seen tells.
+        return f"Topic {topic} is being deleted"
+    if code == KafkaError.INVALID_REPLICATION_FACTOR:
+        return f"{reason}. Start more brokers, or lower replication_factor"
+    if code in _RETRIED_CREATION:
+        return f"Topic {topic}: {reason}"
+    if is_access_error(error):
+        raise client_error(error, "Creating a topic", topic=topic)
+    raise TopologyError(f"The broker does not create the topic: {reason}.", topic=topic)
+
+
+def login_error(error: KafkaError, servers: str) -> StreamsError:
+    """The error to raise when it is the first connection that `is_access_error` speaks of."""
+    return AccessDeniedError(f"Connecting to {servers} {_refusal(error)}.")
+
+
 def is_access_error(error: KafkaError) -> bool:
-    """Whether the broker refused the login or the operation; trying again will not help."""
-    return error.code() in _ACCESS
+    """Whether one side refused the other, or the operation; trying again will not help."""
+    return error.code() in _ACCESS or _is_untrusted(error)
+
+
+def _is_untrusted(error: KafkaError) -> bool:
+    # Other failures of a handshake may pass, for example when a broker ends in the midst of it.
+    return error.code() == KafkaError._SSL and "certificate verify failed" in error.str()
+
+
+def _refusal(error: KafkaError) -> str:
+    reason = error.str().rstrip(".")
+    if _is_untrusted(error):
+        return (
+            f"failed, because the broker's certificate is not trusted: {reason}. Let "
+            "ssl.truststore.location (or ssl.ca.location) name a PEM file with the authority that "
+            "signed it, and connect to a host name that it is made out to"
+        )
+    return (
+        f"was refused by the broker: {reason}. Check security.protocol and the sasl and ssl "
+        "settings"
+    )

@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -189,11 +190,21 @@ def _ssl_context(values: Mapping[str, Any]) -> ssl.SSLContext:
             context.load_cert_chain(*files, password=values.get("ssl.key.password"))
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"The ssl settings cannot be used: {error}. Check that the files named by the "
-            "ssl.*.location settings exist on every machine that runs threads, are PEM, and that "
-            "ssl.key.password opens the key."
+            f"The ssl settings cannot be used: {unreadable_file(values) or error}. Check that the "
+            "files named by the ssl.*.location settings exist on every machine that runs threads, "
+            "are PEM, and that ssl.key.password opens the key."
         ) from error
     return context
+
+
+def unreadable_file(settings: Mapping[str, Any]) -> str:
+    """Which file named by a setting cannot be read on this machine, and why; empty if all can."""
+    for name in sorted(name for name in settings if name.endswith(".location")):
+        try:
+            Path(settings[name]).read_bytes()
+        except OSError as error:
+            return f"{name}={settings[name]}: {error.strerror}"
+    return ""
 
 
 def jaas_options(line: str) -> dict[str, str]:

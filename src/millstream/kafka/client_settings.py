@@ -19,7 +19,11 @@ from millstream.config_checks import transaction_timeout_ms
 from millstream.config_clients import CLIENT_SETTINGS, SECURITY, Role, Scope
 from millstream.errors import ConfigError
 from millstream.kafka.client_log import CLIENT_LOG
-from millstream.kafka.client_security import security_for_kafka_python, security_for_librdkafka
+from millstream.kafka.client_security import (
+    security_for_kafka_python,
+    security_for_librdkafka,
+    unreadable_file,
+)
 
 _Client = TypeVar("_Client")
 
@@ -218,14 +222,29 @@ def create_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> 
         return kind(dict(settings), logger=CLIENT_LOG)
     except (KafkaException, ValueError, TypeError) as error:
         raise ConfigError(
-            f"librdkafka refuses its settings: {_reason(error)}. Correct the client setting it "
-            "names; its limits may be narrower than those of the Java clients."
+            f"librdkafka refuses its settings: {_reason(error)}. {_remedy(error, settings)}"
         ) from error
 
 
 def _reason(error: BaseException) -> str:
     first = error.args[0] if error.args else error
     return str(first.str() if hasattr(first, "str") else first).rstrip(".")
+
+
+def _remedy(error: BaseException, settings: Mapping[str, Any]) -> str:
+    if "No provider for SASL mechanism" in _reason(error):
+        return (
+            f"sasl.mechanism is {settings['sasl.mechanism']} (GSSAPI, which is Kerberos, unless "
+            "something else is said), which needs a librdkafka built with Cyrus SASL: build "
+            "confluent-kafka on such a one, or name another mechanism."
+        )
+    unreadable = unreadable_file(settings)
+    if unreadable:
+        return f"On this machine a file cannot be read: {unreadable}."
+    return (
+        "Correct the client setting it names; its limits may be narrower than those of the Java "
+        "clients."
+    )
 
 
 def _share(total_kbytes: int, config: StreamsConfig, least_kbytes: int) -> int:

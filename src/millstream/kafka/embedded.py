@@ -15,7 +15,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,6 +24,8 @@ from millstream.clock import Deadline, SystemClock
 from millstream.errors import EmbeddedKafkaError, IllegalStateError
 from millstream.kafka.broker_home import BrokerHome
 from millstream.kafka.broker_jars import KAFKA_VERSION, broker_jars
+from millstream.kafka.broker_security import BrokerSecurity
+from millstream.kafka.broker_settings import Ports
 from millstream.kafka.java import find_java
 
 _START_TIMEOUT_MS = 90_000
@@ -53,6 +55,12 @@ class EmbeddedKafka:
     Args:
         port: where clients connect; None chooses a free one at each start after a `stop()`.
         properties: broker settings by Kafka's names, which win over the defaults chosen here.
+        security_protocol: how clients have to speak to it: PLAINTEXT, SSL, SASL_PLAINTEXT or
+            SASL_SSL. Where that needs a certificate, one is made; see `client_settings`.
+        users: with SASL, who may log in: passwords by user name, for PLAIN and SCRAM.
+
+    Raises:
+        ConfigError: an unknown protocol; users without SASL, or SASL without users.
 
     Example:
         >>> with EmbeddedKafka() as kafka:  # starts it, and stops it at the end
@@ -71,9 +79,12 @@ class EmbeddedKafka:
         *,
         port: int | None = None,
         properties: Mapping[str, str | int | bool] | None = None,
+        security_protocol: str = "PLAINTEXT",
+        users: Mapping[str, str] | None = None,
     ) -> None:
         self._wanted_port = port
         self._properties = dict(properties or {})
+        self._security = BrokerSecurity(security_protocol, dict(users or {}))
         self._home: BrokerHome | None = None
         self._broker: subprocess.Popen[bytes] | None = None
         self._owner_pid = 0
@@ -86,9 +97,44 @@ class EmbeddedKafka:
         Raises:
             IllegalStateError: it is not started, so there is no address.
         """
-        if self._home is None:
-            raise IllegalStateError("EmbeddedKafka has no address before start(): start it first.")
-        return f"127.0.0.1:{self._home.port}"
+        return f"127.0.0.1:{self._started_home.ports.clients}"
+
+    @property
+    def unsecured_servers(self) -> str:
+        """Where the broker can be reached without encryption and login, whatever its clients use.
+
+        For tools that prepare a test or look at its results. Without `security_protocol` the same
+        as `bootstrap_servers`.
+
+        Raises:
+            IllegalStateError: it is not started, so there is no address.
+        """
+        return f"127.0.0.1:{self._started_home.ports.unsecured}"
+
+    def client_settings(
+        self, user: str | None = None, mechanism: str | None = None
+    ) -> dict[str, str]:
+        """What clients have to be told of its security, for `StreamsConfig(clients=...)`.
+
+        Args:
+            user: who logs in; by default the first of `users`.
+            mechanism: how: SCRAM-SHA-512 (the default), SCRAM-SHA-256 or PLAIN.
+
+        Raises:
+            ConfigError: there is no such user.
+            IllegalStateError: it is not started, so there is no certificate.
+
+        Example:
+            >>> with EmbeddedKafka(security_protocol="SASL_SSL", users={"ann": "pw"}) as kafka:
+            ...     config = StreamsConfig(
+            ...         application_id="shop",
+            ...         bootstrap_servers=kafka.bootstrap_servers,
+            ...         clients=kafka.client_settings("ann"),
+            ...     )
+            ...     sorted(kafka.client_settings("ann"))[:3]
+            ['sasl.mechanism', 'sasl.password', 'sasl.username']
+        """
+        return self._security.client_settings(self._started_home.folder, user, mechanism)
 
     @property
     def is_running(self) -> bool:
@@ -178,7 +224,7 @@ class EmbeddedKafka:
             key: str(value).lower() if isinstance(value, bool) else str(value)
             for key, value in (config or {}).items()
         }
-        admin = _admin_client(self.bootstrap_servers)
+        admin = _admin_client(self.unsecured_servers)
         topic = NewTopic(name, partitions, 1, config=settings)
         try:
             admin.create_topics([topic], request_timeout=_TOPIC_TIMEOUT_MS / 1000)[name].result()
@@ -206,21 +252,32 @@ class EmbeddedKafka:
         self.stop()
 
     def __repr__(self) -> str:
-        where = f"127.0.0.1:{self._home.port}" if self._home else "no address"
+        where = f"127.0.0.1:{self._home.ports.clients}" if self._home else "no address"
         state = f"process {self.pid}" if self.is_running else "not running"
         return f"<EmbeddedKafka {where}, {state}>"
 
     def __reduce__(self) -> Any:
         raise TypeError("EmbeddedKafka cannot be pickled: hand its bootstrap_servers on instead.")
 
+    @property
+    def _started_home(self) -> BrokerHome:
+        if self._home is None:
+            raise IllegalStateError("EmbeddedKafka has no address before start(): start it first.")
+        return self._home
+
     def _start_once(self, java: Path, jars: Sequence[Path]) -> None:
         is_new = self._home is None
         home = self._home or self._new_home()
         try:
-            _check_free(home.port)
-            _check_free(home.controller_port)
+            for port in home.ports.all:
+                _check_free(port)
+            if is_new and self._security.has_certificate:
+                self._security.make_certificate(java, home.folder)
             self._broker = home.launch(java, jars)
             self._await_ready(home, self._broker)
+            if is_new and self._security.has_users:
+                admin = _admin_client(self.unsecured_servers)
+                self._security.create_users(admin, _TOPIC_TIMEOUT_MS / 1000)
         except BaseException:
             # Also on Ctrl-C: a half-started broker is worth nothing.
             self._end_process()
@@ -231,9 +288,12 @@ class EmbeddedKafka:
     def _new_home(self) -> BrokerHome:
         port = _free_port() if self._wanted_port is None else self._wanted_port
         _check_free(port)
-        controller_port = _free_port(but=port)
+        controller_port = _free_port(but={port})
+        unsecured = _free_port(but={port, controller_port}) if self._security.is_secured else port
         self._home = BrokerHome(
-            port=port, controller_port=controller_port, properties=self._properties
+            ports=Ports(port, controller_port, unsecured),
+            properties=self._properties,
+            security=self._security,
         )
         self._owner_pid = os.getpid()
         atexit.register(self._stop_at_exit)
@@ -245,7 +305,9 @@ class EmbeddedKafka:
         while True:
             if broker.poll() is not None:
                 raise _why_it_died(home, broker.returncode)
-            if _is_listening(home.port) and _describes(self.bootstrap_servers, home.cluster_id):
+            if _is_listening(home.ports.clients) and _describes(
+                self.unsecured_servers, home.cluster_id
+            ):
                 return
             if deadline.passed:
                 raise EmbeddedKafkaError(
@@ -280,8 +342,8 @@ def _why_it_died(home: BrokerHome, exit_code: int) -> EmbeddedKafkaError:
     words = home.last_words()
     if "Address already in use" in words:
         return _PortTakenError(
-            f"Port {home.port} or {home.controller_port} was taken by another process while the "
-            "broker started: choose another port."
+            f"One of the ports {', '.join(map(str, home.ports.all))} was taken by another process "
+            "while the broker started: choose another port."
         )
     return EmbeddedKafkaError(
         f"The broker ended with exit code {exit_code} while it started; check `properties` against "
@@ -289,11 +351,11 @@ def _why_it_died(home: BrokerHome, exit_code: int) -> EmbeddedKafkaError:
     )
 
 
-def _free_port(but: int = 0) -> int:
+def _free_port(but: Collection[int] = ()) -> int:
     for _ in range(_PORT_ATTEMPTS):
         port = random.choice(_PORTS)
         try:
-            if port != but:
+            if port not in but:
                 _check_free(port)
                 return port
         except _PortTakenError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafka import errors as client_errors
 
 from millstream.errors import (
+    AccessDeniedError,
     BrokerUnavailableError,
     ConfigError,
     GroupMembershipError,
@@ -65,13 +66,14 @@ def _tell(error: BaseException, group_id: str, instance_id: str | None) -> Strea
 
 
 def _tell_connection(error: BaseException, group_id: str) -> StreamsError:
-    if isinstance(
-        error,
-        client_errors.SaslAuthenticationFailedError
-        | client_errors.UnsupportedSaslMechanismError
-        | client_errors.IllegalSaslStateError,
-    ):
-        return ConfigError(
+    if _is_untrusted(error):
+        return AccessDeniedError(
+            f"The broker's certificate is not trusted: {_detail(error)}. Let "
+            "ssl.truststore.location (or ssl.ca.location) name a PEM file with the authority that "
+            "signed it, and connect to a host name that it is made out to."
+        )
+    if is_login_error(error):
+        return AccessDeniedError(
             f"The broker refused the login: {_detail(error)}. "
             "Check security.protocol and the sasl settings."
         )
@@ -85,6 +87,23 @@ def _tell_connection(error: BaseException, group_id: str) -> StreamsError:
     return GroupMembershipError(
         f"The member of group {group_id!r} ended with {type(error).__name__}: {_detail(error)}"
     )
+
+
+def is_login_error(error: BaseException) -> bool:
+    """Whether one side refused the other: trying to connect again will not help."""
+    return _is_untrusted(error) or isinstance(
+        error,
+        client_errors.SaslAuthenticationFailedError
+        | client_errors.UnsupportedSaslMechanismError
+        | client_errors.IllegalSaslStateError,
+    )
+
+
+def _is_untrusted(error: BaseException) -> bool:
+    # The client keeps the text only of what Python's ssl says.
+    return isinstance(
+        error, client_errors.KafkaConnectionError
+    ) and "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
 def commit_error(error: BaseException, *, group_id: str, generation: int) -> StreamsError:

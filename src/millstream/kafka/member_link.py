@@ -21,7 +21,8 @@ from kafka.net.compat import KafkaNetClient
 from kafka.util import Timer
 
 from millstream.errors import BrokerUnavailableError, ConfigError
-from millstream.kafka.member_errors import membership_error
+from millstream.kafka.listener_probe import protocol_hint
+from millstream.kafka.member_errors import is_login_error, membership_error
 
 log = logging.getLogger("millstream.kafka.member")
 
@@ -143,26 +144,58 @@ def open_link(
 def _bootstrap(link: Link, timeout_ms: int, stopped: Callable[[], bool]) -> None:
     servers = link.config["bootstrap_servers"]
     done = threading.Event()
+    attempts = _Attempts(link)
     future = link.manager.bootstrap_async(timeout_ms, False)
     future.add_both(lambda _: done.set())
     # A little longer than the client's own bound, whose error says more; DNS can exceed that.
     timer = Timer(timeout_ms + 2_000)
     while not done.wait(min(0.2, timer.timeout_secs)):
-        if timer.expired or stopped():
+        if timer.expired or attempts.refused or stopped():
             break
+    attempts.end()
     if future.is_done and future.exception is None:
         return
-    error = future.exception
+    error = future.exception or attempts.refused
     if error is None or isinstance(error, client_errors.KafkaTimeoutError):
+        told = f" The last attempt ended with: {attempts.last}." if attempts.last else ""
+        addresses = [servers] if isinstance(servers, str) else servers
         raise BrokerUnavailableError(
-            f"No Kafka broker answered at {_shown(servers)} within {timeout_ms / 1000:g} s. "
-            "Check bootstrap.servers, that the brokers run and can be reached from this host, and "
-            "that security.protocol is theirs; the warnings of logger kafka.net.manager say how "
-            "each attempt ended."
+            f"No Kafka broker answered at {', '.join(addresses)} within {timeout_ms / 1000:g} s."
+            f"{told} Check bootstrap.servers, that the brokers run and can be reached from this "
+            "host, and that security.protocol is theirs."
+            + protocol_hint(addresses, link.config["security_protocol"])
         ) from error
     raise membership_error(
         error, group_id=link.config["group_id"], instance_id=link.config["group_instance_id"]
     ) from error
+
+
+class _Attempts:
+    """How the attempts to connect end, which kafka-python tells its log only, and tries again."""
+
+    def __init__(self, link: Link) -> None:
+        self._manager = link.manager
+        #: The last failure.
+        self.last: BaseException | None = None
+        #: One that trying again will not help.
+        self.refused: BaseException | None = None
+        connect = link.manager.get_connection
+
+        def get_connection(*args: Any, **options: Any) -> Any:
+            connection = connect(*args, **options)
+            connection.init_future.add_errback(self._note)
+            return connection
+
+        link.manager.get_connection = get_connection
+
+    def end(self) -> None:
+        """Leave the connections that follow alone."""
+        del self._manager.get_connection
+
+    def _note(self, error: BaseException) -> None:
+        self.last = error
+        if is_login_error(error):
+            self.refused = error
 
 
 def _complete(settings: Mapping[str, Any], group_id: str, client_id: str) -> dict[str, Any]:
@@ -204,7 +237,3 @@ def _quiet_client_loggers() -> None:
     for name in ("kafka.net.connection", "kafka.net.transport"):
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-def _shown(servers: Any) -> str:
-    return servers if isinstance(servers, str) else ", ".join(map(str, servers))

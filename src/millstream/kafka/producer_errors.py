@@ -52,7 +52,7 @@ _ADVICE: Final = {
     ),
     KafkaError._UNKNOWN_TOPIC: "The topic does not exist. Create it.",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "The topic or partition does not exist. Create it.",
-    KafkaError._UNKNOWN_PARTITION: "The topic has no such partition.",
+    KafkaError._UNKNOWN_PARTITION: "The topic has no such partition, or was deleted.",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "The user needs the right to write to the topic.",
 }
 

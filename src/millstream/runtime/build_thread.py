@@ -36,7 +36,7 @@ from millstream.runtime.thread_clients import ThreadClients
 from millstream.runtime.thread_settings import ThreadSettings
 from millstream.runtime.topology_topics import (
     repartition_topics,
-    reset_policies,
+    reset_policy,
     subscription,
     topology_topics,
 )
@@ -199,10 +199,7 @@ def _tasks(
     def create(task_id: TaskId, partitions: frozenset[TopicPartition]) -> StreamTask:
         return build_task(parts[task_id.subtopology], task_id, partitions, services)
 
-    policies = reset_policies(topology, config)
-    starts = StartOffsets(
-        member, clients.consumer, lambda topic: policies.get(topic, policies[""]), clock
-    )
+    starts = StartOffsets(member, clients.consumer, reset_policy(topology, config), clock)
     read = {topic for part in parts.values() for topic in part.source_topics}
 
     def limits(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -240,6 +237,9 @@ def _assignment_config(config: StreamsConfig) -> AssignmentConfig:
         acceptable_recovery_lag=config.acceptable_recovery_lag,
         probing_rebalance_interval_ms=config.probing_rebalance_interval_ms,
         rack_aware_assignment_tags=tuple(config.rack_aware_assignment_tags),
+        rack_aware_assignment_strategy=config.rack_aware_assignment_strategy,
+        rack_aware_traffic_cost=config.rack_aware_assignment_traffic_cost,
+        rack_aware_non_overlap_cost=config.rack_aware_assignment_non_overlap_cost,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import timedelta
 
 from millstream.assignment.topics import (
@@ -13,6 +13,7 @@ from millstream.assignment.topics import (
     TopologyTopics,
 )
 from millstream.config import StreamsConfig
+from millstream.config_checks import default_offset_reset
 from millstream.state.window_builders import changelog_retention
 from millstream.topology.nodes import SourceNode
 from millstream.topology.subtopology import SubTopology
@@ -71,16 +72,32 @@ def subscription(
     return None, re.compile("|".join(alternatives))
 
 
-def reset_policies(topology: Topology, config: StreamsConfig) -> Mapping[str, str | timedelta]:
-    """The offset reset policy of each topic that is read by name; under "" that of all others."""
-    default = config.client_settings("main_consumer").get("auto.offset.reset", "earliest")
-    policies: dict[str, str | timedelta] = {"": str(default)}
+def reset_policy(topology: Topology, config: StreamsConfig) -> Callable[[str], str | timedelta]:
+    """Tells the offset reset policy of a topic that is read.
+
+    Repartition topics are read from their beginning: what is in them was never processed.
+    """
+    default = default_offset_reset(config)
+    by_name: dict[str, str | timedelta] = dict.fromkeys(
+        repartition_topics(topology, config), "earliest"
+    )
+    by_pattern: list[tuple[re.Pattern[str], str | timedelta]] = []
     for part in topology.subtopologies():
         for node in part.nodes:
-            if isinstance(node, SourceNode) and node.offset_reset is not None:
-                for topic in node.topics:
-                    policies[part.decorate(topic, config.application_id)] = node.offset_reset
-    return policies
+            if not isinstance(node, SourceNode) or node.offset_reset is None:
+                continue
+            if node.pattern is not None:
+                by_pattern.append((node.pattern, node.offset_reset))
+            for topic in node.topics:
+                by_name[part.decorate(topic, config.application_id)] = node.offset_reset
+
+    def policy(topic: str) -> str | timedelta:
+        if topic in by_name:
+            return by_name[topic]
+        matching = (reset for pattern, reset in by_pattern if pattern.fullmatch(topic))
+        return next(matching, default)
+
+    return policy
 
 
 def _group(part: SubTopology, config: StreamsConfig) -> TopicGroup:

@@ -170,6 +170,9 @@ def test_required_settings_are_required(missing: str) -> None:
         ({"rack_aware_assignment_tags": list("abcdef")}, "at most 5"),
         ({"client_tags": "zone"}, "a dictionary"),
         ({"consumer": {1: 2}}, "keys must be setting names"),
+        ({"consumer": {"auto.offset.reset": "earlist"}}, "Did you mean 'earliest'"),
+        ({"clients": {"auto.offset.reset": "by_duration:12h"}}, "by_duration:PT12H"),
+        ({"main_consumer": {"auto.offset.reset": "by_duration:"}}, "by_duration:PT12H"),
         ({"rocksdb_config_setter": Needy}, "cannot be called without arguments"),
         ({"group_protocol": "streams"}, "not supported"),
         ({"upgrade_from": "3.9"}, "not supported"),
@@ -273,3 +276,13 @@ def test_secrets_are_not_printed() -> None:
     assert "PRIVATE" not in repr(one)
     assert "bob" in repr(one)
     assert "poll_ms" not in repr(one)
+
+
+@pytest.mark.parametrize(
+    "name", ["deserialization_exception_handler", "processing_exception_handler"]
+)
+def test_a_handler_that_cannot_be_called_is_refused(name: str) -> None:
+    """Goal: a word in place of a handler is told at once, not when the first record fails."""
+    given: dict[str, Any] = {name: "continue"}
+    with pytest.raises(ConfigError, match=f"{name} is 'continue', but must be a function"):
+        StreamsConfig(application_id="a", bootstrap_servers="a:1", **given)

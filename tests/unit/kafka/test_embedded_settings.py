@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from collections.abc import Mapping
 
 import pytest
 
 from millstream.errors import ConfigError
 from millstream.kafka.broker_home import bootstrap_checkpoint
-from millstream.kafka.broker_settings import meta_properties, server_properties
+from millstream.kafka.broker_security import BrokerSecurity
+from millstream.kafka.broker_settings import Ports, meta_properties, server_properties
 
 
-def parsed(**properties: str | int | bool) -> dict[str, str]:
-    text = server_properties(
-        port=20_001,
-        controller_port=20_002,
-        log_dir="logs",
-        properties={name.replace("_", "."): value for name, value in properties.items()},
-    )
-    return dict(line.split("=", 1) for line in text.splitlines())
+def written(
+    properties: Mapping[str, str | int | bool], security: BrokerSecurity | None = None
+) -> str:
+    security = security or BrokerSecurity()
+    ports = Ports(20_001, 20_002, 20_003 if security.is_secured else 20_001)
+    return server_properties(ports=ports, log_dir="logs", properties=properties, security=security)
+
+
+def parsed(
+    security: BrokerSecurity | None = None, /, **properties: str | int | bool
+) -> dict[str, str]:
+    dotted = {name.replace("_", "."): value for name, value in properties.items()}
+    return dict(line.split("=", 1) for line in written(dotted, security).splitlines())
 
 
 def test_listens_on_the_loopback_interface_only() -> None:
@@ -26,6 +34,37 @@ def test_listens_on_the_loopback_interface_only() -> None:
     settings = parsed()
     addresses = settings["listeners"] + settings["advertised.listeners"]
     assert addresses.count("//127.0.0.1:") == addresses.count("//") == 3
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_secured_listener_stands_beside_the_brokers_own(protocol: str) -> None:
+    """Clients get the one with security; the broker speaks to itself without."""
+    users = {"ann": 'a\\"b'} if protocol.startswith("SASL") else {}
+    settings = parsed(BrokerSecurity(protocol, users))
+    clients, own = f"{protocol}://127.0.0.1:20001", "PLAINTEXT://127.0.0.1:20003"
+    assert settings["advertised.listeners"] == f"{clients},{own}"
+    assert settings["inter.broker.listener.name"] == "PLAINTEXT"
+    assert f"{protocol}:{protocol}," in settings["listener.security.protocol.map"]
+    assert ("ssl.keystore.location" in settings) == protocol.endswith("SSL")
+    if users:
+        line = settings[f"listener.name.{protocol.lower()}.plain.sasl.jaas.config"]
+        # Escaped for JAAS, and once more for the file.
+        assert line.endswith(r'required user_ann\="a\\\\\\"b";')
+
+
+@pytest.mark.parametrize(
+    ("protocol", "users", "message"),
+    [
+        ("SASL_SLL", {"ann": "x"}, "Did you mean 'SASL_SSL'"),
+        ("SASL_SSL", {}, 'users={"alice": "secret"}'),
+        ("SSL", {"ann": "x"}, "choose SASL_SSL"),
+        ("SASL_SSL", {"ann lee": "x"}, "'ann lee' cannot be the name"),
+    ],
+)
+def test_security_that_cannot_be(protocol: str, users: dict[str, str], message: str) -> None:
+    """Refused before anything starts, with what to give instead."""
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        BrokerSecurity(protocol, users)
 
 
 def test_every_replication_factor_is_one() -> None:
@@ -64,9 +103,7 @@ def test_what_the_broker_is_cannot_be_changed(name: str) -> None:
 
 def test_values_are_escaped_for_java() -> None:
     """A backslash or a line break in a value stays one setting with that value."""
-    text = server_properties(
-        port=1, controller_port=2, log_dir="logs", properties={"a": "C:\\x\nb=c"}
-    )
+    text = written({"a": "C:\\x\nb=c"})
     assert "a=C:\\\\x\\nb\\=c\n" in text
 
 

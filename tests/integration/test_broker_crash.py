@@ -1,0 +1,56 @@
+"""An application whose only broker crashes under load, and comes back with its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from support.leftovers import nothing_left
+from support.topics import committed_lag
+from support.waiting import wait_for
+from support.word_count import RUNNING, WordCount
+
+from millstream.testing import EmbeddedKafka
+
+
+@pytest.fixture
+def own() -> Iterator[EmbeddedKafka]:
+    """A broker that may be killed."""
+    with EmbeddedKafka() as kafka:
+        yield kafka
+
+
+def test_a_crash_of_the_broker_is_waited_out(
+    own: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Goal: the same threads go on, and nothing is lost.
+
+    Method: the broker's process is killed while records are on their way through both
+    sub-topologies, and started again on its port and data.
+    """
+    app = WordCount(own, tmp_path, partitions=2)
+    with nothing_left():
+        streams = app.streams(spark)
+        streams.start()
+        try:
+            streams.wait_for_state("RUNNING", RUNNING)
+            app.write_lines(5_000)
+            wait_for(lambda: app.found(), 60, "some counts are out")
+            app.write_lines(5_000)
+            own.kill()
+            own.start()
+            app.write_lines(1_000)
+            wait_for(app.covers_expected, 120, "nothing is lost")
+            wait_for(
+                lambda: not committed_lag(app.bootstrap, app.application_id, app.lines),
+                60,
+                "everything is committed",
+            )
+            assert streams.error is None
+            names = {thread.thread_name for thread in streams.metadata_for_local_threads()}
+            assert len(names) == 2
+        finally:
+            assert streams.close(timedelta(seconds=60))

@@ -1,0 +1,43 @@
+"""Where each topic of a topology is read from when nothing is committed."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from millstream import StreamsBuilder, StreamsConfig
+from millstream.runtime.topology_topics import reset_policy
+from millstream.serdes import STRING
+
+
+def config(**settings: Any) -> StreamsConfig:
+    return StreamsConfig(application_id="app", bootstrap_servers="broker:1", **settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "earliest"),
+        ({"consumer": {"auto.offset.reset": "LATEST"}}, "latest"),
+        ({"main_consumer": {"auto.offset.reset": "by_duration:P1DT2H"}}, timedelta(hours=26)),
+        ({"consumer": {"auto.offset.reset": timedelta(hours=1)}}, timedelta(hours=1)),
+    ],
+)
+def test_the_most_specific_policy_counts(given: dict[str, Any], expected: str | timedelta) -> None:
+    """The source's own, by name or by pattern, then the config's. Repartition topics lose nothing:
+    what is in them was never processed."""
+    builder = StreamsBuilder()
+    patterned = builder.stream(re.compile("logs-.*"), key=STRING, value=STRING, offset_reset="none")
+    day = timedelta(days=1)
+    named = builder.stream("named", key=STRING, value=STRING, offset_reset=day)
+    plain = builder.stream("plain", key=STRING, value=STRING)
+    for number, stream in enumerate((patterned, named, plain)):
+        stream.select_key(lambda _, value: value).group_by_key().count(store=f"counts-{number}")
+    policy = reset_policy(builder.build(), config(**given))
+    assert policy("logs-1") == "none"
+    assert policy("named") == day
+    assert policy("plain") == expected
+    assert policy("app-counts-2-repartition") == "earliest"
