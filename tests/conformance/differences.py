@@ -63,30 +63,37 @@ def differences(scenario: Scenario) -> Differences:
 def deviation(scenario: Scenario) -> str | None:
     """What we do better than Kafka Streams here, where it fails; `docs/differences.md` has it."""
     error = scenario["expect"].get("error", {})
+    operations, config = scenario.get("topology", []), scenario.get("config", {})
+    goes_on = config.get("processing_handler") == "continue"
+    if goes_on and _joins_null_keys_with_grace(scenario):
+        return "a record without a key in a left join with a table and grace, left out"
     if error.get("stage") != "run":
         return None
-    operations = scenario["topology"]
     if error["category"] == "null_error" and any("grace_ms" in op for op in operations):
         return "a record without a key in a left join with a table and grace"
     windows = [op["window"] for op in operations if op["op"] == "windowed_by"]
     if any(window["type"] == "sliding" and window["size"] == 0 for window in windows):
         return "sliding windows with a time difference of 0"
-    if error["category"] == "illegal_argument" and _finds_before_it_puts(scenario):
-        return "sessions found backwards in a cached store before anything was put"
+    if error["category"] in ("illegal_argument", "illegal_state") and _reads_backward(scenario):
+        return "a cached store of windows or sessions read backward"
+    if error["category"] == "illegal_state" and config.get("cache_max_bytes") and windows:
+        return "an empty range of a cached store of windows or sessions"
     return None
 
 
-def _finds_before_it_puts(scenario: Scenario) -> bool:
-    """Whether a cached session store was only read so far, and fails at being read backwards."""
+def _joins_null_keys_with_grace(scenario: Scenario) -> bool:
+    joins = [op for op in scenario["topology"] if op["op"] == "join" and "grace_ms" in op]
+    without = any("topic" in event and event["key"] is None for event in scenario["events"])
+    return without and any(op["kind"] == "left" for op in joins)
+
+
+def _reads_backward(scenario: Scenario) -> bool:
+    """Whether the command that failed read a cached store of windows or sessions backward."""
     stores = [op["store"] for op in scenario["topology"] if op["op"] == "add_store"]
-    cached = any(store.get("kind") == "session" and store.get("caching") for store in stores)
-    number = scenario["expect"]["error"]["event"]
-    commands = [str(event.get("value")) for event in scenario["events"][: number + 1]]
-    return (
-        cached
-        and commands[-1].startswith("bfind")
-        and not any(command.startswith(("put", "rm")) for command in commands)
-    )
+    kinds = ("session", "window", "timestamped_window")
+    cached = any(store.get("kind") in kinds and store.get("caching") for store in stores)
+    command = str(scenario["events"][scenario["expect"]["error"]["event"]].get("value"))
+    return cached and command.startswith(("bfind", "bfetchr"))
 
 
 def is_comparable(answer: Scenario) -> bool:

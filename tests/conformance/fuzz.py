@@ -26,6 +26,8 @@ from itertools import islice
 from multiprocessing.pool import Pool
 from pathlib import Path
 
+from conformance.assembled import assembled_scenario
+from conformance.commands import commands_scenario
 from conformance.differences import differences, is_comparable, minimized
 from conformance.oracle.process import (
     KafkaStreams,
@@ -34,12 +36,21 @@ from conformance.oracle.process import (
     Scenario,
     memory,
 )
+from conformance.rare import rare_scenario
+from conformance.twists import twisted_scenario
 from conformance.vendored.generate import GROUPS as TYPICAL
 from conformance.vendored.generate import rand_scenario, variations
 from conformance.wild import wild_scenario
 
-WILD = "wild"
-GROUPS = [*TYPICAL, WILD]
+#: Groups of scenarios that are not typical of anything.
+_OTHERS: dict[str, Callable[[str, int], Scenario]] = {
+    "wild": wild_scenario,
+    "rare": rare_scenario,
+    "assembled": assembled_scenario,
+    "commands": commands_scenario,
+    "twisted": twisted_scenario,
+}
+GROUPS = [*TYPICAL, *_OTHERS]
 
 #: How many scenarios one process takes at a time.
 _CHUNK = 48
@@ -75,9 +86,9 @@ class Found:
 
 def random_scenario(group: str, seed: str, index: int) -> Scenario:
     """A scenario of a group, or of none: the same for the same arguments."""
-    scenario: Scenario = (
-        wild_scenario(seed, index) if group == WILD else rand_scenario(group, seed, index)
-    )
+    if group in _OTHERS:
+        return _OTHERS[group](seed, index)
+    scenario: Scenario = rand_scenario(group, seed, index)
     return scenario
 
 
@@ -122,8 +133,17 @@ class Comparer:
             self._oracle = None
 
     def _answers(self, chunk: list[Scenario]) -> list[Scenario]:
+        """What Kafka Streams did; what ends its process, or comes to no end there, is `bad`."""
         self._asked += len(chunk)
-        return list(self._fresh_oracle().run_all(chunk))
+        answers: list[Scenario] = []
+        while len(answers) < len(chunk):
+            try:
+                for answer in self._fresh_oracle().run_all(chunk[len(answers) :]):
+                    answers.append(answer)  # noqa: PERF402 - what came before a failure is kept
+            except OracleFailed as error:
+                self.close()
+                answers.append({**chunk[len(answers)], "bad": str(error)})
+        return answers
 
     def _ask(self, scenario: Scenario) -> Scenario:
         self._asked += 1
@@ -159,8 +179,6 @@ _comparer: Comparer | None = None
 
 def _in_process(chunk: list[Scenario]) -> Found:
     global _comparer
-    logging.disable(logging.CRITICAL)
-    tempfile.tempdir = memory()
     if _comparer is None:
         _comparer = Comparer()
     return _comparer.compare(chunk)
@@ -194,7 +212,9 @@ def fuzz(
     total = Found()
     with KafkaStreams():
         pass  # The jars are there and the program is compiled before several processes start it.
-    with _pool(jobs) as pool:
+    # What the processes leave behind when they are ended goes with their folder.
+    place = tempfile.TemporaryDirectory(dir=memory(), ignore_cleanup_errors=True)
+    with place as folder, _pool(jobs, folder) as pool:
         under_way = [pool.apply_async(_in_process, (chunk,)) for chunk in islice(chunks, jobs)]
         while under_way:
             total.add(under_way.pop(0).get())
@@ -205,9 +225,14 @@ def fuzz(
     return total
 
 
-def _pool(jobs: int) -> Pool:
+def _pool(jobs: int, folder: str) -> Pool:
     # Their Java processes end with their standard input, when these processes end.
-    return multiprocessing.get_context("spawn").Pool(jobs)
+    return multiprocessing.get_context("spawn").Pool(jobs, _begin, [folder])
+
+
+def _begin(folder: str) -> None:
+    logging.disable(logging.CRITICAL)
+    tempfile.tempdir = folder
 
 
 def _arguments() -> argparse.Namespace:

@@ -21,6 +21,7 @@ class _Recursion:
     """The edges from a node to its children, which are called at once."""
 
     immediate = True
+    may_wait = True
 
     def __init__(self, children: Sequence[Any]) -> None:
         self._children = children

@@ -72,6 +72,9 @@ class SlidingAggregate(WindowedOperator[WindowsByRecords]):
             if timestamp > self._stream_time:
                 self._stream_time = timestamp
             close_time = self.close_time()
+            if timestamp < difference or timestamp + 1 + difference <= close_time:
+                # Follows Kafka Streams: neither early nor late records count as a search.
+                self._looks_for_closed = False
             if timestamp + 1 + difference <= close_time:
                 late += 1
                 continue

@@ -76,7 +76,8 @@ class WindowedOperator(Operator, Generic[W]):
         self._emit_final = emit_final
         self._send_old_values = send_old_values
         self._stream_time = UNKNOWN
-        self._failed = False
+        #: Whether the record now aggregated is one after which closed windows are looked for.
+        self._looks_for_closed = True
         self._table: Any
         self._cache: Any
         self._interval_ms = 0
@@ -140,7 +141,7 @@ class WindowedOperator(Operator, Generic[W]):
 
     def failed(self, batch: Batch, index: int, error: Exception) -> None:
         """User code failed on a record: leave the rest of it out, or raise."""
-        self._failed = True
+        self._looks_for_closed = False
         self.context.failed(batch, index, error)
 
     def dropped(self, windows: int) -> None:
@@ -157,9 +158,9 @@ class WindowedOperator(Operator, Generic[W]):
                 self.update(rest, key_bytes[index:], output)
                 return
             record = batch if len(batch) == 1 else batch.take((index,))
-            self._failed = False
+            self._looks_for_closed = True
             self.update(record, key_bytes[index : index + 1], output)
-            if not self._failed:
+            if self._looks_for_closed:
                 self._next_emit_ms = now_ms + self._interval_ms
                 self._emit_closed(record, output)
 

@@ -314,6 +314,9 @@ class TestOutputTopic(Generic[K, V]):
         self._value_serde = value
         self._outputs = outputs
 
+    def __repr__(self) -> str:
+        return f"TestOutputTopic({self._topic!r}, {self.size} to read)"
+
     @property
     def size(self) -> int:
         """How many records have not been read yet."""

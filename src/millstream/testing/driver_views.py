@@ -68,15 +68,15 @@ def topology_metadata(
 
 def _read_together(
     topology: Topology, config: StreamsConfig, matched: Collection[str]
-) -> list[dict[str, str]]:
-    """The topics that each join wants to be co-partitioned, and their real names."""
+) -> list[list[str]]:
+    """The real names of the topics that each join wants to be co-partitioned."""
     internal, application_id = topology.internal_topics, config.application_id
     return [
-        {
-            topic: decorated(topic, application_id) if topic in internal else topic
+        [
+            decorated(topic, application_id) if topic in internal else topic
             for source in sources
             for topic in (source.topics or sorted(filter(source.reads, matched)))
-        }
+        ]
         for sources in topology.listed_sources()
     ]
 

@@ -131,19 +131,18 @@ def merge_overlapping(groups: Iterable[Iterable[str]]) -> list[frozenset[str]]:
     return [frozenset(group) for group in merged]
 
 
-def listed_by_kafka(groups: Iterable[Mapping[str, str]]) -> list[frozenset[str]]:
+def listed_by_kafka(groups: Iterable[Iterable[str]]) -> list[frozenset[str]]:
     """The groups as Kafka Streams lists them, which unites only some of those that overlap.
 
     A group joins the first earlier one in which any of its topics is, in the order of a hash set,
     and takes its topics along. Whether partition counts agree is judged by `merge_overlapping`.
 
     Args:
-        groups: the real names of topics by those in the program, in the order in which it joined
-            them.
+        groups: topics under their real names, in the order in which the program joined them.
     """
     listed: dict[str, set[str]] = {}
     for group in groups:
-        topics = [group[topic] for topic in hash_order(group)]
+        topics = hash_order(group)
         united = next((listed[topic] for topic in topics if topic in listed), set())
         united |= set(topics)
         listed |= dict.fromkeys(topics, united)

@@ -76,9 +76,10 @@ class LogicalGraph:
 
         Args:
             name: the name, of another node or of none.
-            sources: what it stands for; may be stand-ins themselves.
+            sources: what it stands for; may be stand-ins themselves, also that name again.
         """
-        self._stand_ins[name] = sources
+        if name not in sources:
+            self._stand_ins[name] = sources
         return SourceNames([name])
 
     def build(self, optimizations: frozenset[str]) -> Topology:

@@ -117,7 +117,8 @@ class KafkaStreams:
 
     def __init__(self) -> None:
         java, path = class_path()
-        self._folder = tempfile.mkdtemp(prefix="kafka-streams-oracle-", dir=memory())
+        place = tempfile.tempdir or memory()
+        self._folder = tempfile.mkdtemp(prefix="kafka-streams-oracle-", dir=place)
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx768m"]
         command = [java.path, *options, f"-Djava.io.tmpdir={self._folder}", "-cp", path, MAIN]
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
