@@ -367,6 +367,7 @@ def test_a_stopped_session_ends_its_threads_with_an_error(session: SparkSession)
 SCRIPT = """
 import os, signal, sys, threading, time
 import helpers
+from pyspark.sql import SparkSession
 from millstream.spark.engine import SparkEngine
 from millstream.spark.messages import ThreadExit
 
@@ -389,6 +390,13 @@ def told(event):
 
 stop = threading.Event()
 signal.signal(signal.SIGINT, lambda *_: stop.set())
+ours, make_session = signal.getsignal(signal.SIGINT), SparkSession.__init__
+
+def made(*args, **kwargs):
+    print("heeded", signal.getsignal(signal.SIGINT) is ours, flush=True)
+    make_session(*args, **kwargs)
+
+SparkSession.__init__ = made
 engine = SparkEngine(None, "shop", num_threads=2, on_event=told)
 engine.start()
 for index in (1, 2):
@@ -478,6 +486,7 @@ def test_ctrl_c_closes_a_script_with_its_own_session_and_modules(tmp_path: Path)
         assert script.child.wait(30) == 0
         eventually(lambda: not script.group_exists())
         assert not any(map(runs, script.worker_pids))
+    assert "heeded True" in script.lines, "Ctrl-C while Spark starts would go to PySpark"
     assert len(script.worker_pids) == 2
     assert script.lines.count("exited closed") == 2
     assert script.mark.read_text() == "in order\n" * 2, "the threads were killed, not closed"

@@ -5,7 +5,7 @@ Semantics: Kafka Streams' `org.apache.kafka.streams.processor.api` (KIP-478, KIP
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream.processor.context import FixedKeyProcessorContext, ProcessorContext
 from millstream.record import FixedKeyRecord, Record
@@ -14,6 +14,15 @@ KIn = TypeVar("KIn")
 VIn = TypeVar("VIn")
 KOut = TypeVar("KOut")
 VOut = TypeVar("VOut")
+
+
+def _no_attribute(processor: object, name: str) -> AttributeError:
+    kind = type(processor).__name__
+    if name == "context":
+        return AttributeError(
+            f"{kind} has no context yet. Its init(context) must begin with super().init(context)."
+        )
+    return AttributeError(f"'{kind}' object has no attribute '{name}'", name=name, obj=processor)
 
 
 class Processor(Generic[KIn, VIn, KOut, VOut]):
@@ -34,6 +43,11 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
     """
 
     context: ProcessorContext[KOut, VOut]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _no_attribute(self, name)
 
     def init(self, context: ProcessorContext[KOut, VOut]) -> None:
         """Called before the first record. What it raises ends the stream thread.
@@ -105,6 +119,11 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
     """
 
     context: FixedKeyProcessorContext[KIn, VOut]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _no_attribute(self, name)
 
     def init(self, context: FixedKeyProcessorContext[KIn, VOut]) -> None:
         """Called before the first record. What it raises ends the stream thread.

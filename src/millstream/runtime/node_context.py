@@ -146,9 +146,11 @@ class NodeContext:
         try:
             return stores[name]
         except KeyError:
+            connected = f" Connected are: {', '.join(sorted(stores))}." if stores else ""
             raise StreamsError(
-                f"Processor '{self.node}' has no access to store '{name}'. Connect it: name the "
-                "store in stores=... where the processor is added, or let its supplier bring it.",
+                f"Processor '{self.node}' has no access to store '{name}'.{connected} Connect it: "
+                "name the store in stores=... where the processor is added, or let its supplier "
+                "bring it.",
                 node=self.node,
                 task_id=self.task_id,
             ) from None
@@ -161,8 +163,9 @@ class NodeContext:
         if _answer(self._handler, context, record, error) is CONTINUE:
             self._drops.add(1, f"user code failed: {error!r}", self.node)
             return
+        told = str(error).removesuffix(".")
         raise ProcessingError(
-            f"User code failed on a record: {type(error).__name__}: {error}. Correct the function, "
+            f"User code failed on a record: {type(error).__name__}: {told}. Correct the function, "
             "or set processing_exception_handler=LogAndContinueProcessingExceptionHandler() to "
             "leave such records out.",
             task_id=self.task_id,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import types
 import typing
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
@@ -38,8 +38,7 @@ def json_of(type: type[T]) -> Serde[T]:
         >>> json_of(Order).serialize("orders", Order("alice", 5))
         b'{"user":"alice","amount":5}'
     """
-    encoder = msgspec.json.Encoder(order="deterministic")
-    return TypedSerde(json_of, type, encoder.encode, msgspec.json.Decoder(type).decode)
+    return _made(json_of, type)
 
 
 def msgpack_of(type: type[T]) -> Serde[T]:
@@ -57,38 +56,41 @@ def msgpack_of(type: type[T]) -> Serde[T]:
         >>> msgpack_of(dict[str, int]).serialize("counts", {"a": 1})
         b'\\x81\\xa1a\\x01'
     """
-    encoder = msgspec.msgpack.Encoder(order="deterministic")
-    return TypedSerde(msgpack_of, type, encoder.encode, msgspec.msgpack.Decoder(type).decode)
+    return _made(msgpack_of, type)
 
 
 class TypedSerde(Serde[T]):
     """The serde of one type, made by `json_of` or `msgpack_of`.
 
-    Two serdes of the same format and type are equal. It pickles as the call that made it, since
-    the encoders cannot be pickled.
+    Two serdes of the same format and type are equal. It pickles as what it is made of, since the
+    encoders cannot be pickled, and makes these when they are first used: a class that travels as
+    code may refer to a serde of itself, which then arrives before the class is complete.
     """
 
     def __init__(
-        self,
-        maker: Callable[[type[T]], Serde[T]],
-        of: type[T],
-        encode: Callable[[Any], bytes],
-        decode: Callable[[bytes], T],
+        self, maker: Callable[[type[T]], Serde[T]], of: type[T], immutable: bool, name: str
     ) -> None:
         self._maker = maker
         self._of = of
-        self._encode = encode
-        self._decode = decode
         self._taken = _classes_of(of)
-        super().__init__(
-            self._encode_checked,
-            self._decode_one,
-            immutable=is_immutable(of),
-            name=f"{maker.__name__}({of.__qualname__ if isinstance(of, builtins.type) else of})",
-        )
+        super().__init__(self._encode_checked, self._decode_one, immutable=immutable, name=name)
+
+    @cached_property
+    def _encode(self) -> Callable[[Any], bytes]:
+        encode: Callable[[Any], bytes] = self._codec.Encoder(order="deterministic").encode
+        return encode
+
+    @cached_property
+    def _decode(self) -> Callable[[bytes], T]:
+        decode: Callable[[bytes], T] = self._codec.Decoder(self._of).decode
+        return decode
+
+    @property
+    def _codec(self) -> Any:
+        return msgspec.json if self._maker is json_of else msgspec.msgpack
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (self._maker, (self._of,))
+        return TypedSerde, (self._maker, self._of, self.immutable, self.name)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TypedSerde):
@@ -132,6 +134,14 @@ class TypedSerde(Serde[T]):
 
     def _decode_one(self, topic: str, data: bytes) -> T:
         return self._decode(data)
+
+
+def _made(maker: Callable[[type[T]], Serde[T]], of: type[T]) -> Serde[T]:
+    # Whether msgspec knows the type shall be told here, not at the first record.
+    decoder = msgspec.json.Decoder if maker is json_of else msgspec.msgpack.Decoder
+    decoder(of)
+    name = f"{maker.__name__}({of.__qualname__ if isinstance(of, type) else of})"
+    return TypedSerde(maker, of, is_immutable(of), name)
 
 
 def _classes_of(of: Any) -> tuple[type, ...]:

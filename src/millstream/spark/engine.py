@@ -90,7 +90,7 @@ class SparkEngine:
         self._events = EventQueue(on_event)
         self._grace_ms = grace_ms
         # A thread that works through its grace period and then closes must not be disturbed.
-        self._patience = Patience(register_timeout_ms, 3 * grace_ms)
+        self._patience = Patience(register_timeout_ms, reconnect_ms=3 * grace_ms)
         self._restart_policy = restart_policy or RestartPolicy()
         self._listen = (listen_host, listen_port, advertised_host)
         self._clock = clock or SystemClock()

@@ -62,11 +62,14 @@ class Patience:
 
     Args:
         register_ms: until a submitted thread has registered, in milliseconds.
+        start_ms: the same for one that has its task slot: it is being started, which takes long on
+            a busy machine, or where its packages are unpacked first.
         reconnect_ms: until one that has lost its connection is back or has ended; longer than the
             thread's own grace period.
     """
 
     register_ms: int = 30_000
+    start_ms: int = 120_000
     reconnect_ms: int = 90_000
 
 
@@ -312,17 +315,29 @@ class HostedThread:
             self._cancel("it never ran")
         elif registered and waited_ms >= self._patience.reconnect_ms:
             self._cancel(f"the thread did not connect again for {waited_ms} ms")
-        elif not registered and waited_ms >= self._patience.register_ms:
+        elif not registered and not self._may_register_yet(waited_ms):
             if self._ever_registered:
                 self._cancel(f"the thread did not register again for {waited_ms} ms")
             else:
                 self._verdict = self._never_registered(waited_ms)
                 self._cancel("the thread never registered")
 
+    def _may_register_yet(self, waited_ms: int) -> bool:
+        patience = self._patience
+        if waited_ms < patience.register_ms:
+            return True
+        return waited_ms < patience.start_ms and self._has_slot()
+
     def _never_registered(self, waited_ms: int) -> SparkError:
         seconds = f"{waited_ms / 1000:.0f} s"
         if self._has_slot():
             host, port = self._server.address
+            if host.startswith("127."):
+                return SparkError(
+                    f"Stream thread {self.name} has a task slot but has not registered within "
+                    f"{seconds}: this machine is probably too busy to start its Python process in "
+                    "that time. Start the application again when there is less to do."
+                )
             return SparkError(
                 f"Stream thread {self.name} has a task slot but has not registered within "
                 f"{seconds}: its executor probably cannot reach the driver at {host}:{port}. "

@@ -154,26 +154,29 @@ def _active_session() -> SparkSession | None:
 
 
 def _start_local(num_threads: int) -> SparkSession:
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     jvm_runs = SparkContext._gateway is not None
     if not jvm_runs:
         _require_java()
+    settings = _local_settings(num_threads)
     builder = SparkSession.builder
-    for name, value in _local_settings(num_threads).items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     before = signal.getsignal(signal.SIGINT)
     try:
+        SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+        if before is not None and threading.current_thread() is threading.main_thread():
+            # The context's own handler cancels every job on Ctrl-C, before the threads could
+            # close, and calls the JVM in the midst of the calls by which the session is made.
+            signal.signal(signal.SIGINT, before)
         session: SparkSession = builder.getOrCreate()
     except Exception as error:
         raise SparkError(
             f"Spark did not start on this machine: {_first_line(error)}. It needs Java 17 or "
             "later (see JAVA_HOME) and its own messages above may say more."
         ) from error
-    if before is not None and threading.current_thread() is threading.main_thread():
-        # PySpark's own handler cancels every job on Ctrl-C, before the threads could close.
-        signal.signal(signal.SIGINT, before)
     if jvm_runs:
         session.sparkContext.setLogLevel("WARN")
     session.sparkContext.pythonExec = sys.executable

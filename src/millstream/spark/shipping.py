@@ -28,8 +28,10 @@ from types import ModuleType
 from typing import Any, Final
 
 import cloudpickle  # type: ignore[import-untyped]
+import msgspec
 
 from millstream.errors import NotPicklableError
+from millstream.spark.data_classes import reduce_data_class, reduce_meta
 from millstream.spark.unpicklable import Culprit, find_culprit
 
 logger = logging.getLogger(__name__)
@@ -137,7 +139,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             # The variables are state, set after the module is known to the pickle: cloudpickle's
             # own way, arguments of the constructor, never ends when modules refer to each other.
             return new_module, (obj.__name__,), variables, None, None, fill_module
-        return super().reducer_override(obj)
+        if isinstance(obj, msgspec.Meta):
+            return reduce_meta(obj)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) == 6:
+            return reduce_data_class(obj, reduced)
+        return reduced
 
 
 def new_module(name: str) -> ModuleType:

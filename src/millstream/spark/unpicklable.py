@@ -15,6 +15,10 @@ from typing import Any, Final, NamedTuple
 #: How deep the search goes, and how many parts of one thing it tries.
 _DEPTH: Final = 60
 _PARTS: Final = 10_000
+#: Attributes of a class that its pickle does not hold.
+_NOT_PICKLED: Final = frozenset(
+    {"__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__msgspec_cache__"}
+)
 
 
 class Culprit(NamedTuple):
@@ -137,7 +141,8 @@ def _global_names(code: types.CodeType) -> set[str]:
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
     for base in kind.__mro__[:-1]:
         for name, part in list(vars(base).items()):
-            if name not in ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__"):
+            # Slots are made anew with their class and never pickled.
+            if name not in _NOT_PICKLED and not isinstance(part, types.MemberDescriptorType):
                 yield name, part
 
 

@@ -154,6 +154,15 @@ class Supplier:
         return None
 
 
+class Slotted:
+    """What holds its lock comes after its slots, which cannot be pickled either, but need not."""
+
+    __slots__ = ("name",)
+
+
+Slotted.lock = threading.Lock()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("make", "path"),
     [
@@ -161,6 +170,7 @@ class Supplier:
         (lambda: functools.partial(print, sep=threading.Lock()), "it → argument 'sep'"),
         (lambda: [1, (2, threading.Lock())], "it → item 1 → item 1"),
         (lambda: uses_global, "it → global variable 'SHARED'"),
+        (lambda: Slotted, "it → class attribute 'lock'"),
     ],
 )
 def test_the_path_to_what_cannot_be_pickled(make: Any, path: str) -> None:
