@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-
 from millstream.clock import Clock
 from millstream.state.directory import StateDirectory
-
-logger = logging.getLogger(__name__)
 
 
 class StateCleanup:
@@ -34,8 +30,4 @@ class StateCleanup:
         if now_ms - self._last_ms < self._unused_for_ms:
             return
         self._last_ms = now_ms
-        removed = self._directory.remove_obsolete_tasks(
-            unused_for_ms=self._unused_for_ms, clock=self._clock
-        )
-        if removed:
-            logger.info("removed the unused state of tasks %s", ", ".join(map(str, removed)))
+        self._directory.remove_obsolete_tasks(unused_for_ms=self._unused_for_ms, clock=self._clock)

@@ -90,6 +90,19 @@ class Commits:
         self.total += 1
         return offsets
 
+    def settle(self, tasks: Collection[StreamTask]) -> None:
+        """Wait until what tasks have sent is in their topics, as long as a commit would.
+
+        A task that is restored from its changelog, though it has logged since its last commit, must
+        not take the end of the changelog for an offset before those records.
+
+        Raises:
+            ProductionError: an output could not be written.
+            BrokerUnavailableError: no answer for the whole timeout.
+        """
+        if any(task.commit_needed for task in tasks):
+            self._producer.flush(self._timeout_ms)
+
     def forget_sent(self) -> None:
         """All tasks were closed without a commit: what they sent is sent again by their owners.
 

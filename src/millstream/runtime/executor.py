@@ -65,6 +65,11 @@ class _StationOutput:
         self._positions = {name: position for position, name in enumerate(self.children)}
         self._ordered = ordered
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether anything that the node has emitted may wait somewhere."""
+        return self.immediate or any(child.inbox for child in self._children)
+
     def emit(self, batch: Batch) -> None:
         if not batch.keys:
             return
@@ -159,7 +164,8 @@ class Executor:
             operator = self._stations[name].operator
             assert isinstance(operator, Operator)
             operator.flush()
-            self._run_steps()
+            if self._stations[name].output.may_wait:
+                self._run_steps()
 
     def punctuate(self, callback: Callable[[int], None], time_ms: int) -> None:
         """Call a node's punctuator, and work on what it forwards."""

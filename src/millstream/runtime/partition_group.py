@@ -64,10 +64,6 @@ class PartitionGroup:
         self.queues = {place: queues[place] for place in partition_order(queues)}
         self._form_line()
 
-    def empty_partitions(self) -> list[TopicPartition]:
-        """The partitions with nothing waiting."""
-        return [place for place, queue in self.queues.items() if queue.size == 0]
-
     def is_ready(
         self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int, now_ms: int
     ) -> bool:

@@ -168,12 +168,12 @@ class Rebalances:
         return False
 
     def drop_work(self) -> None:
-        """Close all tasks and forget what they did since the last commit: it is done again.
+        """Close the active tasks and forget what they did since the last commit: it is done again.
 
         Needed when the group has gone on without this member, or the producer was fenced: a record
-        that any of the tasks sent may be missing.
+        that any of the tasks sent may be missing. Standbys go on: they depend on neither.
         """
-        self._tasks.close_all(clean=False)
+        self._tasks.close_active(clean=False)
         self._commits.forget_sent()
 
     def _lose(self, event: Lost) -> Change:

@@ -13,6 +13,7 @@ from millstream.operators.calls import call_each, serialize_each
 from millstream.operators.operator import Output
 from millstream.record import Headers, RecordMetadata, TaskId
 from millstream.serdes import Serde
+from millstream.topology.windowed_serdes import BoundToInnerKey
 
 #: (topic, key, value, number of partitions) → a partition, or None for the default.
 Partitioner = Callable[[str, Any, Any, int], int | None]
@@ -192,6 +193,10 @@ class Sink:
         self, partitioner: Partitioner, topic: str, batch: Batch
     ) -> tuple[list[int | None], Batch]:
         count = self._collector.partition_count(topic)
+        if isinstance(partitioner, BoundToInnerKey):
+            partitions = partitioner.partition_all(topic, batch.keys, count)
+            if partitions is not None:
+                return list[int | None](partitions), batch
 
         def partition(key: Any, value: Any) -> int | None:
             return _partition(partitioner(topic, key, value, count), topic, count)

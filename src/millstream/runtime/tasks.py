@@ -251,6 +251,11 @@ class Tasks:
         if failure is not None and clean:
             raise failure
 
+    def close_active(self, *, clean: bool) -> None:
+        """Give all tasks up but the standbys."""
+        active = [task.task_id for task in self.all if task.task_id not in self._standby]
+        self.close(active, clean=clean)
+
     def close_all(self, *, clean: bool) -> None:
         """Give all tasks up."""
         self.close([task.task_id for task in self.all], clean=clean)

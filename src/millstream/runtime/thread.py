@@ -130,17 +130,22 @@ class StreamThread:
 
     def _run_once_or_recover(self) -> None:
         try:
-            self._run_once()
+            try:
+                self._run_once()
+            except TaskCorruptedError as error:
+                self._rebuild(error)
         except TaskMigratedError as error:
-            logger.warning("giving all tasks up without a commit: %s", error)
+            logger.warning("giving all active tasks up without a commit: %s", error)
             self._rebalances.drop_work()
             self._rebalances.rejoin("its work could not be committed")
-        except TaskCorruptedError as error:
-            if GLOBAL_TASK in error.task_ids:
-                self._rebuild_global_stores(error)
-            else:
-                logger.warning("rebuilding the state of tasks: %s", error)
-                self._tasks.revive(error)
+
+    def _rebuild(self, error: TaskCorruptedError) -> None:
+        if GLOBAL_TASK in error.task_ids:
+            self._rebuild_global_stores(error)
+            return
+        logger.warning("rebuilding the state of tasks: %s", error)
+        self._commits.settle(self._tasks.running)
+        self._tasks.revive(error)
 
     def _rebuild_global_stores(self, error: TaskCorruptedError) -> None:
         """Throw them away and read their topics again, before any task goes on."""
@@ -156,9 +161,11 @@ class StreamThread:
         self._obey()
         self._follow_rebalances()
         if self._paused:
-            # Nothing to do: wait for the group member, which may have news at any moment.
+            # Wait for the group member, which may have news at any moment.
             self._rebalances.has_news(self._settings.poll_ms)
             self._global.step(0)
+            # What was processed before is not held back.
+            self._commit_if_due()
         else:
             self._fetch()
             # After the poll: what was written some time before a polled record is seen with it.

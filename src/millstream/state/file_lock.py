@@ -62,7 +62,10 @@ class FileLock:
                 return
             # Deleted between opening and locking: whoever comes next would lock another file.
             os.close(descriptor)
-        raise LockError(f"{self.path} was deleted {_ATTEMPTS} times while it was being locked.")
+        raise LockError(
+            f"{self.path} was deleted {_ATTEMPTS} times while it was being locked. Look for what "
+            "deletes files there, other than Millstream."
+        )
 
     def release(self) -> None:
         """Give the lock back. Does nothing if it is not held."""

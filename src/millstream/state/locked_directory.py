@@ -66,7 +66,8 @@ class LockedDirectory:
             return
         make_directory(self.path)  # Tells what is in the way, if it is no other process.
         raise LockError(
-            f"{self.path} was deleted {_LOCK_ATTEMPTS} times while it was being locked."
+            f"{self.path} was deleted {_LOCK_ATTEMPTS} times while it was being locked. Look for "
+            "what deletes directories below state.dir, other than Millstream."
         )
 
     def unlock(self) -> None:

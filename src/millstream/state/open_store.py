@@ -149,15 +149,26 @@ def open_key_value_store(builder: KeyValueStoreBuilder, environment: StoreEnviro
     return OpenStore(store, table, cache, base, value_format, base.persistent, apply=apply)
 
 
-def open_base(name: str, persistent: bool, environment: StoreEnvironment) -> CommittableStore:
+def open_base(
+    name: str,
+    persistent: bool,
+    environment: StoreEnvironment,
+    overlay: Callable[..., OverlayStore] = OverlayStore,
+) -> CommittableStore:
     """The lowest writable layer of a store: RocksDB below uncommitted writes, or memory.
+
+    Args:
+        name: the store's name.
+        persistent: whether the data survives its process.
+        environment: of its task.
+        overlay: makes the layer of uncommitted writes; takes what `OverlayStore` takes.
 
     Raises:
         TaskCorruptedError: what is on disk cannot be read.
     """
     if not persistent:
         return MemoryStore()
-    return OverlayStore(
+    return overlay(
         _open_rocksdb(name, environment),
         limit_bytes=environment.uncommitted_max_bytes,
         spill_when_full=not environment.exactly_once,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, cast
 
 from millstream.state.bytes_store import CommittableStore
 from millstream.state.memory_windows import MemoryWindows
 from millstream.state.open_store import OpenStore, StoreEnvironment, open_base
 from millstream.state.overlay import OverlayStore
-from millstream.state.segmented_windows import SegmentedWindows
+from millstream.state.segmented_windows import SegmentedWindows, segment_length_ms
 from millstream.state.session_store import SessionStore
 from millstream.state.session_table import SessionTable
+from millstream.state.time_index import TimeIndexedOverlay, TimeOrderedWindows
 from millstream.state.timed_changelog import LoggedWindows
 from millstream.state.timed_store import CommittableTimedStore
 from millstream.state.value_formats import PLAIN, ValueFormat, format_of
@@ -124,6 +126,18 @@ def _open_base(
 ) -> CommittableTimedStore:
     if not builder.persistent:
         return MemoryWindows(layout, builder.retention_ms, expired)
+    if builder.time_ordered:
+        segment_ms = segment_length_ms(builder.retention_ms)
+        indexed = partial(TimeIndexedOverlay, layout=layout, segment_ms=segment_ms)
+        base = open_base(builder.name, True, environment, indexed)
+        assert isinstance(base, TimeIndexedOverlay)
+        return TimeOrderedWindows(
+            layout,
+            base,
+            retention_ms=builder.retention_ms,
+            recent_bytes=environment.uncommitted_max_bytes,
+            expired=expired,
+        )
     base = open_base(builder.name, True, environment)
     assert isinstance(base, OverlayStore)
     return SegmentedWindows(
@@ -131,7 +145,7 @@ def _open_base(
         base,
         retention_ms=builder.retention_ms,
         recent_bytes=environment.uncommitted_max_bytes,
-        time_ordered=builder.time_ordered,
+        time_ordered=False,
         retain_duplicates=isinstance(builder, WindowStoreBuilder) and builder.retain_duplicates,
         expired=expired,
     )

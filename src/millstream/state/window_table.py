@@ -136,8 +136,8 @@ class WindowTable(EncodedTable):
         """The windows of all keys that start within some time, with their values and timestamps.
 
         In a time-ordered store by start, then by key; in others in the store's own order (see
-        `TimedStore.read_keys`). Costs as much as there is within that time while that is in memory,
-        and a look at all of its segments in RocksDB once it is not.
+        `TimedStore.read_keys`). Costs as much as there is within that time; in RocksDB, unless the
+        store is time-ordered, a look at all of its segments.
 
         Args:
             first: the earliest start, in milliseconds.

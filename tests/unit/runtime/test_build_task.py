@@ -12,12 +12,17 @@ import pytest
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError, StreamsError
-from millstream.processor.handlers import LogAndContinueProcessingExceptionHandler
-from millstream.record import TaskId, TopicPartition
+from millstream.processor.handlers import (
+    LogAndContinueExceptionHandler,
+    LogAndContinueProcessingExceptionHandler,
+)
+from millstream.processor.processor import Processor
+from millstream.record import Record, TaskId, TopicPartition
 from millstream.runtime.build_task import TaskParts, TaskServices
-from millstream.serdes import STRING
+from millstream.serdes import LONG, STRING
 from millstream.state.cache_entries import CacheBudget
 from millstream.state.directory import StateDirectory
+from millstream.state.stores import Stores
 from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
 from millstream.topology.builder import StreamsBuilder
 from millstream.topology.topology import Topology
@@ -29,6 +34,7 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.collector = CapturingCollector()
         self._folder = folder
+        self.cache_bytes = 0
         self.tasks: list[TaskParts] = []
 
     def task(self, topology: Topology, *topics: str, part: int = 0, **settings: Any) -> TaskParts:
@@ -40,7 +46,7 @@ class Workshop:
             collector=self.collector,
             changelog_writer=self.collector.changelog_writer,
             directory=StateDirectory(str(self._folder), "app"),
-            budget=CacheBudget(0),
+            budget=CacheBudget(self.cache_bytes),
         )
         places = frozenset(TopicPartition(topic, 1) for topic in topics)
         parts = TaskParts(topology.subtopologies()[part], TaskId(part, 1), places, services)
@@ -162,3 +168,56 @@ def test_the_store_of_a_table_stands_for_what_the_task_has_read_of_its_topic(
     assert task.stores.changelog_offsets() == {place: 0}
     assert task.stores.restorers()[place].start_offset() == 1
     assert workshop.written() == [("out", b"v", 0)]
+
+
+def test_what_was_all_left_out_is_committed(workshop: Workshop) -> None:
+    """Else a restart would read, and leave out, the same records again."""
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=LONG).to("out", key=STRING, value=LONG)
+    skipping = LogAndContinueExceptionHandler()
+    topology = builder.build()
+    parts = workshop.task(topology, "in", deserialization_exception_handler=skipping)
+    workshop.feed(parts, "in", b"short")
+    assert parts.task.commit_needed
+    (committed,) = parts.task.offsets_to_commit().values()
+    assert committed.offset == 1
+
+
+def test_what_the_thread_wrote_when_it_owned_the_task_before_counts_no_more(
+    workshop: Workshop,
+) -> None:
+    """Meanwhile others have written to the changelog, and that is restored."""
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).to_table(store="T", key=STRING, value=STRING)
+    task = workshop.task(builder.build(), "in").task
+    place = TopicPartition("app-T-changelog", 1)
+    task.stores.restorers()[place].restore_batch([b"k"], [b"v"], [1], [9])
+    task.post_commit({}, {place: 4})
+    assert task.stores.changelog_offsets() == {place: 9}
+
+
+class PutIntoStore(Processor[str, str, None, None]):
+    """Remembers the last value of each key."""
+
+    def process(self, record: Record[str, str]) -> None:
+        self.context.get_state_store("s").put(record.key, record.value)
+
+
+def test_a_commit_flushes_the_caches_of_processors_and_a_standby_has_none(
+    workshop: Workshop,
+) -> None:
+    """What a standby reads of its changelog must be seen once it is active again."""
+    workshop.cache_bytes = 1 << 20
+    builder = StreamsBuilder()
+    store = Stores.key_value_builder(Stores.in_memory_key_value("s"), STRING, STRING)
+    builder.add_state_store(store.with_caching(True))
+    builder.stream("in", key=STRING, value=STRING).process(PutIntoStore, stores=("s",))
+    task = (parts := workshop.task(builder.build(), "in")).task
+    workshop.feed(parts, "in", b"v")
+    assert workshop.written() == []
+    task.prepare_commit()
+    assert workshop.written() == [("app-s-changelog", b"v", 0)]
+    task.post_commit({}, {})
+    task.suspend()
+    task.demote()
+    assert task.stores.caches()["s"].statistics().entries == 0

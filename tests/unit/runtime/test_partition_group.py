@@ -123,7 +123,6 @@ def test_a_batch_ends_where_a_queue_runs_empty() -> None:
     group.add("a", 1, 2, 9)
     group.add("b", 3)
     assert group.next() == [("a", 1), ("a", 2), ("b", 3)]
-    assert group.group.empty_partitions() == [place("b")]
     assert group.next() == [("a", 9)]
     assert group.group.next_batch(100) is None
 

@@ -61,7 +61,7 @@ class Fakes:
             del self.tasks[task_id.partition]
             self.story.append(f"closed {task_id} {'clean' if clean else 'dirty'}")
 
-    def close_all(self, *, clean: bool) -> None:
+    def close_active(self, *, clean: bool) -> None:
         self.close([task.task_id for task in self.running], clean=clean)
 
     def suspend(self, task_ids: Collection[TaskId]) -> None:

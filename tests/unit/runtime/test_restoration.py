@@ -37,6 +37,7 @@ class Log:
         self.positions |= {place: max(offset, 0) for place, offset in offsets.items()}
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        self.resume(partitions)
         for place in partitions:
             self.positions.pop(place, None)
 
@@ -188,6 +189,19 @@ def test_standbys_wait_while_an_active_task_restores() -> None:
     assert copy.applied == [0, 1]
 
 
+def test_a_standby_that_comes_back_waits_as_well() -> None:
+    log, events = Log({A: 5, B: 5}), list[RestoreEvent]()
+    copy, active = Store("a", None), Store("b", None)
+    restoring = restoration(log, events, ManualClock())
+    restoring.add(TASK_A, {A: copy}, standby=True)
+    restoring.add(TASK_B, {B: active})
+    restoring.step(0)
+    restoring.remove(TASK_A)
+    restoring.add(TASK_A, {A: copy}, standby=True)
+    restoring.step(0)
+    assert (copy.applied, active.applied) == ([], [0, 1])
+
+
 def test_a_promoted_standby_reads_the_tail_only() -> None:
     log, events = Log({A: 3}), list[RestoreEvent]()
     store = Store("a", None)
@@ -205,14 +219,17 @@ def test_a_promoted_standby_reads_the_tail_only() -> None:
     assert (last.kind, last.end_offset, last.records) == ("end", 5, 2)
 
 
-def test_the_topic_of_a_table_is_restored_only_as_far_as_the_task_has_read_it() -> None:
+@pytest.mark.parametrize("compacted", [[], [2, 3, 4]])
+def test_the_topic_of_a_table_is_restored_only_as_far_as_the_task_has_read_it(
+    compacted: list[int],
+) -> None:
     """What comes after is for the task to process, even if it comes in the same fetch."""
 
     class Bulk(Log):
         def poll_columns(self, most: int, timeout_ms: int) -> dict[TopicPartition, RecordColumns]:
             start, end = self.positions[A], self.ends[A]
             self.positions[A] = end
-            offsets = list(range(start, end))
+            offsets = [offset for offset in range(start, end) if offset not in compacted]
             keys: list[bytes | None] = [b"k"] * len(offsets)
             return {A: RecordColumns(keys, keys, [0] * len(offsets), offsets, None, None)}
 
@@ -228,5 +245,5 @@ def test_the_topic_of_a_table_is_restored_only_as_far_as_the_task_has_read_it() 
     restoring.add(TASK_A, {A: store})  # type: ignore[dict-item]
     while restoring.unfinished(TASK_A):
         restoring.step(0)
-    assert store.applied == [2, 3, 4]
+    assert store.applied == ([] if compacted else [2, 3, 4])
     assert [(event.kind, event.end_offset) for event in events][-1] == ("end", 5)

@@ -49,7 +49,7 @@ def test_a_new_standby_opens_its_stores_and_follows(bench: TaskBench, active: Ta
     assert bench.task().state is TaskState.RESTORING
     assert bench.tasks.owners_of([source()]) == []
     assert bench.main.assigned == {}
-    assert bench.main.expected == []
+    assert (active.main.expected, bench.main.expected) == ([{source()}], [])
     assert bench.told() == ["standby start"]
 
 
@@ -181,6 +181,22 @@ def test_a_lost_standby_is_followed_anew_from_where_it_was(
     assert starts[1] == 3
 
 
+def test_a_standby_stays_when_the_work_of_the_active_tasks_is_dropped(
+    bench: TaskBench, active: TaskBench
+) -> None:
+    """It has nothing to do with the group's offsets, nor with what was sent."""
+    bench.main.group = active.main.group
+    bench.assign([1], [0])
+    bench.advance(3)
+    copy = bench.task()
+    bench.tasks.close_active(clean=False)
+    assert bench.tasks.all == [copy]
+    active.feed("c")
+    bench.advance()
+    assert bench.counts() == {"a": 2, "b": 1, "c": 1}
+    assert bench.told().count("standby start") == 1
+
+
 def test_a_rebuilt_standby_stays_a_standby(bench: TaskBench, active: TaskBench) -> None:
     bench.assign(standby=[0])
     bench.advance(3)
@@ -206,6 +222,18 @@ def test_a_standby_may_be_rebuilt_often_but_not_in_a_row(
         bench.tasks.revive(error)
     for _ in range(2):
         bench.advance()
+        bench.tasks.revive(error)
+    with pytest.raises(StreamsError, match="Check the disk"):
+        bench.tasks.revive(error)
+
+
+def test_an_active_task_may_be_rebuilt_often_but_not_in_a_row(bench: TaskBench) -> None:
+    error = TaskCorruptedError("its disk is bad", task_ids=[TASK])
+    bench.assign([0])
+    for _ in range(6):
+        bench.run_all()
+        bench.tasks.revive(error)
+    for _ in range(2):
         bench.tasks.revive(error)
     with pytest.raises(StreamsError, match="Check the disk"):
         bench.tasks.revive(error)

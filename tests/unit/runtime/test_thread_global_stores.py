@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
+
+from support.thread_parts import Parts, of
 
 from millstream.clock import ManualClock
 from millstream.errors import TaskCorruptedError
@@ -12,65 +12,6 @@ from millstream.record import TaskId, TopicPartition
 from millstream.runtime.global_stores import GLOBAL_TASK
 from millstream.runtime.states import TaskState
 from millstream.runtime.tasks import Tasks
-from millstream.runtime.thread import StreamThread
-from millstream.runtime.thread_settings import ThreadSettings
-
-SETTINGS = ThreadSettings(
-    name="thread",
-    poll_ms=100,
-    commit_interval_ms=100,
-    max_poll_records=100,
-    max_batch_records=100,
-    max_task_idle_ms=0,
-)
-
-
-class Parts:
-    """Parts of a thread that note their calls; the global stores do what `rounds` say."""
-
-    def __init__(self, *rounds: Exception | None, running: bool = True) -> None:
-        self.all = Mock()
-        self.all.rebalances.next_change.return_value = None
-        self.all.rebalances.has_news.return_value = False
-        self.all.tasks.running = [Mock(commit_needed=False)] if running else []
-        self.all.tasks.all = self.all.tasks.standby = ()
-        self.all.tasks.processable.return_value = []
-        self.all.tasks.next_wall_clock_ms.return_value = None
-        self.all.commits.commit.return_value = {}
-        self.all.updates.step.side_effect = [*rounds, None]
-        self.all.updates.is_reading = False
-        self._left = len(rounds)
-
-    def commands(self) -> list[Any]:
-        self._left -= 1
-        return [SimpleNamespace(kind="close", data=None)] if self._left < 0 else []
-
-    def run(self) -> list[str]:
-        """Run a thread to its end; what it did to its parts."""
-        parts: Any = self.all
-        control = Mock(lost=False)
-        control.commands = self.commands
-        thread = StreamThread(
-            SETTINGS,
-            control,
-            rebalances=parts.rebalances,
-            tasks=parts.tasks,
-            commits=parts.commits,
-            consumer=parts.consumer,
-            producer=parts.producer,
-            global_updates=parts.updates,
-            purge=Mock(),
-            cleanup=Mock(),
-            close_others=[parts.close_others],
-            clock=ManualClock(),
-        )
-        assert thread.run().error is None
-        return [call[0] for call in parts.mock_calls]
-
-
-def of(calls: list[str], *names: str) -> list[str]:
-    return [name for name in calls if name in names]
-
 
 CORRUPTED = TaskCorruptedError("cut", task_ids=[GLOBAL_TASK])
 REBUILDING = ("rebalances.drop_work", "rebalances.rejoin", "updates.rebuild", "tasks.revive")

@@ -1,0 +1,82 @@
+"""A stream thread whose parts note what it does to them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+from millstream.clock import ManualClock
+from millstream.runtime.thread import StreamThread
+from millstream.runtime.thread_settings import ThreadSettings
+
+SETTINGS = ThreadSettings(
+    name="thread",
+    poll_ms=100,
+    commit_interval_ms=100,
+    max_poll_records=100,
+    max_batch_records=100,
+    max_task_idle_ms=0,
+)
+
+
+class Parts:
+    """Parts of a thread that note their calls.
+
+    Args:
+        rounds: what the global stores do in each round: raise that error, or nothing.
+        running: whether a task runs.
+        commands: what the driver says before the first round.
+    """
+
+    def __init__(
+        self, *rounds: Exception | None, running: bool = True, commands: tuple[str, ...] = ()
+    ) -> None:
+        self.all = Mock()
+        self.all.rebalances.next_change.return_value = None
+        self.all.rebalances.has_news.return_value = False
+        self.all.rebalances.under_way = False
+        self.all.tasks.running = [Mock(commit_needed=False)] if running else []
+        self.all.tasks.all = self.all.tasks.standby = ()
+        self.all.tasks.processable.return_value = []
+        self.all.tasks.next_wall_clock_ms.return_value = None
+        self.all.commits.commit.return_value = {}
+        self.all.updates.step.side_effect = [*rounds, None]
+        self.all.updates.is_reading = False
+        self.clock = ManualClock()
+        self._left = len(rounds)
+        self._commands = commands
+
+    def commands(self) -> list[Any]:
+        """What the driver says: in the end to close."""
+        self._left -= 1
+        self.clock.advance(SETTINGS.commit_interval_ms)
+        said, self._commands = self._commands, ()
+        kinds = ("close",) if self._left < 0 else said
+        return [SimpleNamespace(kind=kind, data=None) for kind in kinds]
+
+    def run(self) -> list[str]:
+        """Run a thread to its end; what it did to its parts."""
+        parts: Any = self.all
+        control = Mock(lost=False)
+        control.commands = self.commands
+        thread = StreamThread(
+            SETTINGS,
+            control,
+            rebalances=parts.rebalances,
+            tasks=parts.tasks,
+            commits=parts.commits,
+            consumer=parts.consumer,
+            producer=parts.producer,
+            global_updates=parts.updates,
+            purge=Mock(),
+            cleanup=Mock(),
+            close_others=[parts.close_others],
+            clock=self.clock,
+        )
+        assert thread.run().error is None
+        return [call[0] for call in parts.mock_calls]
+
+
+def of(calls: list[str], *names: str) -> list[str]:
+    return [name for name in calls if name in names]

@@ -1,0 +1,61 @@
+"""The tasks of a thread beside each other, and what the log tells of them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from support.task_bench import TaskBench
+
+from millstream.runtime.states import TaskState
+
+KEYS = [f"key-{n}" for n in range(40)]
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> TaskBench:
+    """Another thread's task has counted each key once, and was closed."""
+    bench = TaskBench(tmp_path / "before")
+    bench.assign([0])
+    bench.run_all()
+    bench.feed(*KEYS)
+    bench.tasks.close_all(clean=True)
+    return bench
+
+
+def test_a_task_that_restores_does_not_hold_up_the_others(
+    tmp_path: Path, counted: TaskBench
+) -> None:
+    bench = TaskBench(tmp_path / "after", counted.cluster)
+    bench.main.group = counted.main.group
+    bench.assign([1])
+    bench.run_all()
+    bench.assign([0, 1])
+    for n in range(1, 10):
+        bench.advance()
+        bench.feed("a", partition=1)
+        assert bench.counts(1) == {"a": n}
+        assert bench.task().state is TaskState.RESTORING
+    bench.run_all()
+    assert bench.counts() == dict.fromkeys(KEYS, 1)
+    bench.tasks.close_all(clean=True)
+
+
+def test_the_log_has_a_line_for_each_change_of_state_and_none_for_records(
+    tmp_path: Path, counted: TaskBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = TaskBench(tmp_path / "after", counted.cluster)
+    bench.main.group = counted.main.group
+    with caplog.at_level(logging.INFO):
+        bench.assign([0])
+        bench.run_all()
+        bench.feed(*KEYS)
+        bench.tasks.close_all(clean=True)
+    assert [record.getMessage().partition(" in ")[0] for record in caplog.records] == [
+        "task 0_0: CREATED to RESTORING (stores are open)",
+        "task 0_0: store counts restored 40 records from app-counts-changelog-0 up to offset 40",
+        "task 0_0: RESTORING to RUNNING (restored)",
+        "task 0_0: RUNNING to SUSPENDED (clean)",
+        "task 0_0: SUSPENDED to CLOSED (given up)",
+    ]

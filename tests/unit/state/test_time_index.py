@@ -1,0 +1,120 @@
+"""What a store finds by its index of time is what a look through its segments finds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millstream.record import TaskId, TopicPartition
+from millstream.state.overlay import OverlayStore
+from millstream.state.rocksdb import RocksDBResources, RocksDBStorage
+from millstream.state.segmented_windows import SegmentedWindows, segment_length_ms
+from millstream.state.time_index import TimeIndexedOverlay, TimeOrderedWindows
+from millstream.state.window_keys import SESSIONS, WINDOWS, KeyLayout, session_key, window_key
+
+RETENTION_MS = 150_000
+CHANGELOG = TopicPartition("app-s-changelog", 0)
+LAYOUTS = pytest.mark.parametrize(
+    ("layout", "stored"),
+    [(WINDOWS, window_key), (SESSIONS, lambda key, time: session_key(key, time - 5, time))],
+    ids=["windows", "sessions"],
+)
+
+
+class Pair:
+    """A store with the index and one without; what they have is only on disk, or also in memory."""
+
+    def __init__(self, folder: Path, layout: KeyLayout, recent_bytes: int) -> None:
+        self._folder, self._layout, self._recent_bytes = folder, layout, recent_bytes
+        self.open()
+
+    def open(self) -> None:
+        def storage(name: str) -> RocksDBStorage:
+            return RocksDBStorage(name, self._folder / name, TaskId(0, 0), RocksDBResources())
+
+        layout, recent_bytes = self._layout, self._recent_bytes
+        overlay = TimeIndexedOverlay(
+            storage("indexed"),
+            layout,
+            segment_length_ms(RETENTION_MS),
+            limit_bytes=2_000,
+            spill_when_full=True,
+        )
+        self.indexed = TimeOrderedWindows(
+            layout, overlay, retention_ms=RETENTION_MS, recent_bytes=recent_bytes, expired=bool
+        )
+        self.plain = SegmentedWindows(
+            layout,
+            OverlayStore(storage("plain"), limit_bytes=2_000, spill_when_full=True),
+            retention_ms=RETENTION_MS,
+            recent_bytes=recent_bytes,
+            time_ordered=True,
+            expired=bool,
+        )
+        self.both = (self.indexed, self.plain)
+
+    def close(self) -> None:
+        for store in self.both:
+            store.close()
+
+
+@LAYOUTS
+@pytest.mark.parametrize("recent_bytes", [0, 4_000])
+def test_finds_what_a_look_through_the_segments_finds(
+    tmp_path: Path, layout: KeyLayout, stored: Callable[[bytes, int], bytes], recent_bytes: int
+) -> None:
+    """Through puts and deletions, commits, spills, restorations, restarts and dead segments."""
+    chance = random.Random(recent_bytes)
+    pair, now, found = Pair(tmp_path, layout, recent_bytes), 10_000, 0
+    for step in range(50):
+        now += chance.choice((0, 100, 20_000))
+        size = chance.randint(1, 12)
+        keys = [
+            stored(
+                chance.choice((b"a", b"b\xff", b"")), now - chance.randint(0, RETENTION_MS) % now
+            )
+            for _ in range(size)
+        ]
+        values = [chance.choice((b"one", b"two", None)) for _ in keys]
+        what = chance.choice(
+            ("put", "put", "many", "many", "many", "remove", "commit", "restore", "open")
+        )
+        for store in pair.both:
+            if what == "many":
+                store.put_many(keys, values, [0] * size)
+            elif what == "put":
+                store.put(keys[0], values[0], 0)
+            elif what == "remove":
+                store.remove(keys[0], 0)
+            elif what in ("commit", "open"):
+                store.commit((CHANGELOG, step))
+            else:
+                store.commit((CHANGELOG, step))
+                store.restore(dict(zip(keys, values, strict=True)), (CHANGELOG, step))
+        if what == "open":
+            pair.close()
+            pair.open()
+        first = now - chance.randint(0, RETENTION_MS)
+        last = first + chance.choice((0, 1_000, RETENTION_MS))
+        indexed, plain = (list(store.read_expired_too(first, last)) for store in pair.both)
+        assert indexed == plain
+        some = [list(store.read_keys(b"a", b"a", first, last)) for store in pair.both]
+        assert some[0] == some[1]
+        found += len(plain)
+    assert found > 50
+    pair.close()
+
+
+def test_the_index_goes_with_its_segment(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, WINDOWS, 0)
+    for time in range(0, 20 * RETENTION_MS, 10_000):
+        pair.indexed.put(window_key(b"k", time), b"v", 0)
+        pair.indexed.commit((CHANGELOG, time))
+    pair.close()
+    storage = RocksDBStorage("indexed", tmp_path / "indexed", TaskId(0, 0), RocksDBResources())
+    left = len(list(storage.scan(None, None)))
+    assert left < 2 * 3 * RETENTION_MS // 10_000
+    storage.close()
