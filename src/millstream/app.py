@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import FrameType, TracebackType
@@ -271,7 +271,8 @@ class KafkaStreams:
     def metrics(self) -> dict[str, dict[str, Any]]:
         """What the threads reported last: thread name → metrics.
 
-        `processed_total` counts records, `commits_total` commits, `tasks` records by task.
+        `processed_total` counts records, `commits_total` commits, `tasks` records by task, and
+        `rebuilt_total` how often state that could not be trusted was wiped and rebuilt.
 
         Example:
             >>> streams = KafkaStreams(topology, config)
@@ -362,7 +363,9 @@ class KafkaStreams:
     # --- pausing ---------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Stop processing; the threads stay in the group and keep their tasks.
+        """Stop processing and restoring; the threads stay in the group and keep their tasks.
+
+        What was processed before is committed as usual.
 
         Example:
             >>> streams = KafkaStreams(topology, config)
@@ -463,5 +466,3 @@ __all__ = [
     "TaskMetadata",
     "ThreadMetadata",
 ]
-
-RestoreListener = Callable[[RestoreEvent], None]

@@ -99,6 +99,16 @@ def windowed(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]:
     return _new(Windowed, (key, _new(Window, (start_ms, end_ms))))
 
 
+def in_window(key: Any, window: Window) -> Windowed[Any]:
+    """A key in a window that there is already."""
+    return _new(Windowed, (key, window))
+
+
+def sound_window(start_ms: int, end_ms: int) -> Window:
+    """A window that is known to be sound."""
+    return _new(Window, (start_ms, end_ms))
+
+
 def end_of_window(start_ms: int, size_ms: int) -> int:
     """When a window of a fixed size ends; the last time there is where Java's `long` overflows."""
     return min(start_ms + size_ms, MAX_TIME_MS)

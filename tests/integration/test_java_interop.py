@@ -80,7 +80,7 @@ class Moving:
             answers = read_all(self.bootstrap, self.answers)
             return [(value or b"").decode() for key, value in answers if key == question.encode()]
 
-        answers = wait_for(lambda: len(told()) == PARTITIONS and told(), 60, "the answers")
+        answers = wait_for(lambda: len(told()) == PARTITIONS and told(), 120, "the answers")
         return sorted(sorted(answer.split("\n")) for answer in answers)
 
     def expected(self) -> list[list[str]]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from support.store_model import LITTLE, MUCH, SOURCE, Logged, StoreModel, run_model
+from support.store_model import LITTLE, MUCH, SOURCE, Logged, StoreModel, run_model, several
 
 from millstream.record import Headers, ValueAndTimestamp
 from millstream.serdes import BYTES, STRING, list_of
@@ -79,8 +79,14 @@ class SuppressModel(StoreModel):
         prior = {key: (key in model, model[key].prior if key in model else None) for key in KEYS}
         return len(model), min((h.time for h in model.values()), default=NEVER), size, prior
 
-    @rule(key=keys, time=times, new=st.none() | values, old=st.none() | values, headers=headers)
-    def put(self, key: str, time: int, new: str | None, old: str | None, headers: Headers) -> None:
+    @rule(puts=several(keys, times, st.none() | values, st.none() | values, headers))
+    def put(self, puts: list[tuple[str, int, str | None, str | None, Headers]]) -> None:
+        for put in puts:
+            self.put_one(*put)
+
+    def put_one(
+        self, key: str, time: int, new: str | None, old: str | None, headers: Headers
+    ) -> None:
         context = BufferedContext(self.tick(), self.context.offset, SOURCE, headers)
         self.buffer.put(
             time,
@@ -170,8 +176,12 @@ class GraceModel(StoreModel):
     def shown(self, model: Waiting) -> Any:
         return [(time, key, value) for time, key, _, value in sorted(model.records)]
 
-    @rule(key=keys, timestamp=times, value=values)
-    def put(self, key: str, timestamp: int, value: str) -> None:
+    @rule(puts=several(keys, times, values))
+    def put(self, puts: list[tuple[str, int, str]]) -> None:
+        for put in puts:
+            self.put_one(*put)
+
+    def put_one(self, key: str, timestamp: int, value: str) -> None:
         self.tick()
         model = self.model
         taken = timestamp >= model.stream_time - self.grace_ms
@@ -251,10 +261,11 @@ class OuterJoinModel(StoreModel):
         ordered = sorted(model, key=lambda each: (*each[:2], each[2].encode()))
         return [(each, list(model[each])) for each in ordered]
 
-    @rule(time=times, left=st.booleans(), key=keys, value=values)
-    def put(self, time: int, left: bool, key: str, value: str) -> None:
-        self.store.put(time, left, key, value, record_time=self.tick())
-        self.model.setdefault((time, left, key), []).append(value)
+    @rule(puts=several(times, st.booleans(), keys, values))
+    def put(self, puts: list[tuple[int, bool, str, str]]) -> None:
+        for time, left, key, value in puts:
+            self.store.put(time, left, key, value, record_time=self.tick())
+            self.model.setdefault((time, left, key), []).append(value)
 
     @rule(time=times, left=st.booleans(), key=keys)
     def remove_joined(self, time: int, left: bool, key: str) -> None:
@@ -326,15 +337,18 @@ class SubscriptionModel(StoreModel):
             model[key] = ValueAndTimestamp(value, timestamp)
 
     @rule(
-        right=st.sampled_from([b"", b"r", b"r\xff"]),
-        left=st.sampled_from([b"", b"1", b"\xff"]),
-        value=st.sampled_from([b"", b"hash", None]),
-        headers=headers,
+        puts=several(
+            st.sampled_from([b"", b"r", b"r\xff"]),
+            st.sampled_from([b"", b"1", b"\xff"]),
+            st.sampled_from([b"", b"hash", None]),
+            headers,
+        )
     )
-    def put(self, right: bytes, left: bytes, value: bytes | None, headers: Headers) -> None:
-        time = self.tick()
-        self.table.put(right + left, value, time, headers)
-        self.set(self.model, right + left, value, time)
+    def put(self, puts: list[tuple[bytes, bytes, bytes | None, Headers]]) -> None:
+        for right, left, value, headers in puts:
+            time = self.tick()
+            self.table.put(right + left, value, time, headers)
+            self.set(self.model, right + left, value, time)
 
     @rule(right=st.sampled_from([b"", b"r", b"r\xff", b"\xff", b"x"]))
     def scan(self, right: bytes) -> None:

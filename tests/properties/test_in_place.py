@@ -165,6 +165,13 @@ def regrouped_sessions(builder: StreamsBuilder, use: InPlace) -> None:
     end(by_key.aggregate(list, use.append, use.remove, store=lists()), use)
 
 
+def versioned(builder: StreamsBuilder, use: InPlace) -> None:
+    store = Materialized("versions", history_retention=ms(100), key=STRING, value=JSON)
+    table = grouped(builder).aggregate(list, use.append, store=store)
+    by_key = table.group_by(lambda key, value: (key, str(value)), key=STRING, value=STRING)
+    end(by_key.aggregate(list, use.append, use.remove, store=lists()), use)
+
+
 def held_for_a_time(builder: StreamsBuilder, use: InPlace) -> None:
     table = grouped(builder).aggregate(list, use.append, store=lists())
     end(table.suppress(Suppressed.until_time_limit(ms(2), BufferConfig.max_records(100))), use)
@@ -281,3 +288,10 @@ def test_changing_in_place_changes_nothing_else(
     plainly = written(build, Pure(), queued, 1, cache_bytes=cache_bytes)
     for size in (1, 7, 1_000):
         assert written(build, InPlace(), queued, size, cache_bytes=cache_bytes) == plainly
+
+
+def test_what_a_versioned_aggregate_replaces_does_not_change_with_it() -> None:
+    """Versioned stores are on disk, so one example must do."""
+    queued = [Event("in-0", "k", value, time) for time, value in enumerate("abc")]
+    plainly = written(versioned, Pure(), queued, 1, cache_bytes=0)
+    assert written(versioned, InPlace(), queued, 7, cache_bytes=0) == plainly

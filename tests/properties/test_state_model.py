@@ -172,6 +172,7 @@ class KeyValueModel(StoreModel):
                 entry = self.cache.entries.get(key) or self.cache.load(key)
                 known = self.model.get(key)
                 assert entry.value == (None if known is None else known.value)
+                assert known is None or entry.timestamp == known.timestamp
                 self.cache.change(entry, number, timestamp, SOURCE, 0)
             if number is None:
                 self.model.pop(key, None)

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from support.store_model import MUCH, SOURCE, Logged, StoreModel, run_model
+from support.store_model import MUCH, SOURCE, Logged, StoreModel, run_model, several
 
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import BYTES, JSON, LONG
 from millstream.state.cache_entries import FlushedChanges
 from millstream.state.task_stores import TaskStores
 from millstream.state.window_builders import SessionStoreBuilder, WindowStoreBuilder
-from millstream.state.window_keys import session_of
+from millstream.state.window_keys import session_of, window_key
 from millstream.windowed import MAX_TIME_MS, Window, Windowed
 
 SIZE_MS = 10
@@ -243,8 +243,12 @@ class WindowModel(StoreModel):
 
     # --- operations ----------------------------------------------------------------------------
 
-    @rule(key=keys, time=times, length=st.integers(0, 40_000), number=st.none() | numbers)
-    def put(self, key: bytes, time: int, length: int, number: int | None) -> None:
+    @rule(puts=several(keys, times, st.integers(0, 40_000), st.none() | numbers))
+    def put(self, puts: list[tuple[bytes, int, int, int | None]]) -> None:
+        for put in puts:
+            self.put_one(*put)
+
+    def put_one(self, key: bytes, time: int, length: int, number: int | None) -> None:
         value = None if number is None else self.value(number)
         if self.sessions:
             start = max(0, time - length)
@@ -259,8 +263,12 @@ class WindowModel(StoreModel):
         if value is not None or not self.persistent:
             self.write((key, time, time + SIZE_MS, self.model.number), value)
 
-    @rule(key=keys, time=times, number=st.none() | numbers)
-    def put_as_an_operator(self, key: bytes, time: int, number: int | None) -> None:
+    @rule(puts=several(keys, times, st.none() | numbers))
+    def put_as_an_operator(self, puts: list[tuple[bytes, int, int | None]]) -> None:
+        for put in puts:
+            self.put_one_as_an_operator(*put)
+
+    def put_one_as_an_operator(self, key: bytes, time: int, number: int | None) -> None:
         value = None if number is None else self.value(number)
         timestamp = self.context.timestamp
         if self.sessions:
@@ -271,6 +279,27 @@ class WindowModel(StoreModel):
             self.write((key, time, time + SIZE_MS, 0), value)
         if self.cache is not None:
             self.forward(self.cache.evict())
+
+    @rule(puts=several(keys, times, st.none() | numbers))
+    @precondition(lambda self: self.cache is None and not self.sessions and not self.duplicates)
+    def fold_as_an_operator(self, puts: list[tuple[bytes, int, int | None]]) -> None:
+        """What an aggregation by windows does with a batch, without a cache."""
+        slots = [(key, time, time + SIZE_MS, 0) for key, time, _ in puts]
+        stored = [window_key(key, time) for key, time, _ in puts]
+        live = set(self.visible(0, FOREVER_MS))
+        want = [self.model.values[slot] if slot in live else None for slot in slots]
+        found = self.table.read_encoded_many(stored)
+        datas = [None if each is None else self.table.decode(each[0]) for each in found]
+        assert datas == [None if value is None else self.plain(value) for value in want]
+        first = self.context.timestamp + 1
+        values = [(self.value(n or 0), n) for _, _, n in puts]
+        self.table.write_encoded_many(
+            stored,
+            self.table.encode_many([number for _, number in values]),
+            list(range(first, first + len(puts))),
+        )
+        for slot, (value, number) in zip(slots, values, strict=True):
+            self.write(slot, None if number is None else value)
 
     @rule(key=keys, time=times, gap=st.integers(0, 30_000), number=numbers)
     @precondition(lambda self: self.sessions)

@@ -40,10 +40,12 @@ class Restored:
         self.totals: dict[TopicPartition, int] = {}
         self.times: dict[TopicPartition, list[Restoration]] = {}
         self.copied = 0
+        self._active: set[TopicPartition] = set()
         self._copied_to: dict[TopicPartition, int] = {}
 
     def on_restore_start(self, place: TopicPartition, store: str, start: int, end: int) -> None:
         self.totals.setdefault(place, 0)
+        self._active.add(place)
         self.times.setdefault(place, []).append(Restoration(start, end))
 
     def on_batch_restored(self, place: TopicPartition, store: str, end: int, count: int) -> None:
@@ -54,7 +56,9 @@ class Restored:
         self.times[place][-1].total = total
 
     def on_update_start(self, place: TopicPartition, store: str, start: int) -> None:
-        """What counts is what is read."""
+        # It may have been active, and may have lost what it had in memory.
+        self._active.discard(place)
+        self._copied_to[place] = start
 
     def on_batch_loaded(
         self, place: TopicPartition, store: str, task_id: Any, last: int, count: int, end: int
@@ -75,7 +79,7 @@ class Restored:
     def has_all(self, sizes: Mapping[TopicPartition, int]) -> bool:
         """Whether the instance has each changelog in an active task, or copied to its end."""
         return all(
-            place in self.totals or self._copied_to.get(place, 0) >= size
+            place in self._active or self._copied_to.get(place, 0) >= size
             for place, size in sizes.items()
         )
 

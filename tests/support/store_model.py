@@ -54,6 +54,11 @@ MUCH: Final = 1_000_000
 batches = st.integers(1, 6)
 
 
+def several(*parts: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[Any, ...]]]:
+    """The arguments of some calls in a row: with one a rule, stores would be empty most times."""
+    return st.lists(st.tuples(*parts), min_size=1, max_size=8)
+
+
 @dataclass(frozen=True, slots=True)
 class Logged:
     """A record of the changelog."""
@@ -159,7 +164,7 @@ class StoreModel(RuleBasedStateMachine):
         log: its changelog.
     """
 
-    #: Steps made so far, over all examples.
+    #: Rules carried out so far, over all examples.
     steps = 0
     #: Whether records may be dropped from the changelog that later ones of their key replace.
     compacts = True
@@ -215,7 +220,8 @@ class StoreModel(RuleBasedStateMachine):
         waiting_bytes: int = MUCH,
         cache_bytes: int = 0,
     ) -> None:
-        """Open the first store, which is empty."""
+        """Open the first store, which is empty. That is no step, but `counted` follows it."""
+        type(self).steps -= 1
         self.builder: Any = builder
         self.exactly_once = exactly_once
         self.waiting_bytes = waiting_bytes
@@ -504,6 +510,8 @@ def run_model(model: type[StoreModel], *, examples: int, **attributes: Any) -> i
         max_examples=100 if _STEPS else examples,
         stateful_step_count=_STEPS_OF_AN_EXAMPLE,
         deadline=None,
+        # Else it would be the same examples again and again where Hypothesis is made to repeat.
+        derandomize=settings.default.derandomize and not _STEPS,
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )

@@ -181,8 +181,8 @@ def check_store_name(name: str) -> None:
 def _serde(store: str, what: str, serde: Serde[Any] | None) -> Serde[Any]:
     if serde is None:
         raise ConfigError(
-            f"Store {store} has no serde for its {what}s. Give one where the store is "
-            f"made, or set default_{what}_serde."
+            f"Store {store} has no serde for its {what}s. Give one where the store is made or the "
+            f"records are grouped ({what}=...), or set default_{what}_serde."
         )
     return serde
 

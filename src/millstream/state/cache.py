@@ -20,9 +20,10 @@ from millstream.state.cache_entries import (
     CacheBudget,
     CachedEntry,
     CacheStatistics,
+    ChangedEntries,
     FlushedChanges,
+    KeyWatcher,
     headers_bytes,
-    headers_column,
 )
 from millstream.state.changelog import RecordContext
 from millstream.state.eviction import GONE, EvictionOrder
@@ -110,6 +111,8 @@ class RecordCache:
         #: Whether the layer below forgets keys by itself, so that scans must look for them here.
         self.remembers_more = False
         self.size_bytes = 0
+        # Told of each key that comes or goes; nobody by default.
+        self._watcher: KeyWatcher | None = None
         # Entries whose value is still or again in bytes, so that nobody can change it.
         self._resting: dict[bytes, CachedEntry] = {}
         self._eviction = EvictionOrder()
@@ -138,7 +141,11 @@ class RecordCache:
         """
         entry = self._resting.get(key_bytes)
         if entry is None:
-            entry = self._add(key_bytes, self._inner.get(key_bytes))
+            stored = self._inner.get(key_bytes)
+            if stored is None:
+                entry = self.entries[key_bytes] = self._new(key_bytes, None)
+                return entry
+            entry = self._add(key_bytes, stored)
         raw = entry.raw
         if raw is not None:
             data, timestamp = self._format.split(raw)
@@ -157,9 +164,8 @@ class RecordCache:
         """
         entry = self._resting.pop(key_bytes, None)
         if entry is None:
-            entry = self._add(key_bytes, None)
+            entry = self._new(key_bytes, None)
             entry.stored = UNREAD
-            del self._resting[key_bytes]
         # Until the next flush, which must look at what was not read.
         self._has_raw_changes = True
         entry.raw = None
@@ -204,19 +210,19 @@ class RecordCache:
         """
         if not self.dirty:
             return None
-        changed = sorted(self.dirty, key=_dirty_seq)
+        entries = sorted(self.dirty, key=_dirty_seq)
         if first is not None:
-            changed.remove(first)
-            changed.insert(0, first)
-        stored = self._encode(changed)
+            entries.remove(first)
+            entries.insert(0, first)
+        changed = ChangedEntries(entries)
+        self._encode(changed)
         changes = None
         if self.forwards_changes:
-            changed, stored = self._drop_passing(changed, stored)
-            changes = self._changes(changed, stored)
-        timestamps = [entry.timestamp for entry in changed]
-        self._inner.put_many([entry.key_bytes for entry in changed], stored, timestamps)
+            changed = self._drop_passing(changed)
+            changes = self._changes(changed)
+        self._inner.put_many(changed.key_bytes, changed.stored, changed.timestamps)
         self.dirty.clear()
-        self._settle(changed, stored)
+        self._settle(changed)
         return changes
 
     def evict(self) -> FlushedChanges | None:
@@ -328,14 +334,20 @@ class RecordCache:
     # --- parts ---------------------------------------------------------------------------------
 
     def _add(self, key: bytes, stored: bytes | None) -> CachedEntry:
+        entry = self._resting[key] = self._new(key, stored)
+        return entry
+
+    def _new(self, key: bytes, stored: bytes | None) -> CachedEntry:
+        """An entry that is counted, to be put into `entries` or `_resting`."""
         value_bytes = self._value_bytes_estimate if stored is None else len(stored)
         size = len(key) + value_bytes + ENTRY_OVERHEAD_BYTES
         self.seq += 1
         self._loads += 1
         entry = CachedEntry(key, stored, size, self.seq)
         self.size_bytes += size
-        self._resting[key] = entry
         self._eviction.add(entry)
+        if self._watcher is not None:
+            self._watcher.note(key)
         return entry
 
     def _has_room(self) -> bool:
@@ -357,10 +369,10 @@ class RecordCache:
 
     def _remove(self, entry: CachedEntry) -> None:
         key = entry.key_bytes
-        if self.entries.get(key) is entry:
-            del self.entries[key]
-        elif self._resting.get(key) is entry:
+        if self.entries.pop(key, None) is None:
             del self._resting[key]
+        if self._watcher is not None:
+            self._watcher.unnote(key)
         self.size_bytes -= entry.size
         entry.used_seq = GONE
 
@@ -383,39 +395,35 @@ class RecordCache:
         data = self._value_serde.serialize(self._topic, entry.value)
         return self._format.join(data, entry.timestamp)
 
-    def _encode(self, changed: list[CachedEntry]) -> list[bytes | None]:
-        values = [entry.value for entry in changed]
-        datas = self._value_serde.serialize_many(self._topic, values)
-        stored = self._format.join_many(datas, [entry.timestamp for entry in changed])
+    def _encode(self, changed: ChangedEntries) -> None:
+        datas = self._value_serde.serialize_many(self._topic, changed.values)
+        stored = changed.stored = self._format.join_many(datas, changed.timestamps)
         if self._has_raw_changes:
-            for index, entry in enumerate(changed):
+            for index, entry in enumerate(changed.entries):
                 if entry.raw is not None:
                     stored[index] = entry.raw
-        return stored
 
-    def _drop_passing(
-        self, changed: list[CachedEntry], stored: list[bytes | None]
-    ) -> tuple[list[CachedEntry], list[bytes | None]]:
+    def _drop_passing(self, changed: ChangedEntries) -> ChangedEntries:
         """Leave out what came and went between two flushes: nobody below has heard of it."""
         anew, old = self.remembers_more, self.sends_old_values
-        if self._has_raw_changes or anew:
+        # Most often nothing is deleted and nothing is empty: all() is quicker than a search.
+        deletes = not all(changed.stored) and None in changed.stored
+        if (deletes or old) and (self._has_raw_changes or anew):
             self._read_stored(
                 entry
-                for entry, new in zip(changed, stored, strict=True)
+                for entry, new in zip(changed.entries, changed.stored, strict=True)
                 if (anew or entry.stored is UNREAD) and (old or new is None)
             )
-        if None not in stored:
-            return changed, stored
-        known: list[CachedEntry] = []
-        values: list[bytes | None] = []
-        for entry, new in zip(changed, stored, strict=True):
-            if new is None and entry.stored is None:
+        if not deletes:
+            return changed
+        known: list[bool] = []
+        for entry, new in zip(changed.entries, changed.stored, strict=True):
+            passes = new is None and entry.stored is None
+            if passes:
                 entry.dirty_seq = 0
                 self._remove(entry)
-            else:
-                known.append(entry)
-                values.append(new)
-        return known, values
+            known.append(not passes)
+        return changed.select(known)
 
     def _read_stored(self, entries: Iterable[CachedEntry]) -> None:
         unread = list(entries)
@@ -424,41 +432,31 @@ class RecordCache:
             for entry, found in zip(unread, stored, strict=True):
                 entry.stored = found
 
-    def _changes(
-        self, changed: list[CachedEntry], stored: list[bytes | None]
-    ) -> FlushedChanges | None:
-        if not changed:
+    def _changes(self, changed: ChangedEntries) -> FlushedChanges | None:
+        entries, stored, new_values = changed.entries, changed.stored, changed.values
+        if not entries:
             return None
-        key_bytes = [entry.key_bytes for entry in changed]
-        new_values = [
-            None if new is None else entry.value for entry, new in zip(changed, stored, strict=True)
-        ]
+        if not all(stored):
+            pairs = zip(new_values, stored, strict=True)
+            new_values = [None if new is None else value for value, new in pairs]
         if self._has_raw_changes:
-            for index, entry in enumerate(changed):
+            for index, entry in enumerate(entries):
                 if entry.raw is not None:
                     new_values[index] = self._decode([entry.raw])[0]
-        return FlushedChanges(
-            key_bytes=key_bytes,
-            keys=self._key_serde.deserialize_many(self._topic, key_bytes),
-            new_values=new_values,
-            old_values=(
-                self._decode([entry.stored for entry in changed]) if self.sends_old_values else None
-            ),
-            timestamps=[entry.timestamp for entry in changed],
-            places=[entry.place for entry in changed],
-            offsets=[entry.offset for entry in changed],
-            headers=headers_column([entry.headers for entry in changed]),
-        )
+        keys = self._key_serde.deserialize_many(self._topic, changed.key_bytes)
+        wants_old = self.sends_old_values
+        old_values = self._decode([entry.stored for entry in entries]) if wants_old else None
+        return changed.flushed(keys, new_values, old_values)
 
     def _decode(self, stored: Sequence[bytes | None]) -> list[Any]:
         return self._value_serde.deserialize_many(self._topic, self._format.values(stored))
 
-    def _settle(self, changed: list[CachedEntry], stored: list[bytes | None]) -> None:
+    def _settle(self, changed: ChangedEntries) -> None:
         """Make flushed entries clean: about 0.3 us each."""
-        entries, resting = self.entries, self._resting
+        entries, resting, stored = self.entries, self._resting, changed.stored
         rests = not self._value_serde.immutable
         grown = 0
-        for entry, new in zip(changed, stored, strict=True):
+        for entry, key, new in zip(changed.entries, changed.key_bytes, stored, strict=True):
             dirty_seq = entry.dirty_seq
             if dirty_seq > entry.used_seq:
                 entry.used_seq = dirty_seq
@@ -468,7 +466,6 @@ class RecordCache:
             if new is None:
                 self._remove(entry)
                 continue
-            key = entry.key_bytes
             size = len(key) + len(new) + ENTRY_OVERHEAD_BYTES
             if size != entry.size:
                 grown += size - entry.size
@@ -480,8 +477,8 @@ class RecordCache:
         self.size_bytes += grown - self._growth_bytes
         self._growth_bytes = 0
         self._has_raw_changes = False
-        if changed:
-            self._value_bytes_estimate = sum(map(len, filter(None, stored))) // len(changed)
+        if stored:
+            self._value_bytes_estimate = sum(map(len, filter(None, stored))) // len(stored)
         if len(self._eviction) > 2 * (len(entries) + len(resting)) + 1_000:
             self._eviction.forget_gone()
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Final
 
 from millstream.state.cache_entries import CachedEntry
+
+_queued_seq: Final[Callable[[CachedEntry], int]] = attrgetter("queued_seq")
 
 #: The `used_seq` of an entry that has left its cache.
 GONE: Final = -1
@@ -38,9 +42,10 @@ class EvictionOrder:
                 if not self._queue:
                     return None
             entry = self._queue.pop()
-            if entry.used_seq == GONE:
+            used_seq, dirty_seq = entry.used_seq, entry.dirty_seq
+            if used_seq == GONE:
                 continue
-            if _last_use(entry) == entry.queued_seq:
+            if (dirty_seq if dirty_seq > used_seq else used_seq) == entry.queued_seq:
                 return entry
             self._aside.append(entry)
 
@@ -58,14 +63,7 @@ class EvictionOrder:
         waiting = [entry for entry in self._aside if entry.used_seq != GONE]
         self._aside = []
         for entry in waiting:
-            entry.queued_seq = _last_use(entry)
+            used_seq, dirty_seq = entry.used_seq, entry.dirty_seq
+            entry.queued_seq = dirty_seq if dirty_seq > used_seq else used_seq
         waiting.sort(key=_queued_seq, reverse=True)
         self._queue = waiting
-
-
-def _last_use(entry: CachedEntry) -> int:
-    return entry.dirty_seq if entry.dirty_seq > entry.used_seq else entry.used_seq
-
-
-def _queued_seq(entry: CachedEntry) -> int:
-    return entry.queued_seq

@@ -36,9 +36,10 @@ _CHECKPOINT_AFTER_OFFSETS: Final = 10_000
 class TaskStores:
     """The stores of one task, by name, in the order in which the topology registered them.
 
-    A commit goes: flush the caches (`flush_caches`), flush the producer, commit the input offsets,
-    then `commit` with the acknowledged changelog offsets. Nothing may be written in between: what
-    is in the stores at `commit` must be what the offsets stand for.
+    A commit goes: flush the caches (the operators theirs, then `flush_silently`, store by store),
+    flush the producer, commit the input offsets, then `commit` with the acknowledged changelog
+    offsets. Nothing may be written in between: what is in the stores at `commit` must be what the
+    offsets stand for.
 
     Owned by one thread at a time; it may be opened again after it was closed.
 
@@ -143,9 +144,14 @@ class TaskStores:
                 self._directory.wipe_task(self.task_id)
 
     def recycle(self) -> None:
-        """Keep the stores open for the task's other role (active or standby), without caches."""
+        """Keep the stores open for the task's other role (active or standby), without caches.
+
+        What a processor wrote when it was closed, after the last commit, is logged: it stays.
+        """
         for cache in self.caches().values():
             cache.clear()
+        if self.uncommitted_bytes:
+            self.spill()
 
     # --- stores --------------------------------------------------------------------------------
 
@@ -211,18 +217,23 @@ class TaskStores:
             changes = cache.flush()
             if changes is not None:
                 forward(name, changes)
-            # Nothing is dirty now: what processors put beyond the budget goes silently.
-            cache.evict()
+            self.flush_silently(name)
 
     def flush_silently(self, name: str) -> None:
         """Write the changes held back in a cache that has nobody downstream to tell of them.
 
         Args:
-            name: of the store; nothing happens if it has no cache, or one that an operator flushes.
+            name: of the store. A cache that an operator flushes must have been flushed: of it, what
+                processors have put beyond the budget is given back.
         """
         cache = self._opened(name).cache
-        if cache is not None and not cache.forwards_changes:
+        if cache is None:
+            return
+        if not cache.forwards_changes:
             cache.flush()
+        # What the flush of an operator has changed again is for that operator to forward.
+        if not cache.dirty:
+            cache.evict()
 
     def log_changes(self) -> None:
         """Send what stores log only once a commit, after the caches are flushed."""
@@ -255,16 +266,12 @@ class TaskStores:
         for opened in self._stores.values():
             opened.base.spill()
 
-    def commit(
-        self, offsets: Mapping[TopicPartition, int], *, force_checkpoint: bool = False
-    ) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Keep what was written, with the changelog offsets it stands for.
 
         Args:
             offsets: the last acknowledged offset of each changelog partition that was written to
                 (for a source topic that serves as changelog: the last one consumed).
-            force_checkpoint: write the checkpoint file even if the offsets moved little, as when
-                restoration ends or the task is about to be given up.
         """
         for name, opened in self._stores.items():
             partition = self._changelogs.get(name)
@@ -280,7 +287,7 @@ class TaskStores:
             restorer.reached = offset
         reached = self._offsets_beside()
         moved = sum(offset - self._checkpointed.get(tp, 0) for tp, offset in reached.items())
-        if force_checkpoint or moved > _CHECKPOINT_AFTER_OFFSETS:
+        if moved > _CHECKPOINT_AFTER_OFFSETS:
             self._write_checkpoint()
         if self._kept_offset_sum() - self._noted > _CHECKPOINT_AFTER_OFFSETS:
             self._note_reached()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 
+from millstream.state.key_index import KeyIndex
 from millstream.state.window_keys import KeyLayout
 
 #: What an entry takes besides its key and value: the objects of Python around them.
@@ -11,7 +13,7 @@ ENTRY_OVERHEAD_BYTES = 300
 
 
 class TimeTable:
-    """A dict by stored key, whose keys are also kept by key and by stretch of time.
+    """A dict by stored key, whose keys are also kept by stretch of time and, once asked, by key.
 
     What is written again, as aggregates are, costs no more than the dict. Stretches of time
     (buckets) only serve to forget and to look through what is old: their exact size decides
@@ -29,19 +31,18 @@ class TimeTable:
     def __init__(self, layout: KeyLayout, bucket_ms: int) -> None:
         self.values: dict[bytes, bytes] = {}
         self.size_bytes = 0
-        self._suffix = layout.suffix_bytes
+        self._layout = layout
         self._time_of = layout.time_of
-        self._first_at = layout.first_at
-        self._after = layout.after
         self._bucket_ms = max(1, bucket_ms)
-        # The stored keys of each key, ascending.
-        self._by_key: dict[bytes, list[bytes]] = {}
+        # Made when somebody asks for the first time.
+        self._by_key: KeyIndex | None = None
         self._buckets: dict[int, set[bytes]] = {}
         # The numbers of the buckets, ascending.
         self._numbers: list[int] = []
 
     def put(self, stored: bytes, value: bytes, time: int) -> None:
-        """Write one value: 0.2 us for a stored key that is known, 0.55 us for a new one.
+        """Write one value: 0.2 us for a stored key that is known, 0.4 us for a new one, and 0.2 us
+        more if they are kept by key.
 
         Args:
             stored: the stored key.
@@ -55,27 +56,43 @@ class TimeTable:
             self.size_bytes += len(value) - len(old)
             return
         self.size_bytes += len(stored) + len(value) + ENTRY_OVERHEAD_BYTES
-        key = stored[: -self._suffix]
-        known = self._by_key.get(key)
-        if known is None:
-            self._by_key[key] = [stored]
-        elif stored > known[-1]:
-            known.append(stored)
+        if self._by_key is not None:
+            self._by_key.note(stored)
+        self._bucket(time // self._bucket_ms).add(stored)
+
+    def put_many(self, pairs: Mapping[bytes, bytes], number: int) -> None:
+        """Write values whose times lie in one bucket: 0.15 us each.
+
+        Args:
+            pairs: the values by stored key.
+            number: of the bucket, from `bucket_of`.
+        """
+        values = self.values
+        old = [value for value in map(values.get, pairs) if value is not None]
+        if len(old) == len(pairs):
+            grown = 0
         else:
-            insort(known, stored)
-        number = time // self._bucket_ms
-        bucket = self._buckets.get(number)
-        if bucket is None:
-            bucket = self._buckets[number] = set()
-            insort(self._numbers, number)
-        bucket.add(stored)
+            new = [stored for stored in pairs if stored not in values] if old else pairs
+            grown = sum(map(len, new)) + len(new) * ENTRY_OVERHEAD_BYTES
+            self._bucket(number).update(new)
+            if self._by_key is not None:
+                for stored in new:
+                    self._by_key.note(stored)
+        values.update(pairs)
+        self.size_bytes += grown + sum(map(len, pairs.values())) - sum(map(len, old))
+
+    def bucket_of(self, time: int) -> int:
+        """The number of the bucket that a time lies in."""
+        return time // self._bucket_ms
 
     def discard(self, stored: bytes, time: int) -> None:
         """Delete a stored key, if it is there."""
         value = self.values.pop(stored, None)
         if value is None:
             return
-        self._forget(stored, value)
+        self.size_bytes -= len(stored) + len(value) + ENTRY_OVERHEAD_BYTES
+        if self._by_key is not None:
+            self._by_key.unnote(stored)
         # An empty bucket stays until its time has passed.
         self._buckets[time // self._bucket_ms].discard(stored)
 
@@ -87,13 +104,9 @@ class TimeTable:
             first: the earliest time.
             last: the latest time, included.
         """
-        known = self._by_key.get(key)
-        if known is None or first > last:
-            return []
-        if len(known) == 1:
-            return known[:] if first <= self._time_of(known[0]) <= last else []
-        low = bisect_left(known, self._first_at(key, first))
-        return known[low : bisect_left(known, self._after(key, last), low)]
+        if self._by_key is None:
+            self._by_key = KeyIndex(self._layout, self.values)
+        return self._by_key.of_key(key, first, last)
 
     def between(self, first: int, last: int) -> list[bytes]:
         """The stored keys within some time, in no order.
@@ -134,24 +147,23 @@ class TimeTable:
     def clear(self) -> None:
         """Drop everything."""
         self.values.clear()
-        self._by_key.clear()
+        self._by_key = None
         self._buckets.clear()
         self._numbers.clear()
         self.size_bytes = 0
 
-    def _drop_bucket(self, number: int) -> None:
-        pop, forget = self.values.pop, self._forget
-        for stored in self._buckets.pop(number):
-            forget(stored, pop(stored))
-        self._numbers.remove(number)
+    def _bucket(self, number: int) -> set[bytes]:
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._buckets[number] = set()
+            insort(self._numbers, number)
+        return bucket
 
-    def _forget(self, stored: bytes, value: bytes) -> None:
-        self.size_bytes -= len(stored) + len(value) + ENTRY_OVERHEAD_BYTES
-        key = stored[: -self._suffix]
-        known = self._by_key[key]
-        if len(known) == 1:
-            del self._by_key[key]
-        elif known[0] == stored:
-            del known[0]
-        else:
-            del known[bisect_left(known, stored)]
+    def _drop_bucket(self, number: int) -> None:
+        bucket = self._buckets.pop(number)
+        self._numbers.remove(number)
+        sizes = map(len, list(map(self.values.pop, bucket)))
+        self.size_bytes -= sum(sizes) + sum(map(len, bucket)) + len(bucket) * ENTRY_OVERHEAD_BYTES
+        if self._by_key is not None:
+            for stored in bucket:
+                self._by_key.unnote(stored)

@@ -5,8 +5,8 @@ Kafka Streams' `CachingWindowStore` and `CachingSessionStore`.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from millstream.record import Headers, TopicPartition
@@ -16,6 +16,7 @@ from millstream.state.cache import RecordCache
 from millstream.state.cache_entries import UNREAD, CacheBudget, CachedEntry
 from millstream.state.changelog import RecordContext
 from millstream.state.iterators import merged
+from millstream.state.key_index import KeyIndex
 from millstream.state.table import TimedValue
 from millstream.state.timed_store import StoredPairs, TimedStore
 from millstream.state.value_formats import ValueFormat
@@ -70,10 +71,9 @@ class WindowCache(RecordCache):
         self.remembers_more = True
         self._below = inner
         self._layout = layout
-        self._suffix = layout.suffix_bytes
         self.place_of = inner.place_of
-        # The cached stored keys of each key, ascending. Made when somebody asks for the first time.
-        self._index: dict[bytes, list[bytes]] | None = None
+        # Made when somebody asks for the first time.
+        self._index: KeyIndex | None = None
 
     @property
     def observed_time(self) -> int:
@@ -144,10 +144,9 @@ class WindowCache(RecordCache):
         if entry is None:
             entry = self._resting.pop(stored_key, None)
             if entry is None:
-                entry = self._add(stored_key, None)
+                entry = self._new(stored_key, None)
                 entry.stored = UNREAD
                 self._has_raw_changes = True
-                del self._resting[stored_key]
             entry.raw = None
             self.entries[stored_key] = entry
         entry.value = value
@@ -189,8 +188,8 @@ class WindowCache(RecordCache):
         entry.stored = UNREAD
         self._has_raw_changes = True
         if self._index is not None:
-            self._unnote(old)
-            self._note(stored_key)
+            self._index.unnote(old)
+            self._index.note(stored_key)
         return True
 
     # --- bytes -----------------------------------------------------------------------------------
@@ -242,7 +241,7 @@ class WindowCache(RecordCache):
     def clear(self) -> None:
         """Drop everything, changes included."""
         super().clear()
-        self._index = None
+        self._index = self._watcher = None
 
     # --- parts -----------------------------------------------------------------------------------
 
@@ -253,52 +252,9 @@ class WindowCache(RecordCache):
     def _cached_of(self, key: bytes, first: int, last: int) -> Sequence[bytes]:
         index = self._index
         if index is None:
-            index = self._index = {}
-            for entries in (self.entries, self._resting):
-                for stored in entries:
-                    self._note(stored)
-        known = index.get(key)
-        if known is None:
-            return ()
-        if len(known) == 1:
-            # Mostly there is one, and it is wanted: that much is cheaper than two searches.
-            return known if first <= self._layout.time_of(known[0]) <= last else ()
-        low = bisect_left(known, self._layout.first_at(key, first))
-        return known[low : bisect_left(known, self._layout.after(key, last), low)]
-
-    def _add(self, key: bytes, stored: bytes | None) -> CachedEntry:
-        entry = super()._add(key, stored)
-        if self._index is not None:
-            self._note(key)
-        return entry
-
-    def _remove(self, entry: CachedEntry) -> None:
-        key = entry.key_bytes
-        if self._index is not None and (
-            self.entries.get(key) is entry or self._resting.get(key) is entry
-        ):
-            self._unnote(key)
-        super()._remove(entry)
-
-    def _note(self, stored: bytes) -> None:
-        index = self._index
-        assert index is not None
-        key = stored[: -self._suffix]
-        known = index.get(key)
-        if known is None:
-            index[key] = [stored]
-        else:
-            insort(known, stored)
-
-    def _unnote(self, stored: bytes) -> None:
-        index = self._index
-        assert index is not None
-        key = stored[: -self._suffix]
-        known = index[key]
-        if len(known) == 1:
-            del index[key]
-        else:
-            del known[bisect_left(known, stored)]
+            every = chain(self.entries, self._resting)
+            index = self._index = self._watcher = KeyIndex(self._layout, every)
+        return index.of_key(key, first, last)
 
 
 def _stored_key(found: tuple[bytes, Any, bytes]) -> bytes:

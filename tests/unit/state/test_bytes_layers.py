@@ -63,6 +63,15 @@ def test_scans_in_unsigned_order_and_half_open(layer: CommittableStore) -> None:
             assert [key for key, _ in layer.scan(start, end, reverse=True)] == inside[::-1]
 
 
+def test_reads_many_keys_wherever_they_are(layer: CommittableStore) -> None:
+    """Committed ones between some that wait, were deleted, or are empty: each in its place."""
+    layer.put_many([b"a", b"b", b"c"], [b"1", b"2", b"3"], [0, 0, 0])
+    layer.commit((TP, 1))
+    layer.put_many([b"a", b"b", b"d"], [None, b"", b"4"], [0, 0, 0])
+    keys = [b"a", b"c", b"b", b"x", b"d", b"c"]
+    assert layer.get_many(keys) == [None, b"3", b"", None, b"4", b"3"]
+
+
 def test_ends_of_ranges() -> None:
     """An inclusive end and a prefix become exclusive ends."""
     assert end_including(None) is None

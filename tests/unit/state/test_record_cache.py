@@ -92,6 +92,41 @@ def test_reading_a_dirty_key_does_not_move_it(cache: RecordCache, stores: TaskSt
     assert [key for key, _, _ in rows(cache.flush())] == ["a", "b"]
 
 
+def test_a_loaded_entry_has_the_time_of_what_is_stored(cache: RecordCache) -> None:
+    """An aggregate's time must not go back because its entry was evicted in between."""
+    change(cache, b"a", 1, 7)
+    cache.flush()
+    cache.clear()
+    entry = cache.load(b"a")
+    assert (entry.value, entry.timestamp) == (1, 7)
+
+
+def test_a_cleared_cache_has_nothing_to_flush(cache: RecordCache, changelog: Any) -> None:
+    """What it held may have become old: the task was somebody else's."""
+    change(cache, b"a", 1, 1)
+    cache.clear()
+    assert cache.flush() is None
+    assert (changelog.records, cache.size_bytes) == ([], 0)
+
+
+def test_a_scan_of_changes_ends_before_its_end(cache: RecordCache) -> None:
+    for key in (b"a", b"b", b"c"):
+        change(cache, key, 1, 1)
+    assert [key for key, _ in cache.scan(b"b", b"c")] == [b"b"]
+
+
+def test_what_a_processor_has_put_is_not_read_from_below_ahead(
+    cache: RecordCache, stores: TaskStores
+) -> None:
+    """Reading ahead is for keys of which the cache knows nothing."""
+    store = stores.store("s")
+    store.put("a", ValueAndTimestamp(1, 1))
+    cache.flush()
+    store.put("a", ValueAndTimestamp(2, 2))
+    cache.prefetch([b"a", b"b"])
+    assert store.get("a") == ValueAndTimestamp(2, 2)
+
+
 def test_insert_and_delete_between_flushes_leave_no_trace(
     cache: RecordCache, changelog: Any
 ) -> None:
@@ -125,6 +160,29 @@ def test_without_a_listener_a_delete_is_always_logged(
     assert changelog.records == []
     stores.flush_caches(lambda name, changes: pytest.fail("nobody forwards"))
     assert changelog.records == [("s", b"a", None, 3)]
+
+
+def test_what_processors_put_into_the_cache_of_an_operator_leaves_with_a_commit(
+    open_task: OpenTask,
+) -> None:
+    """The operator's next batch, which would make room, may never come. Changes wait for it."""
+    stores = open_task(cached(), budget=CacheBudget(1_000))
+    cache = stores.caches()["s"]
+    cache.forwards_changes = True
+
+    def put_many() -> None:
+        for number in range(100):
+            stores.store("s").put(f"{number}", ValueAndTimestamp(1, 1))
+
+    put_many()
+    assert cache.size_bytes > 1_000
+    cache.flush()
+    put_many()
+    stores.flush_silently("s")
+    assert len(cache.dirty) == 100
+    cache.flush()
+    stores.flush_silently("s")
+    assert 0 < cache.size_bytes <= 1_000
 
 
 def test_old_values_are_those_of_the_last_flush(cache: RecordCache) -> None:

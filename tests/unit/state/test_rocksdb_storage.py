@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from millstream.errors import InvalidStateStoreError, LockError, TaskCorruptedError
+from millstream.errors import (
+    InvalidStateStoreError,
+    LockError,
+    StreamsError,
+    TaskCorruptedError,
+)
 from millstream.record import TopicPartition
 from millstream.state.rocksdb import (
     RocksDBResources,
@@ -49,6 +55,29 @@ def test_a_spill_is_marked_until_the_next_commit(open_storage: Open) -> None:
     assert not storage.spilled
     storage.close()
     assert not open_storage().spilled
+
+
+def test_a_batch_that_cannot_be_written_leaves_no_trace(open_storage: Open) -> None:
+    """An offset without its data would lose records for good."""
+    storage = open_storage()
+    storage.write_batch({b"a": b"1"}, (TP, 1))
+    database: Any = storage._db
+
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(database, name)
+
+        def write(self, batch: Any) -> None:
+            raise OSError("No space left on device")
+
+    storage._db = Full()  # type: ignore[assignment]
+    with pytest.raises(StreamsError, match="No space left"):
+        storage.write_batch({b"a": b"2"}, (TP, 2))
+    with pytest.raises(StreamsError, match="No space left"):
+        storage.write_batch({b"a": b"2"}, None, spilled=True)
+    storage._db = database
+    found = storage.get(b"a"), storage.committed_offset(TP), storage.spilled
+    assert found == (b"1", 1, False)
 
 
 def test_closing_ends_open_scans_and_frees_the_directory(open_storage: Open) -> None:

@@ -195,6 +195,26 @@ def test_a_corrupted_store_is_wiped_and_rebuilt(open_task: OpenTask, changelog: 
     assert list(stores.store("s").all()) == []
 
 
+def test_where_one_store_cannot_be_opened_none_stays_open(open_task: OpenTask) -> None:
+    """Else the next attempt would find the database of another one locked."""
+
+    class Broken:
+        name = "broken"
+        persistent = True
+
+        def open(self, environment: StoreEnvironment) -> OpenStore:
+            raise TaskCorruptedError("broken", task_ids=[TaskId(0, 0)])
+
+    builders: list[Any] = [KeyValueStoreBuilder("s", "rocksdb", STRING, LONG), Broken()]
+    stores = open_task(builders[0])
+    stores.close(clean=True)
+    stores._builders = builders
+    with pytest.raises(TaskCorruptedError):
+        stores.open()
+    stores._builders = builders[:1]
+    stores.open()
+
+
 def test_unknown_and_unopened_stores_are_told_apart(open_task: OpenTask) -> None:
     """The error names what there is, or says that the stores are not open."""
     stores = open_task()
@@ -241,6 +261,23 @@ def test_a_recycled_task_keeps_its_stores_and_loses_its_caches(
     stores.restorers()[CHANGELOG].restore_batch([b"a"], [struct.pack(">q", 9)], [9], [1])
     assert store.get("a") == ValueAndTimestamp(9, 9)
     assert stores.changelog_offsets() == {CHANGELOG: 1}
+
+
+def test_what_is_put_when_a_processor_is_closed_stays_in_a_recycled_task(
+    open_task: OpenTask, changelog: Any
+) -> None:
+    """It comes after the last commit, and is logged: the copy goes on from what it has."""
+    stores = open_task()
+    store = stores.store("s")
+    store.put("a", ValueAndTimestamp(1, 1))
+    stores.commit({CHANGELOG: 0})
+    store.put("last", ValueAndTimestamp(2, 2))
+    stores.recycle()
+    assert replay(stores, changelog) == 1
+    assert list(store.all()) == [
+        ("a", ValueAndTimestamp(1, 1)),
+        ("last", ValueAndTimestamp(2, 2)),
+    ]
 
 
 class _NoOffsetsBuilder:
@@ -291,7 +328,6 @@ def test_offsets_of_stores_which_keep_none_go_to_the_checkpoint_file(
     stores.close(clean=False)
     stores.open()
     assert stores.changelog_offsets() == {own: 10_001, CHANGELOG: 5}
-    stores.commit({own: 10_002}, force_checkpoint=True)
     stores.commit({own: 10_003})
     stores.close(clean=True)
     assert file.read_text().endswith(" 10003\n")

@@ -111,6 +111,16 @@ def test_a_deletion_at_the_time_of_the_only_version_leaves_no_trace(segment_ms: 
     assert store.get_as_of(b"k", 35) is None
 
 
+def test_a_late_version_in_a_gap_ends_where_the_next_one_begins() -> None:
+    """A deletion is often no more than such a gap, between versions of one segment."""
+    store = VersionedBytes("s", MemoryStore(), history_ms=100, segment_ms=100)
+    for value, timestamp in ((b"v", 10), (None, 20), (b"w", 30), (b"x", 40)):
+        store.put(b"k", value, timestamp)
+    assert store.put(b"k", b"y", 22) == 30
+    found = [store.get_as_of(b"k", time) for time in (21, 25, 35, 45)]
+    assert [None if each is None else each.value for each in found] == [None, b"y", b"w", b"x"]
+
+
 def test_what_has_left_history_leaves_the_disk() -> None:
     base = MemoryStore()
     store = VersionedBytes("s", base, history_ms=10, segment_ms=5)

@@ -29,6 +29,7 @@ from millstream.state.window_builders import (
     WindowStoreBuilder,
     changelog_retention,
 )
+from millstream.state.window_keys import window_key
 from millstream.windowed import MAX_TIME_MS, Window, Windowed
 
 OpenTask = Callable[..., TaskStores]
@@ -131,22 +132,65 @@ def test_a_restart_forgets_neither_time_nor_numbers(open_task: OpenTask, changel
     assert list(store.fetch("k", 0, MAX_TIME_MS)) == [(100_000, 2), (100_000, 3)]
 
 
-def test_dead_segments_leave_the_disk(
-    open_task: OpenTask, tmp_path: Path, changelog: Any, open_storage: Callable[..., RocksDBStorage]
+def test_what_memory_has_no_room_for_is_read_from_disk(open_task: OpenTask) -> None:
+    """Written in one batch that takes more than recent windows may."""
+    table = open_task(windows(), uncommitted_max_bytes=1_000).table("s")
+    starts = list(range(0, 40_000, 2_000))
+    keys = [window_key(b"k", start) for start in starts]
+    table.write_encoded_many(keys, [bytes(8)] * len(keys), starts)
+    assert all(table.fetch(b"k", start) is not None for start in starts)
+    assert [found[0] for found in table.fetch_between(b"k", 0, 50_000)] == starts
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "in_memory"])
+def test_a_duplicate_overwrites_none_of_those_that_were_restored(
+    open_task: OpenTask, kind: str
 ) -> None:
-    """A commit after time has moved on deletes them in RocksDB, those of before included."""
+    stores = open_task(windows(kind, retain_duplicates=True))
+    keys = [b"k" + bytes(8) + number.to_bytes(4, "big") for number in (1, 2)]
+    values = [number.to_bytes(8, "big") for number in (1, 2)]
+    stores.restorers()[CHANGELOG].restore_batch(keys, values, [0, 0], [0, 1])
+    stores.store("s").put("k", 3, 0)
+    assert list(stores.store("s").fetch("k", 0, 0)) == [(0, 1), (0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize("how", ["commit", "spill", "restore"])
+@pytest.mark.parametrize(
+    ("starts", "kept"),
+    [
+        ([0, 59_999, 60_000, 130_000], [60_000, 130_000]),
+        ([0, 119_999], [0, 119_999]),
+        ([0, 120_000], [120_000]),
+    ],
+)
+def test_dead_segments_leave_the_disk(
+    open_task: OpenTask,
+    tmp_path: Path,
+    open_storage: Callable[..., RocksDBStorage],
+    how: str,
+    starts: list[int],
+    kept: list[int],
+) -> None:
+    """A write to disk after time has moved on deletes them in RocksDB, those of before included."""
     stores = open_task(windows(retention_ms=60_000))
     store = stores.store("s")
-    for start in (0, 59_999, 60_000, 130_000):
+    for offset, start in enumerate(starts):
+        if how == "restore":
+            key = b"k" + start.to_bytes(8, "big") + bytes(4)
+            stores.restorers()[CHANGELOG].restore_batch([key], [bytes(8)], [start], [offset])
+            continue
         store.put("k", 1, start)
-        stores.commit({})
+        if how == "commit":
+            stores.commit({})
+        else:
+            stores.spill()
     store.put("late", 1, 0)
     stores.close(clean=True)
     directory = tmp_path / "state" / "app" / "0_0" / "rocksdb"
     assert (directory / "s").is_dir()
     (tmp_path / "db").symlink_to(directory)
-    kept = [key for key, _ in open_storage("s").scan(None, b"\xf0")]
-    assert [int.from_bytes(key[-12:-4], "big") for key in kept] == [60_000, 130_000]
+    found = [key for key, _ in open_storage("s").scan(None, b"\xf0")]
+    assert [int.from_bytes(key[-12:-4], "big") for key in found] == kept
 
 
 @pytest.mark.parametrize("caching", [False, True])

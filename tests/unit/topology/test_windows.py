@@ -321,6 +321,11 @@ def test_windowed_keys_go_where_their_key_belongs() -> None:
     for key in ("a", "b", "foobar"):
         windowed = Windowed(key, Window(10, 20))
         assert chosen("out", windowed, 1, 10) == partition_for(key.encode(), 10)
+    keys = [Windowed(key, Window(10, 20)) for key in ("a", "b", "foobar")]
+    assert chosen.partition_all("out", keys, 10) == [chosen("out", key, 1, 10) for key in keys]
+    # One that cannot be serialized: it is found by asking for each.
+    wrong: Windowed[Any] = Windowed(7, Window(10, 20))
+    assert chosen.partition_all("out", [*keys, wrong], 10) is None
 
 
 def test_the_default_serde_is_that_of_the_keys_inside() -> None:

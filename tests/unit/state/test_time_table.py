@@ -1,0 +1,43 @@
+"""Goal: what is kept by time is found by key and by time, however it was written, and counted.
+
+Real parts: `TimeTable` itself.
+"""
+
+from __future__ import annotations
+
+from millstream.state.time_table import TimeTable
+from millstream.state.window_keys import WINDOWS, window_key
+
+BUCKET_MS = 10
+
+
+def test_many_are_written_as_one_by_one() -> None:
+    """Values written together are found, counted and forgotten like those written one by one."""
+    together, one_by_one = TimeTable(WINDOWS, BUCKET_MS), TimeTable(WINDOWS, BUCKET_MS)
+    new = {window_key(key, start): b"1" for key in (b"a", b"b") for start in (10, 15)}
+    later = {window_key(b"a", 15): b"longer", window_key(b"c", 19): b""}
+    for pairs in (new, later, later):
+        together.put_many(pairs, together.bucket_of(10))
+        for stored, value in pairs.items():
+            one_by_one.put(stored, value, WINDOWS.time_of(stored))
+        # Read in between, so that what comes later is kept by key as well.
+        assert together.of_key(b"c", 0, 99) == one_by_one.of_key(b"c", 0, 99)
+    assert together.values == one_by_one.values == new | later
+    assert together.of_key(b"a", 0, 99) == [window_key(b"a", 10), window_key(b"a", 15)]
+    assert together.of_key(b"c", 0, 99) == [window_key(b"c", 19)]
+    assert sorted(together.between(15, 99)) == sorted(one_by_one.between(15, 99))
+    assert together.size_bytes == one_by_one.size_bytes > 0
+
+
+def test_nothing_is_left_of_what_is_forgotten() -> None:
+    """A stretch of time goes as a whole, from all ways of finding it, and is counted no more."""
+    table = TimeTable(WINDOWS, BUCKET_MS)
+    table.put_many({window_key(key, 5): b"old" for key in (b"a", b"b")}, table.bucket_of(5))
+    table.put(window_key(b"a", 25), b"new", 25)
+    assert len(table.of_key(b"a", 0, 99)) == 2
+    assert table.forget_oldest() == BUCKET_MS
+    assert table.of_key(b"a", 0, 99) == [window_key(b"a", 25)]
+    assert table.of_key(b"b", 0, 99) == []
+    table.discard(window_key(b"a", 25), 25)
+    assert table.values == {}
+    assert table.size_bytes == 0
