@@ -30,6 +30,7 @@ class _Commands:
         self.now = chance.choice((0, 0, step * 5))
         self.keys = chance.sample(_KEYS, chance.randrange(2, 6))
         self._number = 0
+        self._ends: set[int] = set()
 
     def time(self) -> int:
         """A time around now."""
@@ -92,8 +93,11 @@ class _Commands:
 
     def _session(self) -> list[str]:
         # What ends at the same time may be found twice in Java, in a cached store in memory.
-        first, last = self.span().split(" ")
-        span = f"{first} {int(last) + self._number}"
+        first, last = map(int, self.span().split(" "))
+        while last in self._ends:
+            last += 1
+        self._ends.add(last)
+        span = f"{first} {last}"
         return [
             *[f"put {self._number} {span}"] * 4,
             *(f"rm {span}", f"get {span}", "fetch", "fetch"),

@@ -92,6 +92,9 @@ def _reads_backward(scenario: Scenario) -> bool:
     stores = [op["store"] for op in scenario["topology"] if op["op"] == "add_store"]
     kinds = ("session", "window", "timestamped_window")
     cached = any(store.get("kind") in kinds and store.get("caching") for store in stores)
+    if scenario.get("config", {}).get("cache_max_bytes"):
+        # The stores of windowed aggregations have a cache unless they are told not to.
+        cached = cached or any(op["op"] == "windowed_by" for op in scenario["topology"])
     command = str(scenario["events"][scenario["expect"]["error"]["event"]].get("value"))
     return cached and command.startswith(("bfind", "bfetchr"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import signal
 import socket
 import subprocess
@@ -200,7 +201,7 @@ with EmbeddedKafka() as kafka:
     assert done.stdout == "True\n"
 
 
-def test_the_example_in_its_docstring_runs() -> None:
+@pytest.mark.parametrize("example", examples_of(embedded), ids=lambda example: example.name)
+def test_the_examples_in_its_docstrings_run(example: doctest.DocTest) -> None:
     """The examples of all other docstrings run without a broker, in tests/unit/test_docs.py."""
-    [example] = examples_of(embedded)
     compare(example)
