@@ -65,7 +65,9 @@ class Assignor:
         self.before_assign()
         wanted = {topic for member in members.values() for topic in member.topics}
         owner = {tp: m for m, s in members.items() for tp in s.owned_partitions}
-        turns = sorted(members, key=lambda m: (-len(members[m].owned_partitions), m))
+        owned = {member: sorted(s.owned_partitions) for member, s in members.items()}
+        # Who has the first partition stays the first: nothing moves without need.
+        turns = sorted(members, key=lambda m: (-len(owned[m]), owned[m][:1], m))
         dealt: dict[str, list[TopicPartition]] = {member: [] for member in members}
         every = [
             TopicPartition(topic, number)
