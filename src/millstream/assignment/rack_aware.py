@@ -201,16 +201,14 @@ class RackAwareness:
     ) -> list[list[int]]:
         """What each task would cost in each process."""
         racks = [holder.process.rack for holder in holders]
-        return [
-            [
-                costs.traffic * away[rack] + (0 if number == owner else costs.non_overlap)
-                for number, rack in enumerate(racks)
-            ]
-            for away, owner in (
-                (self._partitions_away(task_id, role, set(racks)), owner)
-                for task_id, owner in zip(tasks, owners, strict=True)
-            )
-        ]
+        distinct = set(racks)
+        offers: list[list[int]] = []
+        for task_id, owner in zip(tasks, owners, strict=True):
+            away = self._partitions_away(task_id, role, distinct)
+            offer = [costs.traffic * away[rack] + costs.non_overlap for rack in racks]
+            offer[owner] -= costs.non_overlap
+            offers.append(offer)
+        return offers
 
     def _partitions_away(
         self, task_id: TaskId, role: Role, racks: set[str | None]

@@ -72,15 +72,16 @@ class SlidingAggregate(WindowedOperator[WindowsByRecords]):
             if timestamp > self._stream_time:
                 self._stream_time = timestamp
             close_time = self.close_time()
-            if timestamp < difference or timestamp + 1 + difference <= close_time:
+            is_early, is_late = timestamp < difference, timestamp + 1 + difference <= close_time
+            if is_early or is_late:
                 # Follows Kafka Streams: neither early nor late records count as a search.
                 self._looks_for_closed = False
-            if timestamp + 1 + difference <= close_time:
+            if is_late:
                 late += 1
                 continue
             record = _Record(batch, index, key_bytes[index], close_time, fold)
             try:
-                if timestamp < difference:
+                if is_early:
                     record.place_early()
                 else:
                     record.place()

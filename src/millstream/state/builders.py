@@ -78,19 +78,6 @@ class StoreBuilder(Protocol):
         ...
 
 
-class WithSerdes(Protocol):
-    """A builder that may leave its serdes to the config."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def key_serde(self) -> Serde[Any] | None: ...
-
-    @property
-    def value_serde(self) -> Serde[Any] | None: ...
-
-
 class SerdedBuilder:
     """What builders of stores with serdes have in common. They are frozen dataclasses."""
 
@@ -147,7 +134,7 @@ class SerdedBuilder:
         return dict(COMPACTED)
 
 
-def key_serde_of(builder: WithSerdes, config: StoreDefaults) -> Serde[Any]:
+def key_serde_of(builder: SerdedBuilder, config: StoreDefaults) -> Serde[Any]:
     """The serde of a store's keys: its own, or the configured default.
 
     Raises:
@@ -156,7 +143,7 @@ def key_serde_of(builder: WithSerdes, config: StoreDefaults) -> Serde[Any]:
     return _serde(builder.name, "key", builder.key_serde or config.default_key_serde)
 
 
-def value_serde_of(builder: WithSerdes, config: StoreDefaults) -> Serde[Any]:
+def value_serde_of(builder: SerdedBuilder, config: StoreDefaults) -> Serde[Any]:
     """The serde of a store's values: its own, or the configured default.
 
     Raises:

@@ -7,13 +7,13 @@ them: there Kafka Streams leaves ties to the order of a heap, and we take proces
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.recorded_groups import recorded, shown
 
 from millstream.assignment.high_availability import assign_high_availability
 from millstream.assignment.protocol import LATEST_OFFSET
@@ -27,17 +27,8 @@ from millstream.assignment.task_assignor import (
 )
 from millstream.record import TaskId
 
-RECORDED = Path(__file__).with_name("high_availability_4_3_1.jsonl")
+CASES = recorded(Path(__file__).with_name("high_availability_4_3_1.jsonl"))
 ONE, TWO, THREE = (uuid.UUID(int=number) for number in (1, 2, 3))
-
-
-def cases() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in RECORDED.read_text().splitlines()]
-
-
-def task(text: str) -> TaskId:
-    subtopology, partition = text.split("_")
-    return TaskId(int(subtopology), int(partition))
 
 
 def state_of(case: Mapping[str, Any]) -> ApplicationState:
@@ -46,12 +37,14 @@ def state_of(case: Mapping[str, Any]) -> ApplicationState:
         uuid.UUID(process["id"]): ProcessState(
             process["threads"],
             client_tags=process["tags"],
-            lags={task(name): lag for name, lag in process["lags"].items()},
+            lags={TaskId.parse(name): lag for name, lag in process["lags"].items()},
         )
         for process in case["processes"]
     }
     return ApplicationState(
-        tasks={task(t): TaskInfo(frozenset(), t in stateful) for t in sorted(case["tasks"])},
+        tasks={
+            TaskId.parse(t): TaskInfo(frozenset(), t in stateful) for t in sorted(case["tasks"])
+        },
         processes=dict(sorted(processes.items())),
         config=AssignmentConfig(
             num_standby_replicas=case["standbys"],
@@ -63,19 +56,9 @@ def state_of(case: Mapping[str, Any]) -> ApplicationState:
     )
 
 
-def shown(given: Mapping[uuid.UUID, ProcessAssignment]) -> dict[str, dict[str, list[str]]]:
-    return {
-        str(process_id): {
-            "active": [str(task_id) for task_id in sorted(mine.active)],
-            "standby": [str(task_id) for task_id in sorted(mine.standby)],
-        }
-        for process_id, mine in given.items()
-    }
-
-
-@pytest.mark.parametrize("number", range(len(cases())))
+@pytest.mark.parametrize("number", range(len(CASES)))
 def test_decides_as_kafka_streams(number: int) -> None:
-    case = cases()[number]
+    case = CASES[number]
     state = state_of(case)
     given = assign_high_availability(state)
     check_assignment(state, given)

@@ -8,7 +8,6 @@ were run through `HighAvailabilityTaskAssignor`; in those of the kinds `active` 
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import uuid
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.recorded_groups import recorded, shown
 
 from millstream.assignment import rack_aware
 from millstream.assignment.client_load import ClientLoad
@@ -25,19 +25,14 @@ from millstream.assignment.sticky import assign_sticky
 from millstream.assignment.task_assignor import (
     ApplicationState,
     AssignmentConfig,
-    ProcessAssignment,
     ProcessState,
     TaskInfo,
     check_assignment,
 )
 from millstream.record import TaskId, TopicPartition
 
-RECORDED = Path(__file__).with_name("rack_aware_4_3_1.jsonl")
+CASES = recorded(Path(__file__).with_name("rack_aware_4_3_1.jsonl"))
 ONE, TWO = (uuid.UUID(int=number) for number in (1, 2))
-
-
-def cases() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in RECORDED.read_text().splitlines()]
 
 
 def partition(text: str) -> TopicPartition:
@@ -100,19 +95,9 @@ def improved(case: Mapping[str, Any], state: ApplicationState) -> dict[uuid.UUID
     return {load.process_id: load.given for load in loads}
 
 
-def shown(given: Mapping[uuid.UUID, ProcessAssignment]) -> dict[str, dict[str, list[str]]]:
-    return {
-        str(process_id): {
-            "active": [str(task_id) for task_id in sorted(mine.active)],
-            "standby": [str(task_id) for task_id in sorted(mine.standby)],
-        }
-        for process_id, mine in given.items()
-    }
-
-
-@pytest.mark.parametrize("number", range(len(cases())))
+@pytest.mark.parametrize("number", range(len(CASES)))
 def test_decides_as_kafka_streams(number: int) -> None:
-    case = cases()[number]
+    case = CASES[number]
     state = state_of(case)
     given = assign_high_availability(state) if case["mode"] == "ha" else improved(case, state)
     if case["mode"] == "ha":
