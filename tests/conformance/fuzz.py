@@ -28,6 +28,7 @@ from pathlib import Path
 
 from conformance.assembled import assembled_scenario
 from conformance.commands import commands_scenario
+from conformance.connected import connected_scenario
 from conformance.differences import differences, is_comparable, minimized
 from conformance.oracle.process import (
     KafkaStreams,
@@ -48,6 +49,7 @@ _OTHERS: dict[str, Callable[[str, int], Scenario]] = {
     "rare": rare_scenario,
     "assembled": assembled_scenario,
     "commands": commands_scenario,
+    "connected": connected_scenario,
     "twisted": twisted_scenario,
 }
 GROUPS = [*TYPICAL, *_OTHERS]

@@ -27,6 +27,15 @@ class LazyDriver(TopologyTestDriver):
         for _ in range(10):
             self._work(commit=True)
 
+    def held_back(self) -> list[str]:
+        """The stores whose caches hold changes that are neither written nor forwarded."""
+        return [name for name, cache in self._task.stores.caches().items() if cache.dirty]
+
+    @property
+    def has_just_committed(self) -> bool:
+        """Whether nothing was processed since the last commit."""
+        return self._uncommitted == 0
+
     def written(self) -> dict[str, list[Captured]]:
         """What was written to each topic, internal ones included, in the order of writing."""
         return {topic: list(records) for topic, records in self._outputs.items()}

@@ -37,6 +37,7 @@ from millstream.state.cache_entries import CacheBudget, FlushedChanges
 from millstream.state.directory import StateDirectory
 from millstream.state.iterators import KeyValueIterator
 from millstream.state.task_stores import TaskStores
+from support.flushing import flush_caches
 
 logger = logging.getLogger(__name__)
 
@@ -262,7 +263,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.stores.flush_caches(lambda name, changes: self.forward(changes))
+        flush_caches(self.stores, lambda name, changes: self.forward(changes))
         self.flushed()
 
     @rule()

@@ -56,6 +56,10 @@ class StreamAggregate(Operator):
         self._cache: RecordCache | None
         self._fold: Fold
 
+    @property
+    def holds_back_in(self) -> str | None:
+        return self._store
+
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         self._table = context.store(self._store)

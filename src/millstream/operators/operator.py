@@ -117,6 +117,14 @@ class Operator:
 
     context: OperatorContext
 
+    @property
+    def holds_back_in(self) -> str | None:
+        """The store whose cache holds back what this operator has still to emit; None if none.
+
+        Operators may share one: then any of them emits for all.
+        """
+        return None
+
     def init(self, context: OperatorContext) -> None:
         """Called once the task's stores are open and restored, before the first batch."""
         self.context = context
@@ -134,7 +142,11 @@ class Operator:
         return None
 
     def flush(self) -> None:
-        """Emit what is held back until a commit. Called before each commit, in store order."""
+        """Emit what the cache of `holds_back_in` holds back.
+
+        Called before each commit, in the order of the stores, and again if somebody has changed
+        that store meanwhile.
+        """
 
     def close(self) -> None:
         """Called when the task is suspended or closed."""

@@ -195,6 +195,10 @@ class TableOperator(Operator):
         self._knows_old_values = knows_old_values
         self._writer: TableWriter | None = None
 
+    @property
+    def holds_back_in(self) -> str | None:
+        return self._store
+
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         if self._store is not None:

@@ -84,6 +84,10 @@ class WindowedOperator(Operator, Generic[W]):
         self._next_emit_ms = 0
         self._emitted_until = UNKNOWN
 
+    @property
+    def holds_back_in(self) -> str | None:
+        return self._store
+
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         self._table = context.store(self._store)

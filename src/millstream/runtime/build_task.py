@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from millstream.clock import Clock
@@ -138,7 +138,6 @@ class TaskParts:
             stores=self._stores,
             group=self._group,
             executor=executor,
-            flush_order=_flush_order(subtopology),
             punctuations=punctuations,
             engine_task=self._engine_task,
             clock=services.clock,
@@ -249,20 +248,3 @@ class TaskParts:
                 if place.topic in names or (node.pattern is not None and node.reads(place.topic)):
                     return node
         raise AssertionError(f"no source of sub-topology {self._subtopology.id} reads {place}")
-
-
-def _flush_order(subtopology: SubTopology) -> Mapping[str, Sequence[str]]:
-    """The nodes of each store, store by store in the order of the topology.
-
-    A node that uses several stores is flushed once, at the first of them.
-    """
-    order: dict[str, list[str]] = {}
-    placed: set[str] = set()
-    for store in subtopology.stores:
-        order[store] = [
-            node.name
-            for node in subtopology.nodes
-            if isinstance(node, ProcessorNode) and store in node.stores and node.name not in placed
-        ]
-        placed.update(order[store])
-    return order

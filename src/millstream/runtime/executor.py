@@ -142,6 +142,7 @@ class Executor:
         self._connect(children_of(nodes), steps)
         self._steps = [[self._stations[name] for name in step] for step in steps]
         self._teams = [_team(step) for step in self._steps]
+        self._holding_back = self._find_holding_back()
 
     def init(self) -> None:
         """Start the operators, in topology order. Their stores must be open and restored."""
@@ -158,13 +159,11 @@ class Executor:
             self._stations[source].inbox.append(batch)
         self._run_steps()
 
-    def flush(self, owners: Sequence[str]) -> None:
-        """Let the nodes hand on what they hold back, in the order given, each with its effects."""
-        for name in owners:
-            operator = self._stations[name].operator
-            assert isinstance(operator, Operator)
+    def flush(self, store: str) -> None:
+        """Let the nodes hand on what the cache of a store holds back, each with its effects."""
+        for operator, output in self._holding_back.get(store, ()):
             operator.flush()
-            if self._stations[name].output.may_wait:
+            if output.may_wait:
                 self._run_steps()
 
     def punctuate(self, callback: Callable[[int], None], time_ms: int) -> None:
@@ -219,6 +218,16 @@ class Executor:
                 operator = make_sink(node, self._meeting if meets else None)
             stations[node.name] = _Station(node.name, operator)
         return stations
+
+    def _find_holding_back(self) -> Mapping[str, list[tuple[Operator, _StationOutput]]]:
+        """By store: the operators that hold results back in its cache, in topology order."""
+        found: dict[str, list[tuple[Operator, _StationOutput]]] = {}
+        for node in self._nodes:
+            station = self._stations[node.name]
+            operator = station.operator
+            if isinstance(operator, Operator) and operator.holds_back_in is not None:
+                found.setdefault(operator.holds_back_in, []).append((operator, station.output))
+        return found
 
     def _connect(self, children: Mapping[str, list[str]], steps: list[list[str]]) -> None:
         for step in steps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from millstream.clock import Clock
 from millstream.errors import StreamsError
@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 #: About how long a batch should take, and how many records the first one has.
 _BATCH_MS = 200
 _FIRST_BATCH_RECORDS = 128
+#: How often caches are flushed for one commit until none has changes. Nodes that write only to
+#: stores of their own need as many times as stores lie one below the other.
+_MOST_FLUSHES = 100
 
 
 class StreamTask:
@@ -41,8 +44,6 @@ class StreamTask:
         stores: its stores, not yet open.
         group: its input queues.
         executor: its nodes.
-        flush_order: for each store, in the order of the topology, the nodes that may hold records
-            back in it.
         clock: dates changes of state.
         punctuations: what its processors want to be called for, by time.
         engine_task: the task as its nodes see it.
@@ -55,7 +56,6 @@ class StreamTask:
         stores: TaskStores,
         group: PartitionGroup,
         executor: Executor,
-        flush_order: Mapping[str, Sequence[str]],
         clock: Clock,
         punctuations: Punctuations,
         engine_task: EngineTask,
@@ -69,12 +69,12 @@ class StreamTask:
         self.processed_total = 0
         self._group = group
         self._executor = executor
-        self._flush_order = flush_order
         self._clock = clock
         self._punctuations = punctuations
         self._engine_task = engine_task
         self._batch_limit = _FIRST_BATCH_RECORDS
         self._has_run = False
+        self._warned_of_circle = False
         self._state = StateMachine(
             f"Task {task_id}", TaskState.CREATED, TASK_STATES, clock, self._log_state
         )
@@ -197,11 +197,34 @@ class StreamTask:
             self._batch_limit = max(self._batch_limit, 2 * limit)
 
     def prepare_commit(self) -> None:
-        """Let go of what is held back in caches, with all it causes downstream."""
-        for store, owners in self._flush_order.items():
-            self._executor.flush(owners)
-            self.stores.flush_silently(store)
+        """Let go of what is held back in caches, with all it causes downstream.
+
+        Store by store in the order of the topology, and again while what was handed on has changed
+        a store that had its turn: an offset must not be committed before what its record caused.
+        """
+        for _ in range(_MOST_FLUSHES):
+            for store in self.stores.names:
+                self._executor.flush(store)
+                self.stores.flush_silently(store)
+            if not self.stores.have_changes:
+                break
+        else:
+            self._write_unsettled()
         self.stores.log_changes()
+
+    def _write_unsettled(self) -> None:
+        """Follows what a store without a cache does: only its own node's changes are forwarded."""
+        stores = self.stores.write_held_back()
+        if not self._warned_of_circle:
+            self._warned_of_circle = True
+            logger.warning(
+                "task %s: store %s has changed %d times while its changes were handed on: a "
+                "processor downstream puts into a store upstream of it. Its last changes are "
+                "written, but not forwarded; let the processor leave out puts that change nothing",
+                self.task_id,
+                ", ".join(stores),
+                _MOST_FLUSHES,
+            )
 
     def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:
         """Where to go on after a restart, for each partition that was read."""

@@ -19,7 +19,7 @@ from millstream.errors import (
 from millstream.record import TaskId, TopicPartition
 from millstream.state.builders import StoreBuilder
 from millstream.state.cache import RecordCache
-from millstream.state.cache_entries import CacheBudget, FlushedChanges
+from millstream.state.cache_entries import CacheBudget
 from millstream.state.changelog import ChangelogWriter, RecordContext
 from millstream.state.checkpoint import CheckpointFile
 from millstream.state.directory import StateDirectory
@@ -36,10 +36,10 @@ _CHECKPOINT_AFTER_OFFSETS: Final = 10_000
 class TaskStores:
     """The stores of one task, by name, in the order in which the topology registered them.
 
-    A commit goes: flush the caches (the operators theirs, then `flush_silently`, store by store),
-    flush the producer, commit the input offsets, then `commit` with the acknowledged changelog
-    offsets. Nothing may be written in between: what is in the stores at `commit` must be what the
-    offsets stand for.
+    A commit goes: flush the caches (the operators theirs, then `flush_silently`, store by store,
+    until they have no changes), flush the producer, commit the input offsets, then `commit` with
+    the acknowledged changelog offsets. Nothing may be written in between: what is in the stores at
+    `commit` must be what the offsets stand for.
 
     Owned by one thread at a time; it may be opened again after it was closed.
 
@@ -203,22 +203,6 @@ class TaskStores:
 
     # --- commit --------------------------------------------------------------------------------
 
-    def flush_caches(self, forward: Callable[[str, FlushedChanges], None]) -> None:
-        """Write the changes held back in caches, store by store, and forward them.
-
-        Follows Kafka Streams: each cache is flushed once. What forwarding writes into the cache of
-        an earlier store waits for the next flush.
-
-        Args:
-            forward: takes the name of the store and its changes, for stores which have somebody
-                downstream (`RecordCache.forwards_changes`).
-        """
-        for name, cache in self.caches().items():
-            changes = cache.flush()
-            if changes is not None:
-                forward(name, changes)
-            self.flush_silently(name)
-
     def flush_silently(self, name: str) -> None:
         """Write the changes held back in a cache that has nobody downstream to tell of them.
 
@@ -234,6 +218,18 @@ class TaskStores:
         # What the flush of an operator has changed again is for that operator to forward.
         if not cache.dirty:
             cache.evict()
+
+    @property
+    def have_changes(self) -> bool:
+        """Whether a cache holds changes that are neither written nor forwarded."""
+        return any(cache.dirty for cache in self.caches().values())
+
+    def write_held_back(self) -> list[str]:
+        """Write the changes in caches without forwarding them; the names of their stores."""
+        changed = {name: cache for name, cache in self.caches().items() if cache.dirty}
+        for cache in changed.values():
+            cache.flush()
+        return list(changed)
 
     def log_changes(self) -> None:
         """Send what stores log only once a commit, after the caches are flushed."""

@@ -278,6 +278,13 @@ def test_records_waiting_before_a_step_go_in_by_place() -> None:
 class Holds(Operator):
     """Holds values back until a flush, as a record cache does."""
 
+    def __init__(self, store: str) -> None:
+        self._store = store
+
+    @property
+    def holds_back_in(self) -> str:
+        return self._store
+
     def init(self, context: Any) -> None:
         super().init(context)
         self._held: list[str] = []
@@ -298,17 +305,20 @@ def test_a_flush_goes_through_node_by_node() -> None:
     """What one flush writes into the next node's store leaves with that node's own flush."""
     run = Run(
         source(),
-        node("one", Holds),
-        node("two", Holds, "one"),
+        node("one", partial(Holds, "store of one")),
+        node("two", partial(Holds, "store of two"), "one"),
         sink("out", "out", "two"),
         sink("early", "early", "one"),
     )
     assert run.feed("a", "b") == []
-    run.executor.flush(["two"])
+    run.executor.flush("store of two")
     assert run.written() == []
-    run.executor.flush(["one", "two"])
-    assert sorted(run.written()) == [("early", "a"), ("early", "b"), ("out", "a"), ("out", "b")]
-    run.executor.flush(["one", "two"])
+    run.executor.flush("store of one")
+    assert sorted(run.written()) == [("early", "a"), ("early", "b")]
+    run.executor.flush("store of two")
+    assert run.written() == [("out", "a"), ("out", "b")]
+    run.executor.flush("store of one")
+    run.executor.flush("store of two")
     assert run.written() == []
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.flushing import flush_caches
 
 from millstream.errors import SerializationError
 from millstream.record import TopicPartition, ValueAndTimestamp
@@ -158,7 +159,7 @@ def test_without_a_listener_a_delete_is_always_logged(
     store.put("a", ValueAndTimestamp(1, 1))
     store.put("a", None)
     assert changelog.records == []
-    stores.flush_caches(lambda name, changes: pytest.fail("nobody forwards"))
+    flush_caches(stores, lambda name, changes: pytest.fail("nobody forwards"))
     assert changelog.records == [("s", b"a", None, 3)]
 
 
@@ -451,7 +452,7 @@ def test_plain_stores_are_cached_too(open_task: OpenTask, changelog: Any, contex
     for context.timestamp in (1, 2, 3):
         store.put("a", context.timestamp)
     assert store.get("a") == 3
-    stores.flush_caches(lambda name, changes: pytest.fail("nobody forwards"))
+    flush_caches(stores, lambda name, changes: pytest.fail("nobody forwards"))
     assert [(key, time) for _, key, _, time in changelog.records] == [(b"a", 3)]
     assert store.get("a") == 3
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.flushing import flush_caches
 
 from millstream.errors import ConfigError
 from millstream.serdes import JSON, LONG, STRING
@@ -43,7 +44,7 @@ def test_cached_and_uncached_tables_read_alike(open_task: OpenTask) -> None:
             stores = open_task(builder)
             table = stores.table("s")
             table.write_many([b"a", b"b", b"c"], [1, 2, 3], [1, 2, 3])
-            stores.flush_caches(lambda name, changes: None)
+            flush_caches(stores, lambda name, changes: None)
             table.write_many([b"b", b"c"], [None, 4], [4, 5])
             if table.cache is not None:
                 table.cache.load(b"c")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.flushing import flush_caches
 
 from millstream.errors import (
     IllegalStateError,
@@ -255,7 +256,7 @@ def test_a_recycled_task_keeps_its_stores_and_loses_its_caches(
     stores = open_task(builder)
     store = stores.store("s")
     store.put("a", ValueAndTimestamp(1, 1))
-    stores.flush_caches(lambda name, changes: None)
+    flush_caches(stores, lambda name, changes: None)
     stores.commit({CHANGELOG: 0})
     stores.recycle()
     stores.restorers()[CHANGELOG].restore_batch([b"a"], [struct.pack(">q", 9)], [9], [1])
@@ -371,7 +372,7 @@ def test_flush_goes_through_stores_in_their_order(
     for cache in stores.caches().values():
         cache.forwards_changes = True
     stores.store("first").put("a", ValueAndTimestamp(1, 1))
-    stores.flush_caches(forward)
+    flush_caches(stores, forward)
     assert seen == [("first", ["a"]), ("second", ["derived"])]
     assert [name for name, *_ in changelog.records] == ["first", "second"]
     stores.close(clean=True)
