@@ -68,7 +68,7 @@ class StateDirectory:
         self.path = Path(state_dir) / application_id
         self._new_process_id = new_process_id
         self._application_lock = FileLock(self.path / _LOCK_FILE)
-        #: Those that are locked.
+        #: Those that were locked here and not given back.
         self._tasks: dict[TaskId, LockedDirectory] = {}
 
     # --- the application -----------------------------------------------------------------------
@@ -171,8 +171,6 @@ class StateDirectory:
         Raises:
             LockError: another process holds it.
         """
-        if task_id in self._tasks:
-            return
         directory = self._task(task_id)
         try:
             directory.lock()

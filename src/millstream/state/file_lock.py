@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from millstream.errors import LockError
+from millstream.state.own_file import OwnFile
 
 #: How often the file may be deleted by others while it is being locked.
 _ATTEMPTS: Final = 20
 
 
 class FileLock:
-    """An exclusive lock on a file (`flock`). It ends with the process that holds it.
+    """An exclusive lock on a file (`flock`). It ends with the process that holds it, whatever
+    children that process has forked: they do not hold it.
 
     The holder's process id is written into the file, to be named to whoever comes second. Two
     locks of one process exclude each other too.
@@ -25,12 +28,12 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor: int | None = None
+        self._file = OwnFile(path)
 
     @property
     def is_held(self) -> bool:
-        """Whether this object holds the lock."""
-        return self._descriptor is not None
+        """Whether this object holds the lock, in this process."""
+        return self._file.is_open
 
     def acquire(self) -> None:
         """Take the lock, or fail at once. Does nothing if it is held already.
@@ -38,30 +41,22 @@ class FileLock:
         Raises:
             LockError: somebody else holds it.
         """
-        if self._descriptor is not None:
+        if self._file.is_open:
             return
         for _ in range(_ATTEMPTS):
-            # Not inherited by programs that are started from here: they would keep the lock alive.
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            self._file.open()
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._file.is_current:
+                    self._file.write(str(os.getpid()))
+                    return
             except BlockingIOError:
-                holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
-                os.close(descriptor)
-                raise LockError(
-                    f"{self.path} is locked by process {holder or '(unknown)'}. "
-                    "Wait until that process ends, or choose another state.dir."
-                ) from None
+                raise self._refused() from None
             except BaseException:
-                os.close(descriptor)
+                self._file.close()
                 raise
-            if self._is_current(descriptor):
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-                self._descriptor = descriptor
-                return
             # Deleted between opening and locking: whoever comes next would lock another file.
-            os.close(descriptor)
+            self._file.close()
         raise LockError(
             f"{self.path} was deleted {_ATTEMPTS} times while it was being locked. Look for what "
             "deletes files there, other than Millstream."
@@ -69,13 +64,15 @@ class FileLock:
 
     def release(self) -> None:
         """Give the lock back. Does nothing if it is not held."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._file.close()
 
-    def _is_current(self, descriptor: int) -> bool:
-        try:
-            there = self.path.stat()
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(os.fstat(descriptor), there)
+    def _refused(self) -> LockError:
+        """Who holds the lock instead; closes the file."""
+        holder = self._file.read() or "(unknown)"
+        # The holder has written the file when it got the lock, and nobody else writes it.
+        since = datetime.fromtimestamp(int(os.fstat(self._file.descriptor).st_mtime), UTC)
+        self._file.close()
+        return LockError(
+            f"{self.path} is locked by process {holder} since {since:%Y-%m-%d %H:%M:%S} UTC. "
+            "Wait until that process ends, or choose another state.dir."
+        )

@@ -38,12 +38,12 @@ class LockedDirectory:
         self.path = path
         self._application = application
         self._owner = owner
-        self._lock: FileLock | None = None
+        self._lock = FileLock(path / _LOCK_FILE)
 
     @property
     def is_locked(self) -> bool:
-        """Whether this object holds the lock."""
-        return self._lock is not None
+        """Whether this object holds the lock, in this process."""
+        return self._lock.is_held
 
     def lock(self) -> None:
         """Become the only user, and make the directory. Does nothing the second time.
@@ -51,18 +51,16 @@ class LockedDirectory:
         Raises:
             LockError: another process, or another object of this one, holds the lock.
         """
-        if self._lock is not None:
+        if self._lock.is_held:
             return
-        lock = FileLock(self.path / _LOCK_FILE)
         for _ in range(_LOCK_ATTEMPTS):
             self._make()
             try:
                 self.path.mkdir(mode=_PERMISSIONS, exist_ok=True)
-                lock.acquire()
+                self._lock.acquire()
             except (FileNotFoundError, FileExistsError):
                 # The directory was removed in between, by whoever cleans up: make it again.
                 continue
-            self._lock = lock
             return
         make_directory(self.path)  # Tells what is in the way, if it is no other process.
         raise LockError(
@@ -72,12 +70,11 @@ class LockedDirectory:
 
     def unlock(self) -> None:
         """Let others use the directory. Does nothing if it is not locked here."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
+        if self._lock.is_held:
             with contextlib.suppress(FileNotFoundError):
                 # From now on the directory counts as unused.
                 os.utime(self.path)
-            lock.release()
+            self._lock.release()
 
     def prepare(self) -> None:
         """Empty the directory, which is locked, unless what is in it is in our format."""
@@ -114,7 +111,7 @@ class LockedDirectory:
         Raises:
             LockError: somebody does.
         """
-        if self._lock is not None:
+        if self._lock.is_held:
             raise LockError(
                 f"The state of {self._owner} is in use by this process; close it first."
             )
