@@ -84,7 +84,8 @@ class StreamsConfig(ConnectionSettings):
         "task.timeout.ms",
         default=300_000,
         least=0,
-        doc="How long a task retries what timed out; 0 fails at once.",
+        doc="How long what timed out is tried again before its thread fails; 0 forbids trying "
+        "again. A directory that another process has locked is waited for at least 30 seconds.",
     )
     buffered_records_per_partition: int = setting(
         "buffered.records.per.partition",

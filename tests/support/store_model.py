@@ -333,7 +333,7 @@ class StoreModel(RuleBasedStateMachine):
         self.close_active(clean=False)
         self.log.abort()
         if wiped:
-            self.active.stores.wipe()
+            self.active.stores.distrust()
         else:
             shutil.rmtree(self.active.path, ignore_errors=True)
         self.active.may_be_ahead = False

@@ -112,7 +112,8 @@ class Cluster:
 class _Main:
     """The main consumer, of which only assignments count here, and the group's offsets."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self.assigned: dict[TopicPartition, int] = {}
         self.group: dict[TopicPartition, CommitOffset | None] = {}
         self.expected: list[frozenset[TopicPartition]] = []
@@ -139,6 +140,7 @@ class _Main:
         return {place: 0 if c is None else c.offset for place, c in known.items()}
 
     def expect(self, partitions: Collection[TopicPartition]) -> None:
+        self._cluster.answer()
         self.expected.append(frozenset(partitions))
 
 
@@ -185,7 +187,7 @@ class TaskBench:
     def __init__(self, folder: Path, cluster: Cluster | None = None) -> None:
         self.clock = ManualClock(1_000)
         self.cluster = cluster or Cluster()
-        self.main = _Main()
+        self.main = _Main(self.cluster)
         self.acked: dict[TopicPartition, int] = {}
         self.events: list[RestoreEvent] = []
         self.made: list[StreamTask] = []

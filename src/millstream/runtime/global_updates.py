@@ -32,7 +32,7 @@ from millstream.runtime.control import Control
 from millstream.runtime.global_stores import GLOBAL_TASK, GlobalStores
 from millstream.runtime.node_context import Dropped
 from millstream.runtime.restoration import RestoreEvent
-from millstream.runtime.retry import Retry
+from millstream.runtime.retry import LockRetry, Retry
 from millstream.runtime.thread_clients import ThreadClients
 from millstream.state.directory import StateDirectory
 from millstream.state.locked_directory import LockedDirectory
@@ -126,8 +126,7 @@ class GlobalUpdates:
         self._read: set[TopicPartition] = set()
         self._limit = min(_FIRST_ROUND_RECORDS, max_records)
         self._rebuilt = 0
-        # The lock is waited for as long as it takes: it goes with the process that holds it.
-        self._opening = Retry("opening the global stores", clock, None)
+        self._opening = LockRetry("opening the global stores", clock, timeout_ms)
         self._beginning = Retry("beginning to read global topics", clock, timeout_ms)
         self._missing = Retry("looking for global topics", clock, _MISSING_TOPIC_MS)
 
@@ -151,6 +150,7 @@ class GlobalUpdates:
             TaskCorruptedError: the copies cannot be trusted; `rebuild` them.
             MissingSourceTopicError: a topic does not exist.
             BrokerUnavailableError: the cluster did not answer for the whole timeout.
+            LockError: another process has had the copies open for the whole timeout.
             StreamsError: a record could not be read, or the user's processor failed.
         """
         if self._stage is _Stage.CLOSED and self._opening.is_due:

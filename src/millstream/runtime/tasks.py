@@ -23,7 +23,7 @@ from millstream.record import TaskId, TopicPartition
 from millstream.runtime.offset_sums import OffsetSums
 from millstream.runtime.record_queue import RawRecords
 from millstream.runtime.restoration import Restoration
-from millstream.runtime.retry import Retry
+from millstream.runtime.retry import LockRetry, Retry
 from millstream.runtime.states import TaskState
 from millstream.runtime.stream_task import StreamTask
 
@@ -103,8 +103,10 @@ class Tasks:
         self._may_start = may_start
         self._tasks: dict[TaskId, StreamTask] = {}
         self._standby: set[TaskId] = set()
-        self._opening: dict[TaskId, Retry] = {}
-        self._to_wipe: set[TaskId] = set()
+        self._opening: dict[TaskId, LockRetry] = {}
+        #: Active tasks of which it is not known yet where their partitions ended when they came.
+        self._unexpected: set[TaskId] = set()
+        self._expecting = Retry("asking where partitions end", clock, timeout_ms)
         self._starting = Retry("starting restored tasks", clock, timeout_ms)
         self._by_partition: dict[TopicPartition, StreamTask] = {}
         self._paused: set[TopicPartition] = set()
@@ -163,6 +165,7 @@ class Tasks:
             self.close([task.task_id], clean=not task.commit_needed)
         for task_id in sorted(wanted):
             if task_id not in self._tasks:
+                self._unexpected.add(task_id)
                 self._add(task_id, wanted[task_id])
             elif task_id in self._standby:
                 self._promote(self._tasks[task_id])
@@ -239,7 +242,7 @@ class Tasks:
             task = self._tasks.pop(task_id)
             self._standby.discard(task_id)
             self._opening.pop(task_id, None)
-            self._to_wipe.discard(task_id)
+            self._unexpected.discard(task_id)
             try:
                 self._restoration.remove(task_id)
                 self._stop_fetching(task)
@@ -261,7 +264,10 @@ class Tasks:
         self.close([task.task_id for task in self.all], clean=clean)
 
     def revive(self, error: TaskCorruptedError) -> None:
-        """Rebuild tasks whose state cannot be trusted: wipe it, and create them anew.
+        """Rebuild tasks whose state cannot be trusted: create them anew, without it.
+
+        It is not used either if they are given up before they are opened again: that is noted
+        beside it.
 
         Raises:
             StreamsError: a task had to be rebuilt several times in a row.
@@ -276,18 +282,26 @@ class Tasks:
                     task_id=task_id,
                 ) from error
             task, copy = self._tasks[task_id], task_id in self._standby
+            unexpected = task_id in self._unexpected
+            with suppress(LockError):
+                # Else it was not open here: who tried to open it has noted that already.
+                task.stores.distrust()
             self.close([task_id], clean=False)
             if copy:
                 self._standby.add(task_id)
+            if unexpected:
+                self._unexpected.add(task_id)
             self._add(task_id, task.partitions)
-            self._to_wipe.add(task_id)
 
     def advance(self, timeout_ms: int) -> None:
         """Bring tasks that do not run yet one step further; blocks for at most `timeout_ms`.
 
         Raises:
             TaskCorruptedError: a task's state must be rebuilt (`revive`).
+            LockError: another process has had a task's directory locked for the whole timeout.
+            BrokerUnavailableError: the cluster did not answer for the whole timeout.
         """
+        self._expect()
         for task_id, retry in sorted(self._opening.items()):
             if retry.is_due:
                 self._open(self._tasks[task_id], retry)
@@ -373,19 +387,28 @@ class Tasks:
 
     def _add(self, task_id: TaskId, partitions: frozenset[TopicPartition]) -> None:
         self._tasks[task_id] = self._create(task_id, partitions)
-        # A lock is waited for as long as it takes: it goes with the process that holds it.
-        self._opening[task_id] = Retry(f"opening the state of task {task_id}", self._clock, None)
+        what = f"opening the state of task {task_id}"
+        self._opening[task_id] = LockRetry(what, self._clock, self._timeout_ms)
         self._sort()
 
-    def _open(self, task: StreamTask, retry: Retry) -> None:
+    def _expect(self) -> None:
+        """Note where the partitions of new active tasks end: once, however long a task waits for
+        its directory and its state, and however often these are rebuilt."""
+        if not self._unexpected or not self._expecting.is_due:
+            return
+        tasks = [self._tasks[task_id] for task_id in sorted(self._unexpected)]
         try:
-            if task.task_id not in self._standby:
-                self._offsets.expect(task.partitions)
-            if task.task_id in self._to_wipe:
-                task.stores.wipe()
-                self._to_wipe.remove(task.task_id)
+            self._offsets.expect(sorted(place for task in tasks for place in task.partitions))
+        except (BrokerUnavailableError, UnknownTopicError) as error:
+            self._expecting.failed(error)
+            return
+        self._expecting.worked()
+        self._unexpected.clear()
+
+    def _open(self, task: StreamTask, retry: LockRetry) -> None:
+        try:
             task.open_stores()
-        except (LockError, BrokerUnavailableError) as error:
+        except LockError as error:
             retry.failed(error)
             return
         except TaskCorruptedError:
@@ -400,10 +423,8 @@ class Tasks:
         """Let a standby read the rest of its changelogs, to process then."""
         self._standby.remove(task.task_id)
         logger.info("task %s: standby becomes active", task.task_id)
+        self._unexpected.add(task.task_id)
         if task.state is TaskState.RESTORING:
-            with suppress(BrokerUnavailableError):
-                # Not worth waiting for: it decides only where nothing is committed.
-                self._offsets.expect(task.partitions)
             self._restore(task)
 
     def _restore(self, task: StreamTask) -> None:
@@ -418,6 +439,7 @@ class Tasks:
             for task in self.all
             if task.state is TaskState.RESTORING
             and task.task_id not in self._standby
+            and task.task_id not in self._unexpected
             and not self._restoration.unfinished(task.task_id)
         ]
         if not restored:

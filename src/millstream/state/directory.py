@@ -186,14 +186,23 @@ class StateDirectory:
             directory.unlock()
 
     def prepare_task(self, task_id: TaskId) -> Path:
-        """The directory of a locked task, emptied unless what is in it is in our format."""
+        """The directory of a locked task, emptied unless what is in it is in our format, and can
+        be trusted."""
         directory = self._task(task_id)
         directory.prepare()
         return directory.path
 
-    def wipe_task(self, task_id: TaskId) -> None:
-        """Delete the state of a locked task, keeping the lock."""
-        self._task(task_id).wipe()
+    def distrust_task(self, task_id: TaskId) -> None:
+        """Have the task's state thrown away when it is prepared next, by whoever does that.
+
+        Raises:
+            LockError: another process has the task locked.
+        """
+        was_locked = task_id in self._tasks
+        self.lock_task(task_id)
+        self._task(task_id).distrust()
+        if not was_locked:
+            self.unlock_task(task_id)
 
     def note_reached(self, task_id: TaskId, offset_sum: int) -> None:
         """Take down how far the state of a locked task is, for when nobody has it open.
@@ -210,6 +219,8 @@ class StateDirectory:
         """How far the state of each task is that has been noted here."""
         sums: dict[TaskId, int] = {}
         for task_id in self.task_ids():
+            if self._task(task_id).is_distrusted:
+                continue
             with contextlib.suppress(OSError, ValueError):
                 # Not noted, or being removed.
                 path = self.task_directory(task_id) / _REACHED_FILE

@@ -74,5 +74,5 @@ class FileLock:
         self._file.close()
         return LockError(
             f"{self.path} is locked by process {holder} since {since:%Y-%m-%d %H:%M:%S} UTC. "
-            "Wait until that process ends, or choose another state.dir."
+            "Wait until that process ends, end it if it hangs, or choose another state.dir."
         )

@@ -17,8 +17,9 @@ logger = logging.getLogger(__name__)
 _LOCK_FILE: Final = ".lock"
 _FORMAT_FILE: Final = ".format"
 _FORMAT: Final = "millstream 1\n"
+_DISTRUSTED_FILE: Final = ".distrusted"
 #: Begin the names of files beside the state, which are none themselves.
-_BESIDE: Final = (".checkpoint", ".reached")
+_BESIDE: Final = (".checkpoint", ".reached", _DISTRUSTED_FILE)
 _PERMISSIONS: Final = 0o750
 
 #: How often a directory may be removed by others while it is being locked.
@@ -76,8 +77,21 @@ class LockedDirectory:
                 os.utime(self.path)
             self._lock.release()
 
+    @property
+    def is_distrusted(self) -> bool:
+        """Whether what is in the directory is to be thrown away by whoever uses it next."""
+        return (self.path / _DISTRUSTED_FILE).exists()
+
+    def distrust(self) -> None:
+        """Have what is in the directory, which is locked, thrown away when it is prepared next."""
+        (self.path / _DISTRUSTED_FILE).touch()
+
     def prepare(self) -> None:
-        """Empty the directory, which is locked, unless what is in it is in our format."""
+        """Empty the directory, which is locked, unless what is in it can be used: it is in our
+        format, and nobody has said that it cannot be trusted."""
+        if self.is_distrusted:
+            logger.info("%s: the state in %s is deleted and rebuilt", self._owner, self.path)
+            self.wipe()
         marker = self.path / _FORMAT_FILE
         try:
             found = marker.read_text(errors="replace")
@@ -97,13 +111,16 @@ class LockedDirectory:
 
     def wipe(self) -> None:
         """Delete what is in the directory, which is locked, and keep the lock."""
+        # Until everything is gone, so that nobody takes the rest for a state.
+        self.distrust()
         for entry in self.path.iterdir():
-            if entry.name == _LOCK_FILE:
+            if entry.name in (_LOCK_FILE, _DISTRUSTED_FILE):
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
+        (self.path / _DISTRUSTED_FILE).unlink()
 
     def remove(self) -> None:
         """Delete the directory, which nobody may use.

@@ -104,19 +104,23 @@ class TaskStores:
         Raises:
             LockError: another process works on the task.
             TaskCorruptedError: a store or the checkpoint cannot be read. Everything is closed
-                again; `wipe`, then open anew.
+                again; the next one to open the task begins with nothing.
         """
         with ExitStack() as undo:
             if self._is_persistent:
                 self._directory.lock_task(self.task_id)
                 undo.callback(self._directory.unlock_task, self.task_id)
                 self._directory.prepare_task(self.task_id)
-                self._read_checkpoint()
             undo.callback(self._close_stores)
-            for builder in self._builders:
-                opened = builder.open(self._environment(builder.name))
-                self._stores[builder.name] = opened
-                self._add_restorer(builder.name, opened)
+            try:
+                self._read_checkpoint()
+                for builder in self._builders:
+                    opened = builder.open(self._environment(builder.name))
+                    self._stores[builder.name] = opened
+                    self._add_restorer(builder.name, opened)
+            except TaskCorruptedError:
+                self.distrust()
+                raise
             undo.pop_all()
 
     def close(self, *, clean: bool) -> None:
@@ -134,14 +138,16 @@ class TaskStores:
                 self._warn_of_uncommitted()
                 self._write_checkpoint()
 
-    def wipe(self) -> None:
-        """Close the stores and delete everything the task has on disk, to rebuild it."""
-        with ExitStack() as finish:
-            finish.callback(self._directory.unlock_task, self.task_id)
-            self._close_stores()
-            if self._is_persistent:
-                self._directory.lock_task(self.task_id)
-                self._directory.wipe_task(self.task_id)
+    def distrust(self) -> None:
+        """Have what the task has on disk thrown away when it is opened next, by whoever does so.
+
+        Open stores are to be closed as ever.
+
+        Raises:
+            LockError: another process works on the task.
+        """
+        if self._is_persistent:
+            self._directory.distrust_task(self.task_id)
 
     def recycle(self) -> None:
         """Keep the stores open for the task's other role (active or standby), without caches.
@@ -357,6 +363,8 @@ class TaskStores:
             self._directory.note_reached(self.task_id, self._noted)
 
     def _read_checkpoint(self) -> None:
+        if not self._is_persistent:
+            return
         try:
             found = self._checkpoint.read()
         except StreamsError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -286,13 +287,25 @@ def test_a_directory_in_use_is_waited_for(cluster: Cluster, tmp_path: Path, star
     former = StateDirectory(tmp_path, "app").global_directory(1)
     former.lock()
     application = start()
-    for _ in range(100):
+    for _ in range(20):
         application.updates.step(0)
         application.clock.advance(1_000)
     assert not application.updates.caught_up
     former.unlock()
-    application.clock.advance(10_000)
+    application.clock.advance(500)
     application.catch_up()
+
+
+def test_a_directory_in_use_is_not_waited_for_for_ever(tmp_path: Path, start: Any) -> None:
+    former = StateDirectory(tmp_path, "app").global_directory(1)
+    former.lock()
+    application = start()
+    application.updates.step(0)
+    application.clock.advance(30_000)
+    held = rf"Gave up opening the global stores .*/global/1/\.lock is .* process {os.getpid()} "
+    with pytest.raises(LockError, match=held):
+        application.updates.step(0)
+    former.unlock()
 
 
 def test_a_missing_topic_is_named_soon(cluster: Cluster, start: Any) -> None:

@@ -1,22 +1,32 @@
 """What fails is tried again with growing pauses, and not for ever."""
 
+import logging
+
 import pytest
 
 from millstream.clock import ManualClock
-from millstream.runtime.retry import Retry
+from millstream.errors import BrokerUnavailableError, LockError, UnknownTopicError
+from millstream.record import TaskId
+from millstream.runtime.retry import LockRetry, Retry
 
 
-def test_pauses_grow_and_end_with_success() -> None:
-    clock = ManualClock()
-    retry = Retry("opening", clock, None)
+def pauses_of(retry: Retry, clock: ManualClock, count: int) -> list[int]:
+    """How long it waits after each of so many failures, in ms."""
     pauses = []
-    for _ in range(9):
+    for _ in range(count):
         assert retry.is_due
-        retry.failed(ValueError("locked"))
+        retry.failed(LockError("locked"))
         before = clock.monotonic_ms()
         while not retry.is_due:
             clock.advance(1)
         pauses.append(clock.monotonic_ms() - before)
+    return pauses
+
+
+def test_pauses_grow_and_end_with_success() -> None:
+    clock = ManualClock()
+    retry = Retry("opening", clock, 100_000)
+    pauses = pauses_of(retry, clock, 9)
     assert pauses == [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]
     retry.worked()
     retry.failed(ValueError("again"))
@@ -33,3 +43,55 @@ def test_raises_the_error_once_it_has_failed_for_too_long() -> None:
     clock.advance(1)
     with pytest.raises(ValueError, match="third"):
         retry.failed(ValueError("third"))
+
+
+def test_a_timeout_of_zero_forbids_retries_and_any_other_allows_one() -> None:
+    """`task.timeout.ms`, also where a single try takes longer than the timeout."""
+    with pytest.raises(BrokerUnavailableError):
+        Retry("asking", ManualClock(), 0).failed(BrokerUnavailableError("no answer"))
+    clock = ManualClock()
+    retry = Retry("asking", clock, 1)
+    clock.advance(3_000)
+    retry.failed(BrokerUnavailableError("no answer"))
+    clock.advance(3_000)
+    with pytest.raises(BrokerUnavailableError):
+        retry.failed(BrokerUnavailableError("no answer"))
+
+
+def test_a_topic_that_is_new_is_looked_for_even_with_a_timeout_of_zero() -> None:
+    clock = ManualClock()
+    retry = Retry("asking", clock, 0)
+    for _ in range(5):
+        retry.failed(UnknownTopicError("who?", topic="new"))
+        clock.advance(1_000)
+    with pytest.raises(UnknownTopicError):
+        retry.failed(UnknownTopicError("who?", topic="new"))
+
+
+def test_a_lock_is_tried_often_and_told_of_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    with caplog.at_level(logging.INFO):
+        pauses = pauses_of(LockRetry("opening task 0_1", clock, 300_000), clock, 100)
+    assert pauses == [100, 200, 400] + 97 * [500]
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("INFO", "opening task 0_1 did not work, trying again: locked"),
+        *(
+            ("WARNING", f"opening task 0_1 has not worked for {seconds} s: locked")
+            for seconds in (10, 20, 30, 40)
+        ),
+    ]
+
+
+@pytest.mark.parametrize(("timeout_ms", "waits_s"), [(300_000, 300), (0, 30)])
+def test_a_lock_is_waited_for_but_not_for_ever(timeout_ms: int, waits_s: int) -> None:
+    """Also where no retries are wanted, its holder may be closing just now."""
+    clock = ManualClock()
+    retry = LockRetry("opening task 0_1", clock, timeout_ms)
+    retry.failed(LockError("held"))
+    clock.advance(waits_s * 1_000 - 1)
+    retry.failed(LockError("held"))
+    clock.advance(1)
+    what = rf"Gave up opening task 0_1 after {waits_s} s\. Process 7 holds it\."
+    with pytest.raises(LockError, match=what) as raised:
+        retry.failed(LockError("Process 7 holds it.", task_id=TaskId(0, 1)))
+    assert raised.value.task_id == TaskId(0, 1)

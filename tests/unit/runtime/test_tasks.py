@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
-from support.task_bench import TaskBench
+from support.lock_holder import lock_held
+from support.task_bench import TaskBench, source
 
+from millstream.errors import BrokerUnavailableError, TaskCorruptedError
+from millstream.record import TaskId
 from millstream.runtime.states import TaskState
 
 KEYS = [f"key-{n}" for n in range(40)]
@@ -59,3 +63,45 @@ def test_the_log_has_a_line_for_each_change_of_state_and_none_for_records(
         "task 0_0: RUNNING to SUSPENDED (clean)",
         "task 0_0: SUSPENDED to CLOSED (given up)",
     ]
+
+
+def test_the_end_of_what_is_read_from_its_end_is_noted_once(tmp_path: Path) -> None:
+    """However long the task waits for its directory, and though its state is rebuilt: what arrives
+    meanwhile is not to be skipped."""
+    bench = TaskBench(tmp_path)
+    task = frozenset({source()})
+    with lock_held(tmp_path, "0_0"):
+        bench.cluster.is_down = True
+        bench.assign([0])
+        for _ in range(10):
+            bench.advance()
+            bench.clock.advance(500)
+        assert bench.main.expected == []
+        bench.cluster.is_down = False
+        bench.clock.advance(10_000)
+        for _ in range(10):
+            bench.advance()
+            bench.clock.advance(500)
+        assert bench.main.expected == [task]
+    bench.tasks.revive(TaskCorruptedError("bad block", task_ids=[TaskId(0, 0)]))
+    bench.run_all()
+    assert bench.main.expected == [task]
+    bench.assign([])
+    bench.assign([0])
+    bench.run_all()
+    assert bench.main.expected == [task, task]
+    bench.tasks.close_all(clean=True)
+
+
+def test_a_task_does_not_begin_before_it_is_known_where_to(tmp_path: Path) -> None:
+    """Also one that has nothing to restore, whose partitions are looked up a moment later."""
+    bench = TaskBench(tmp_path)
+    bench.assign([0])
+    expect, bench.main.expect = bench.main.expect, Mock(side_effect=BrokerUnavailableError("no"))
+    for _ in range(3):
+        bench.advance()
+        assert not bench.tasks.running
+        bench.clock.advance(1_000)
+    bench.main.expect = expect
+    bench.run_all()
+    bench.tasks.close_all(clean=True)

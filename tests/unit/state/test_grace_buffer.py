@@ -86,7 +86,7 @@ def test_a_task_restores_it_from_its_changelog(
     buffer.put("k", "three", timestamp=7, place=_PLACE, offset=9)
     assert [record.value for record in buffer.evict()] == ["one"]
     stores.close(clean=False)
-    stores.wipe()
+    stores.distrust()
     stores.open()
     _, keys, values, _ = zip(*changelog.records, strict=True)
     stores.restorers()[CHANGELOG].restore_batch(keys, values, [0] * 4, [0, 1, 2, 3])

@@ -38,7 +38,7 @@ def test_records_come_by_time_side_and_key_and_survive_a_restore(
             expected
         )
         stores.close(clean=False)
-        stores.wipe()
+        stores.distrust()
         stores.open()
         _, keys, values, times = zip(*changelog.records, strict=True)
         stores.restorers()[CHANGELOG].restore_batch(keys, values, times, list(range(len(keys))))

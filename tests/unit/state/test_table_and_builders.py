@@ -49,7 +49,8 @@ def test_cached_and_uncached_tables_read_alike(open_task: OpenTask) -> None:
             if table.cache is not None:
                 table.cache.load(b"c")
             assert table.read_many([b"c", b"b", b"a", b"x"]) == [(4, 5), None, (1, 1), None]
-            stores.wipe()
+            stores.distrust()
+            stores.close(clean=False)
 
 
 def test_own_copies_what_can_change(open_task: OpenTask) -> None:

@@ -177,7 +177,7 @@ def test_one_owner_per_task(open_task: OpenTask, tmp_path: Path) -> None:
 
 
 def test_a_corrupted_store_is_wiped_and_rebuilt(open_task: OpenTask, changelog: Any) -> None:
-    """TaskCorruptedError from open leaves nothing locked; wipe and open again work."""
+    """TaskCorruptedError from open leaves nothing locked; opened again, there is nothing."""
     stores = open_task()
     stores.store("s").put("a", ValueAndTimestamp(1, 1))
     stores.commit({CHANGELOG: 0})
@@ -186,12 +186,12 @@ def test_a_corrupted_store_is_wiped_and_rebuilt(open_task: OpenTask, changelog: 
     with pytest.raises(TaskCorruptedError) as caught:
         stores.open()
     assert caught.value.task_ids == {TaskId(0, 0)}
-    stores.wipe()
     stores.open()
     assert stores.changelog_offsets() == {CHANGELOG: None}
     replay(stores, changelog)
     assert stores.store("s").get("a") == ValueAndTimestamp(1, 1)
-    stores.wipe()
+    stores.distrust()
+    stores.close(clean=True)
     stores.open()
     assert list(stores.store("s").all()) == []
 
@@ -337,7 +337,6 @@ def test_offsets_of_stores_which_keep_none_go_to_the_checkpoint_file(
     file.write_text("garbage")
     with pytest.raises(TaskCorruptedError, match="cannot be read"):
         stores.open()
-    stores.wipe()
     stores.open()
     assert stores.changelog_offsets() == {own: None, CHANGELOG: None}
     stores.close(clean=True)

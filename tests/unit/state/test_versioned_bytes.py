@@ -159,7 +159,7 @@ def test_restoring_gives_the_same_store(
     # What came too late is logged as well, as in Kafka Streams.
     assert [record[3] for record in changelog.records] == [5, 20, 12, 3, 25]
     stores.close(clean=False)
-    stores.wipe()
+    stores.distrust()
     stores.open()
     restorer = stores.restorers()[CHANGELOG]
     _, keys, values, times = zip(*changelog.records, strict=True)
