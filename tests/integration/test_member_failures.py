@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import MemberToRemove
 from support.group_members import BROKER, SESSION_MS, Assignor, Loop, unique, until
 
+from millstream.config import StreamsConfig
 from millstream.errors import (
     BrokerUnavailableError,
     ConfigError,
@@ -26,8 +28,8 @@ from millstream.errors import (
     TaskAssignmentError,
     TaskMigratedError,
 )
+from millstream.kafka.client_settings import kafka_python_settings
 from millstream.kafka.member import Assigned, CommitOffset, Failed, Lost, Revoked
-from millstream.kafka.member_link import BOOTSTRAP_TIMEOUT_MS
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 
@@ -400,7 +402,6 @@ def test_a_fenced_static_member_is_told(start: Start, topic: str) -> None:
 
 
 def test_an_unreachable_cluster_is_reported_in_time_with_its_address() -> None:
-    assert BOOTSTRAP_TIMEOUT_MS <= 18_000
     loop = Loop("127.0.0.1:9", "g", ["t"], Assignor({}), bootstrap_timeout_ms=1_500).start()
     began = time.monotonic()
     error = loop.await_event(Failed, 6).error
@@ -421,6 +422,69 @@ def test_an_unreachable_cluster_is_reported_in_time_with_its_address() -> None:
         began = time.monotonic()
         in_the_midst.close()
         assert time.monotonic() - began < 3
+
+
+def test_a_member_that_starts_in_an_outage_waits_for_the_broker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Aim: a worker that is restarted while the brokers are away joins when they are back, says
+    each second what it waits for, and can be closed meanwhile."""
+    caplog.set_level(logging.WARNING, "millstream.kafka.member")
+
+    def waits() -> list[str]:
+        return [one for one in caplog.messages if "waits for a broker at" in one]
+
+    with EmbeddedKafka(properties=BROKER) as own:
+        own.create_topic("in", partitions=2)
+        own.kill()
+        settings = StreamsConfig(
+            application_id="late", bootstrap_servers=own.bootstrap_servers, task_timeout_ms=90_000
+        )
+        timeout_ms = kafka_python_settings(settings, client_id="m")["bootstrap_timeout_ms"]
+        assert timeout_ms == 90_000
+        late, closed = (
+            Loop(
+                own.bootstrap_servers,
+                "late",
+                ["in"],
+                Assignor({"in": 2}),
+                name=name,
+                bootstrap_timeout_ms=timeout_ms,
+            ).start()
+            for name in ("late", "closed")
+        )
+        try:
+            began = time.monotonic()
+            until(lambda: len(waits()) >= 6, 30)
+            assert time.monotonic() - began >= 3
+            assert any(
+                "late: waits" in one and "for 3 s already, 90 s at most" in one for one in waits()
+            )
+            began = time.monotonic()
+            closed.close()
+            assert time.monotonic() - began < 5
+            assert not closed.events
+            own.start()
+            late.await_owned(2, 30)
+        finally:
+            late.close()
+
+
+def test_a_member_of_another_security_protocol_is_told_soon(broker: EmbeddedKafka) -> None:
+    """Aim: no outage is waited out where a broker is there that speaks another protocol; what only
+    takes connections may stand for one that is away."""
+    loop = Loop(
+        broker.bootstrap_servers,
+        "g",
+        ["t"],
+        Assignor({}),
+        bootstrap_timeout_ms=90_000,
+        security_protocol="SSL",
+    ).start()
+    error = loop.await_event(Failed, 30).error
+    assert isinstance(error, BrokerUnavailableError)
+    assert "security.protocol=SSL must be PLAINTEXT" in str(error)
+    loop.close()
 
 
 def test_wrong_settings_are_reported_by_name(broker: EmbeddedKafka, start: Start) -> None:

@@ -104,6 +104,9 @@ _CONVERTED: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 _NEVER_IDLE_MS: Final = 2**31 - 1
 
+#: How long the member's first attempt to reach a broker may take, if nothing is tried again.
+_FIRST_CONTACT_MS: Final = 15_000
+
 
 def librdkafka_settings(config: StreamsConfig, role: Role, client_id: str) -> dict[str, Any]:
     """The configuration of one confluent-kafka client.
@@ -172,6 +175,7 @@ def kafka_python_settings(
         "group_id": config.application_id,
         "reconnect_backoff_ms": 50,
         "reconnect_backoff_max_ms": 1_000,
+        "bootstrap_timeout_ms": max(_FIRST_CONTACT_MS, config.task_timeout_ms),
         **security_for_kafka_python(values),
     }
     for name, value in values.items():

@@ -1,19 +1,27 @@
 """Why a broker that can be connected to does not answer: a client of another security protocol.
 
 A TLS listener hangs up on a client that comes without TLS, and neither of the client libraries says
-why. One attempt at a TLS handshake tells.
+why. One attempt at a TLS handshake tells, and a question that every broker answers before a login
+tells a broker from what else may take connections, such as a load balancer with nothing behind it.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterable
+import struct
+from collections.abc import Callable, Iterable
 from typing import Final
 
 _TIMEOUT_S: Final = 2.0
 #: Of many bootstrap servers a few are asked; they hardly differ.
 _SERVERS_ASKED: Final = 3
+
+_CORRELATION_ID: Final = 7
+#: ApiVersions, version 0, without a client id: length, key, version, correlation id, client id.
+_API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
+#: The length of the answer, and whom it is for.
+_ANSWER_START: Final = struct.Struct(">ii")
 
 
 def protocol_hint(servers: Iterable[str], protocol: str) -> str:
@@ -50,6 +58,49 @@ def protocol_hint(servers: Iterable[str], protocol: str) -> str:
     return ""
 
 
+def refuses_protocol(
+    servers: Iterable[str], protocol: str, stopped: Callable[[], bool] = lambda: False
+) -> bool:
+    """Whether a broker is there for certain that does not talk to clients of `security.protocol`.
+
+    To be asked when a client of that protocol got no answer. In case of doubt it is false: what
+    takes connections and is silent, or hangs up, may stand for a broker that is away.
+
+    Args:
+        servers: addresses as host:port; the first that can be connected to decides.
+        protocol: the client's, one of Kafka's four.
+        stopped: asked before each server; true ends it.
+    """
+    for server in list(servers)[:_SERVERS_ASKED]:
+        if stopped():
+            return False
+        try:
+            tls = _speaks_tls(server.strip())
+            if tls != protocol.endswith("SSL"):
+                return tls or _is_broker(server.strip(), tls=False)
+            # The right transport, but no answer: a login comes first there.
+            return not protocol.startswith("SASL") and _is_broker(server.strip(), tls=tls)
+        except (OSError, ValueError):
+            continue
+    return False
+
+
+def _is_broker(server: str, *, tls: bool) -> bool:
+    """Whether a server answers as a broker does. Raises as `_speaks_tls`."""
+    with _connected(server) as connection:
+        stream = _encrypted(connection, server) if tls else connection
+        with stream:
+            stream.sendall(_API_VERSIONS)
+            answer = b""
+            while len(answer) < _ANSWER_START.size:
+                received = stream.recv(_ANSWER_START.size - len(answer))
+                if not received:
+                    return False
+                answer += received
+    _, correlation_id = _ANSWER_START.unpack(answer)
+    return bool(correlation_id == _CORRELATION_ID)
+
+
 def _speaks_tls(server: str) -> bool:
     """Whether a TLS handshake succeeds, whoever the server is.
 
@@ -57,13 +108,9 @@ def _speaks_tls(server: str) -> bool:
         OSError: it cannot be connected to, or says nothing at all.
         ValueError: it is no address.
     """
-    host, _, port = server.rpartition(":")
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    with socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT_S) as connection:
+    with _connected(server) as connection:
         try:
-            context.wrap_socket(connection, server_hostname=host.strip("[]") or None).close()
+            _encrypted(connection, server).close()
         except ssl.SSLError as error:
             # One that wants the client's certificate speaks TLS, too.
             return "ALERT" in str(error).upper()
@@ -72,3 +119,16 @@ def _speaks_tls(server: str) -> bool:
         except OSError:
             return False
     return True
+
+
+def _connected(server: str) -> socket.socket:
+    host, _, port = server.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT_S)
+
+
+def _encrypted(connection: socket.socket, server: str) -> ssl.SSLSocket:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    host = server.rpartition(":")[0].strip("[]")
+    return context.wrap_socket(connection, server_hostname=host or None)

@@ -127,8 +127,9 @@ class GroupMember:
     def start(self) -> None:
         """Begin to connect and to join. Returns at once; how it went is told by events.
 
-        An unreachable cluster is reported as `Failed` within 20 s (`bootstrap_timeout_ms`, 15 s
-        by default). Once the member has joined, outages are waited out.
+        A cluster that cannot be reached is waited for, `bootstrap_timeout_ms` at most (15 s by
+        default), and then reported as `Failed`; a refused login or a wrong security protocol is
+        reported within seconds. Once the member has joined, outages are waited out.
         """
         if self._thread is not None or self._closed:
             raise IllegalStateError("A group member is started once.")
@@ -283,6 +284,7 @@ class GroupMember:
                 group_id=self._group_id,
                 client_id=self._client_id,
                 stopped=lambda: self._closed,
+                clock=self._clock,
             )
         except Exception as error:
             self._fail(error)

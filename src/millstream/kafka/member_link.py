@@ -20,14 +20,22 @@ from kafka.coordinator.base import BaseCoordinator
 from kafka.net.compat import KafkaNetClient
 from kafka.util import Timer
 
+from millstream.clock import Clock, Deadline, SystemClock
 from millstream.errors import BrokerUnavailableError, ConfigError
-from millstream.kafka.listener_probe import protocol_hint
+from millstream.kafka.listener_probe import protocol_hint, refuses_protocol
 from millstream.kafka.member_errors import is_login_error, membership_error
 
 log = logging.getLogger("millstream.kafka.member")
 
-#: How long the first contact with a broker may take. Later outages are waited out.
+#: How long the first contact with a broker may take where nothing else is said. Later outages are
+#: waited out.
 BOOTSTRAP_TIMEOUT_MS: Final = 15_000
+_WAITING_LOG_INTERVAL_MS: Final = 1_000
+_LOOK_S: Final = 0.2
+#: How often to look whether brokers are there that this client cannot speak to, and how often in a
+#: row that must be found: one that starts just now may answer the probe before it answers us.
+_PROBE_INTERVAL_MS: Final = 5_000
+_PROBES_UNTIL_SURE: Final = 2
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
@@ -108,23 +116,33 @@ class Link:
 
 
 def open_link(
-    settings: Mapping[str, Any], *, group_id: str, client_id: str, stopped: Callable[[], bool]
+    settings: Mapping[str, Any],
+    *,
+    group_id: str,
+    client_id: str,
+    stopped: Callable[[], bool],
+    clock: Clock | None = None,
 ) -> Link:
     """Connect to the cluster.
+
+    Brokers that are away are waited for, `bootstrap_timeout_ms` at most, with a line a second in
+    the log. What no waiting helps against is told within a few seconds.
 
     Args:
         settings: kafka-python's consumer settings.
         group_id: the group that is going to be joined.
         client_id: how the client is called in broker logs and in thread names.
         stopped: asked now and then; true ends the attempt.
+        clock: where the time is read.
 
     Raises:
-        BrokerUnavailableError: no bootstrap server answered in time.
-        ConfigError: a setting is unknown or refused, or the login failed.
+        BrokerUnavailableError: no bootstrap server answered in time, or those that are there want
+            another security protocol.
+        AccessDeniedError: the login failed, or the certificate is not trusted.
+        ConfigError: a setting is unknown or refused.
     """
     config = _complete(settings, group_id, client_id)
     _quiet_client_loggers()
-    timeout_ms = config["bootstrap_timeout_ms"]
     try:
         link = Link(KafkaNetClient(**config), config)
     except (client_errors.KafkaError, ValueError, TypeError) as error:
@@ -133,7 +151,7 @@ def open_link(
         ) from error
     link.net.start()
     try:
-        _bootstrap(link, timeout_ms, stopped)
+        _Bootstrap(link, stopped, clock or SystemClock()).run()
     except BaseException:
         link.close(1_000)
         raise
@@ -141,33 +159,89 @@ def open_link(
     return link
 
 
-def _bootstrap(link: Link, timeout_ms: int, stopped: Callable[[], bool]) -> None:
-    servers = link.config["bootstrap_servers"]
-    done = threading.Event()
-    attempts = _Attempts(link)
-    future = link.manager.bootstrap_async(timeout_ms, False)
-    future.add_both(lambda _: done.set())
-    # A little longer than the client's own bound, whose error says more; DNS can exceed that.
-    timer = Timer(timeout_ms + 2_000)
-    while not done.wait(min(0.2, timer.timeout_secs)):
-        if timer.expired or attempts.refused or stopped():
-            break
-    attempts.end()
-    if future.is_done and future.exception is None:
-        return
-    error = future.exception or attempts.refused
-    if error is None or isinstance(error, client_errors.KafkaTimeoutError):
-        told = f" The last attempt ended with: {attempts.last}." if attempts.last else ""
-        addresses = [servers] if isinstance(servers, str) else servers
-        raise BrokerUnavailableError(
-            f"No Kafka broker answered at {', '.join(addresses)} within {timeout_ms / 1000:g} s."
-            f"{told} Check bootstrap.servers, that the brokers run and can be reached from this "
-            "host, and that security.protocol is theirs."
-            + protocol_hint(addresses, link.config["security_protocol"])
+class _Bootstrap:
+    """The first contact with a broker: attempts until one succeeds, or none will."""
+
+    def __init__(self, link: Link, stopped: Callable[[], bool], clock: Clock) -> None:
+        self._link = link
+        self._stopped = stopped
+        self._clock = clock
+        self._timeout_ms: int = link.config["bootstrap_timeout_ms"]
+        servers = link.config["bootstrap_servers"]
+        self._servers = servers.split(",") if isinstance(servers, str) else list(servers)
+        self._attempts = _Attempts(link)
+        self._began_ms = self._logged_ms = self._probed_ms = clock.monotonic_ms()
+        self._probes_against = 0
+
+    def run(self) -> None:
+        """Wait for a broker. Raises as `open_link`."""
+        done = threading.Event()
+        # Without the client's own bound: it would also be that of each attempt to connect, so that
+        # one server that is silent took all the time.
+        future = self._link.manager.bootstrap_async(None, False)
+        future.add_both(lambda _: done.set())
+        deadline = Deadline(self._clock, self._timeout_ms)
+        while not done.wait(_LOOK_S):
+            if (
+                deadline.passed
+                or self._attempts.refused
+                or self._stopped()
+                or not self._link.alive
+                or self._is_in_vain()
+            ):
+                break
+            self._say_what_is_waited_for()
+        self._attempts.end()
+        if future.is_done and future.exception is None:
+            return
+        error = self._attempts.refused or future.exception
+        if error is None:
+            raise self._unreachable()
+        config = self._link.config
+        raise membership_error(
+            error, group_id=config["group_id"], instance_id=config["group_instance_id"]
         ) from error
-    raise membership_error(
-        error, group_id=link.config["group_id"], instance_id=link.config["group_instance_id"]
-    ) from error
+
+    def _say_what_is_waited_for(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._logged_ms >= _WAITING_LOG_INTERVAL_MS:
+            self._logged_ms = now_ms
+            log.warning(
+                "%s: waits for a broker at %s, for %d s already, %d s at most%s",
+                self._link.config["client_id"],
+                ", ".join(self._servers),
+                (now_ms - self._began_ms) // 1000,
+                self._timeout_ms // 1000,
+                f": {self._attempts.last}" if self._attempts.last else "",
+            )
+
+    def _is_in_vain(self) -> bool:
+        """Whether brokers are there that want another security protocol."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._probed_ms < _PROBE_INTERVAL_MS:
+            return False
+        against = refuses_protocol(
+            self._servers, self._link.config["security_protocol"], self._stopped
+        )
+        # A broker that has told of itself is spoken to in the right way, if it is not ready yet.
+        against = against and not self._link.cluster._last_successful_refresh_ms
+        self._probes_against = self._probes_against + 1 if against else 0
+        self._probed_ms = self._clock.monotonic_ms()
+        return self._probes_against >= _PROBES_UNTIL_SURE
+
+    def _unreachable(self) -> BrokerUnavailableError:
+        last = self._attempts.last
+        waited_ms = self._clock.monotonic_ms() - self._began_ms
+        hint = ""
+        if not self._stopped():
+            hint = protocol_hint(self._servers, self._link.config["security_protocol"])
+        return BrokerUnavailableError(
+            f"No Kafka broker answered at {', '.join(self._servers)} within "
+            f"{waited_ms / 1000:.1f} s."
+            + (f" The last attempt ended with: {last}." if last else "")
+            + " Check bootstrap.servers, that the brokers run and can be reached from this host, "
+            "and that security.protocol is theirs." + hint
+        )
 
 
 class _Attempts:
@@ -228,12 +302,12 @@ def _complete(settings: Mapping[str, Any], group_id: str, client_id: str) -> dic
 def _quiet_client_loggers() -> None:
     """Keep kafka-python's view of each request out of the log, unless somebody asked for it.
 
-    It tells each request's fate at INFO, and each failed attempt to connect three times at ERROR,
-    which fills pages in an outage; `kafka.net.manager` tells it once.
+    It tells each request's fate at INFO, and each failed attempt to connect several times at ERROR,
+    which fills pages in an outage. Of outages the member tells itself, now and then.
     """
     if logging.getLogger("kafka").level != logging.NOTSET:
         return
     logging.getLogger("kafka").setLevel(logging.WARNING)
-    for name in ("kafka.net.connection", "kafka.net.transport"):
+    for name in ("kafka.net.connection", "kafka.net.manager", "kafka.net.transport"):
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -232,6 +232,12 @@ def test_member_gets_group_and_network_settings() -> None:
     assert set(member) <= set(KafkaConsumer.DEFAULT_CONFIG)
 
 
+def test_a_member_waits_for_brokers_as_long_as_tasks_do() -> None:
+    """0 forbids trying again, not the first attempt."""
+    assert kafka_python()["bootstrap_timeout_ms"] == 300_000
+    assert kafka_python(task_timeout_ms=0)["bootstrap_timeout_ms"] == 15_000
+
+
 def test_static_members_differ_by_thread() -> None:
     """Two threads with one group.instance.id would fence each other."""
     settings = config(consumer={"group.instance.id": "host-1"})

@@ -16,11 +16,11 @@ from millstream.kafka.member_contact import FIRST_CONTACT_TIMEOUT_MS, Coordinato
 class Cluster:
     """Stands in for the connections: connected or not."""
 
-    def __init__(self) -> None:
+    def __init__(self, bootstrap_timeout_ms: int = 15_000) -> None:
         self.connected = False
         self.client = SimpleNamespace(connected=lambda node: self.connected)
         self.cluster = SimpleNamespace(brokers=lambda: [SimpleNamespace(host="kafka-1", port=9092)])
-        self.config = {"client_id": "m"}
+        self.config = {"client_id": "m", "bootstrap_timeout_ms": bootstrap_timeout_ms}
 
 
 def contact(cluster: Cluster, clock: ManualClock) -> CoordinatorContact:
@@ -36,6 +36,22 @@ def test_a_first_contact_that_never_comes_names_what_the_brokers_advertise() -> 
     checked.check()
     clock.advance(1)
     with pytest.raises(BrokerUnavailableError, match=r"advertise kafka-1:9092.*advertised"):
+        checked.check()
+
+
+def test_a_first_contact_is_waited_for_as_long_as_brokers_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Aim: a coordinator that is away when a worker is restarted is an outage like any other."""
+    clock, cluster = ManualClock(), Cluster(bootstrap_timeout_ms=300_000)
+    checked = contact(cluster, clock)
+    for _ in range(29):
+        clock.advance(10_000)
+        checked.check()
+    assert len(caplog.messages) == 29
+    assert "for 290 s; goes on trying. The brokers advertise kafka-1:9092" in caplog.messages[-1]
+    clock.advance(10_000)
+    with pytest.raises(BrokerUnavailableError, match="within 300 s"):
         checked.check()
 
 
