@@ -88,6 +88,7 @@ WHY = {
     "batch.num.messages": "No limit of its own beside `batch.size`.",
     "queue.buffering.max.messages": "Records that may wait to be sent.",
     "compression.type": "Less to send and to store, at little cost.",
+    "delivery.timeout.ms": "At least `task_timeout_ms`: no record gives up before its task.",
     "linger.ms": "Short enough for a pipeline of several topics, long enough to fill batches.",
     "partitioner": "Records go where Kafka's default partitioner sends them.",
     "max.poll.records": "Batches of records are what makes Python fast.",

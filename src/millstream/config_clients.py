@@ -298,7 +298,8 @@ _PRODUCER: Final = (
         "p",
         "int",
         60_000,
-        "How long a send waits while the producer's queue is full.",
+        "How long a send waits while the producer's queue is full, before it warns and waits "
+        "again; after `task_timeout_ms` in all the thread ends.",
     ),
     _imposed("transactional.id", "p"),
     _imposed("key.serializer", "p"),

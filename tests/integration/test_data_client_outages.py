@@ -6,6 +6,8 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -15,7 +17,7 @@ from support.topics import read_all, unique
 from support.waiting import wait_for
 
 from millstream.config import StreamsConfig
-from millstream.errors import BrokerUnavailableError, ProductionError, RecordRefusedError
+from millstream.errors import BrokerUnavailableError, ProductionError
 from millstream.kafka.client_settings import librdkafka_settings
 from millstream.kafka.consumer import RecordConsumer
 from millstream.kafka.producer import RecordProducer
@@ -43,9 +45,14 @@ def config(broker: EmbeddedKafka, **settings: Any) -> StreamsConfig:
     )
 
 
-def producer(broker: EmbeddedKafka, own: dict[str, Any] | None = None, **settings: Any) -> Any:
+def producer(
+    broker: EmbeddedKafka,
+    own: dict[str, Any] | None = None,
+    timeout_ms: int = 0,
+    **settings: Any,
+) -> RecordProducer:
     told = librdkafka_settings(config(broker, **settings), "producer", "p")
-    return RecordProducer({**told, **(own or {})}, queue_full_timeout_ms=1_000)
+    return RecordProducer({**told, **(own or {})}, max_block_ms=1_000, task_timeout_ms=timeout_ms)
 
 
 class Frozen:
@@ -105,16 +112,46 @@ def test_records_outlive_a_crash_of_the_broker(broker: EmbeddedKafka, topic: str
 
 
 def test_a_full_queue_does_not_wait_for_ever(broker: EmbeddedKafka, topic: str) -> None:
-    """The error tells the record; those before it are still sent once the broker is back."""
+    """The records before it are still sent once the broker is back."""
     client = producer(broker, own={"queue.buffering.max.messages": 5})
     send(client, topic, [b"a"])
     client.flush(20_000)
-    with Frozen(broker), pytest.raises(RecordRefusedError, match="queue was full") as raised:
+    with (
+        Frozen(broker),
+        pytest.raises(BrokerUnavailableError, match="queue has been full") as raised,
+    ):
         send(client, topic, [b"%d" % number for number in range(9)])
-    assert raised.value.index == 5
+    assert raised.value.topic == topic
     client.flush(30_000)
     values = [value for _, value in read_all(broker.bootstrap_servers, topic)]
     assert values == [b"a", b"0", b"1", b"2", b"3", b"4"]
+    client.close()
+
+
+def test_a_full_queue_is_waited_out_as_long_as_tasks_wait(
+    broker: EmbeddedKafka, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Aim: max.block.ms bounds one wait, after which a warning says so; task.timeout.ms bounds them
+    all. Whoever watches over the sender hears of it meanwhile."""
+    client = producer(broker, own={"queue.buffering.max.messages": 5}, timeout_ms=60_000)
+    send(client, topic, [b"a"])
+    client.flush(20_000)
+    heard: list[float] = []
+    client.on_wait = lambda: heard.append(time.monotonic())
+
+    def warnings() -> int:
+        return sum("waits for room" in message for message in caplog.messages)
+
+    with ThreadPoolExecutor(1) as pool:
+        with Frozen(broker):
+            sent = pool.submit(send, client, topic, [b"%d" % number for number in range(9)])
+            wait_for(lambda: warnings() >= 2 or sent.done(), 20, "it has warned twice")
+        sent.result(30)
+    client.flush(30_000)
+    values = [value for _, value in read_all(broker.bootstrap_servers, topic)]
+    assert values == [b"a", *(b"%d" % number for number in range(9))]
+    assert len(heard) > 20
+    assert max(b - a for a, b in pairwise(heard)) < 1
     client.close()
 
 

@@ -68,7 +68,7 @@ class Clients:
         if transactional_id is not None:
             settings["processing_guarantee"] = "exactly_once_v2"
         told = {**librdkafka_settings(self.config(**settings), "producer", "p"), **(own or {})}
-        return self._keep(RecordProducer(told, transactional_id, queue_full_timeout_ms=2_000))
+        return self._keep(RecordProducer(told, transactional_id, max_block_ms=2_000))
 
     def admin(self, **settings: Any) -> ClusterAdmin:
         return self._keep(ClusterAdmin(librdkafka_settings(self.config(**settings), "admin", "a")))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -223,7 +222,7 @@ class ClusterAdmin:
                         f"Topics were not created within {timeout_ms} ms: "
                         f"{', '.join(sorted(missing))}. {because or 'They are not visible yet'}."
                     )
-                time.sleep(deadline.remaining_ms(_RETRY_MS) / 1_000)
+                self._clock.sleep_ms(deadline.remaining_ms(_RETRY_MS))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int = _TIMEOUT_MS
@@ -401,7 +400,7 @@ class ClusterAdmin:
                     raise self._failure_of(error, what, key, client)
             if not again:
                 return answers
-            time.sleep(deadline.remaining_ms(_RETRY_MS) / 1_000)
+            self._clock.sleep_ms(deadline.remaining_ms(_RETRY_MS))
 
     def _ask_once(
         self,

@@ -279,6 +279,11 @@ def _is_level_of(values: Mapping[str, Any], name: str) -> bool:
 def _complete_producer(
     config: StreamsConfig, values: Mapping[str, Any], settings: dict[str, Any]
 ) -> None:
+    if "delivery.timeout.ms" not in values:
+        # An outage that tasks wait out must not end the thread because of a record.
+        settings["delivery.timeout.ms"] = max(
+            settings["delivery.timeout.ms"], config.task_timeout_ms
+        )
     if "request.timeout.ms" in values:
         # librdkafka keeps the time for the acknowledgement apart from the time for the request.
         settings["request.timeout.ms"] = values["request.timeout.ms"]

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 _FIRST_MILLISECOND: Final = 1
 
 _QUEUE_FULL_POLL_S: Final = 0.01
-_QUEUE_FULL_TIMEOUT_MS: Final = 60_000
+_MAX_BLOCK_MS: Final = 60_000
 _CLOSE_TIMEOUT_MS: Final = 10_000
 _PURGE_TIMEOUT_MS: Final = 1_000
 
@@ -62,13 +62,14 @@ class RecordProducer:
     """Writes records in order, partition by partition. Not thread-safe.
 
     The queue of unsent records is bounded by `buffer.memory`; when it is full, a send waits for
-    room, at most `queue_full_timeout_ms`.
+    room: with a warning each `max_block_ms`, until `task_timeout_ms` have passed.
 
     Args:
         settings: from `librdkafka_settings` for "producer".
         transactional_id: makes it a transactional producer.
         clock: where deadlines are measured.
-        queue_full_timeout_ms: `max.block.ms`.
+        max_block_ms: `max.block.ms`, how long a send waits for room before it says so.
+        task_timeout_ms: `task.timeout.ms`, how long it goes on waiting; at least `max_block_ms`.
 
     Raises:
         ConfigError: librdkafka refuses a setting.
@@ -80,10 +81,15 @@ class RecordProducer:
         transactional_id: str | None = None,
         clock: Clock | None = None,
         *,
-        queue_full_timeout_ms: int = _QUEUE_FULL_TIMEOUT_MS,
+        max_block_ms: int = _MAX_BLOCK_MS,
+        task_timeout_ms: int = 0,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._queue_full_timeout_ms = queue_full_timeout_ms
+        self._max_block_ms = max_block_ms
+        self._task_timeout_ms = task_timeout_ms
+        #: Called again and again while a send waits for room, so that those who watch whether the
+        #: caller is alive can be told.
+        self.on_wait: Callable[[], None] = lambda: None
         self._deliveries = Deliveries()
         self._clients = ProducerClients(settings, transactional_id, self._deliveries, self._clock)
         self._in_transaction = False
@@ -144,8 +150,9 @@ class RecordProducer:
 
         Raises:
             RecordRefusedError: one record was refused at once; those before it were handed over.
-            ProductionError: an earlier record failed, or the queue was full for too long. The
-                former is raised until `purge` or `abort_transaction`.
+            ProductionError: an earlier record failed. Raised until `purge` or `abort_transaction`.
+            BrokerUnavailableError: the queue was full for too long; the records that had room are
+                on their way.
             TaskMigratedError: another producer has taken over.
             IllegalStateError: closed, or a tracked topic without a partition.
         """
@@ -380,24 +387,36 @@ class RecordProducer:
         """Wait for room in the queue for the record that found it full."""
         index = batch.last_tried
         record = batch.arguments(index)
-        deadline = Deadline(self._clock, self._queue_full_timeout_ms)
+        began_ms = self._clock.monotonic_ms()
+        wait = Deadline(self._clock, self._max_block_ms)
         while True:
             self._serve(client, _QUEUE_FULL_POLL_S)
             try:
                 client.produce(*record)
                 return
             except BufferError:
-                if deadline.passed:
-                    break
+                self.on_wait()
+                if wait.passed:
+                    self._full_since(began_ms, batch.topic)
+                    wait = Deadline(self._clock, self._max_block_ms)
             except KafkaException as error:
                 raise self._refusal(error, batch, index) from error
-        raise RecordRefusedError(
-            f"The producer's queue was full for {self._queue_full_timeout_ms} ms"
-            f"{self._clients.because()}: the brokers take records more slowly than they are made. "
-            "Check the brokers, or raise buffer.memory or max.block.ms.",
-            index=index,
-            topic=batch.topic,
+
+    def _full_since(self, began_ms: int, topic: str) -> None:
+        """There was no room for `max_block_ms`, once or several times: warn, or give up."""
+        waited_ms = self._clock.monotonic_ms() - began_ms
+        told = (
+            f"The producer's queue has been full for {waited_ms / 1000:.1f} s"
+            f"{self._clients.because()}: the brokers take records more slowly than they are made, "
+            "or cannot be reached."
         )
+        if waited_ms >= self._task_timeout_ms:
+            raise BrokerUnavailableError(
+                f"{told} Check the brokers, or raise buffer.memory, max.block.ms or "
+                "task.timeout.ms.",
+                topic=topic,
+            )
+        _log.warning("%s A record for %s waits for room.", told, topic)
 
     def _refusal(
         self, raised: KafkaException, batch: OutgoingRecords, index: int | None = None

@@ -101,6 +101,8 @@ def build_thread(
             client_id=f"{identity.name}-consumer",
             clock=clock,
         )
+        # A full queue means that brokers are slow or away, not that the loop hangs.
+        clients.producer.on_wait = member.progress
         rocksdb = RocksDBResources()
         global_updates = build_global_updates(
             topology, config, identity.index, clients, rocksdb, control, clock

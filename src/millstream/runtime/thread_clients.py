@@ -7,7 +7,11 @@ from collections.abc import Callable
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
 from millstream.kafka.admin import ClusterAdmin
-from millstream.kafka.client_settings import kafka_python_settings, librdkafka_settings
+from millstream.kafka.client_settings import (
+    client_setting,
+    kafka_python_settings,
+    librdkafka_settings,
+)
 from millstream.kafka.consumer import RecordConsumer
 from millstream.kafka.producer import RecordProducer
 
@@ -48,10 +52,15 @@ class ThreadClients:
         self.member_settings = kafka_python_settings(
             config, client_id=f"{name}-consumer", thread_index=index
         )
-        self.admin = self._admin(config, f"{name}-admin")
+        self.admin = self._admin(config, f"{name}-admin", clock)
         # The assignor works on the member's thread: it has an admin client of its own.
-        self.assignor_admin = self._admin(config, f"{name}-assignor")
-        self.producer = RecordProducer(librdkafka_settings(config, "producer", f"{name}-producer"))
+        self.assignor_admin = self._admin(config, f"{name}-assignor", clock)
+        self.producer = RecordProducer(
+            librdkafka_settings(config, "producer", f"{name}-producer"),
+            clock=clock,
+            max_block_ms=int(client_setting(config, "producer", "max.block.ms")),
+            task_timeout_ms=config.task_timeout_ms,
+        )
         self._opened.append(self.producer.close)
         self.consumer = RecordConsumer(
             librdkafka_settings(config, "main_consumer", f"{name}-consumer"), clock
@@ -68,10 +77,11 @@ class ThreadClients:
             )
             self._opened.append(self.global_consumer.close)
 
-    def _admin(self, config: StreamsConfig, client_id: str) -> ClusterAdmin:
+    def _admin(self, config: StreamsConfig, client_id: str, clock: Clock) -> ClusterAdmin:
         admin = ClusterAdmin(
             librdkafka_settings(config, "admin", client_id),
             replication_factor=config.replication_factor,
+            clock=clock,
         )
         self._opened.append(admin.close)
         return admin

@@ -254,7 +254,11 @@ def test_producer_settings() -> None:
     plain = librdkafka("producer")
     assert plain["enable.idempotence"] is True
     assert plain["partitioner"] == "murmur2_random"
-    assert plain["delivery.timeout.ms"] == 120_000
+    # No record gives up before its task does.
+    assert plain["delivery.timeout.ms"] == 300_000
+    assert librdkafka("producer", task_timeout_ms=5)["delivery.timeout.ms"] == 120_000
+    own = librdkafka("producer", producer={"delivery.timeout.ms": 9_000})
+    assert own["delivery.timeout.ms"] == 9_000
     once = librdkafka("producer", processing_guarantee="exactly_once_v2")
     assert once["transaction.timeout.ms"] == 10_000
     assert once["socket.timeout.ms"] <= 10_000

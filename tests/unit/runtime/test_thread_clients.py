@@ -1,0 +1,40 @@
+"""The clients of a thread do what the settings say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from millstream.clock import SystemClock
+from millstream.config import StreamsConfig
+from millstream.errors import BrokerUnavailableError
+from millstream.runtime.thread_clients import ThreadClients
+
+
+@pytest.fixture
+def clients() -> Iterator[ThreadClients]:
+    config = StreamsConfig(
+        application_id="shop",
+        bootstrap_servers="127.0.0.1:9",
+        task_timeout_ms=400,
+        producer={"max.block.ms": 100, "queue.buffering.max.messages": 1},
+    )
+    opened = ThreadClients(config, "shop-1", 1, SystemClock(), reads_global_topics=False)
+    opened.producer.on_wait = lambda: None
+    yield opened
+    opened.producer.close(0)
+    opened.close()
+
+
+def test_a_full_queue_is_waited_out_by_the_settings(
+    clients: ThreadClients, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Aim: max.block.ms and task.timeout.ms reach the producer."""
+    clients.producer.send("out", None, b"k", b"v", 1)
+    began = time.monotonic()
+    with pytest.raises(BrokerUnavailableError, match="queue has been full for"):
+        clients.producer.send("out", None, b"k", b"v", 1)
+    assert 0.4 <= time.monotonic() - began < 5
+    assert sum("waits for room" in message for message in caplog.messages) >= 2
