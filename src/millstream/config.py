@@ -84,8 +84,9 @@ class StreamsConfig(ConnectionSettings):
         "task.timeout.ms",
         default=300_000,
         least=0,
-        doc="How long what timed out is tried again before its thread fails; 0 forbids trying "
-        "again. A directory that another process has locked is waited for at least 30 seconds.",
+        doc="How long what the cluster did not answer is tried again, from the first try that "
+        "failed; with 0 there is that one try. How long a try takes is set by the clients' own "
+        "timeouts. A directory that another process has locked is waited for at least 30 seconds.",
     )
     buffered_records_per_partition: int = setting(
         "buffered.records.per.partition",

@@ -48,6 +48,8 @@ from millstream.topology.topology import Topology
 #: What the leader may spend on asking the cluster, as a part of the session timeout.
 _ASSIGN_PART_OF_SESSION = 0.5
 _DEFAULT_SESSION_MS = 45_000
+#: How much longer a flush may take than a record, which it tells of when its time is over.
+_FLUSH_MARGIN_MS = 10_000
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,13 @@ def build_thread(
         tasks = _tasks(
             topology, config, clients, member, control, clock, offset_sums, global_updates, rocksdb
         )
-        commits = Commits(clients.producer, member, clock, config.task_timeout_ms)
+        commits = Commits(
+            clients.producer,
+            member,
+            clock,
+            config.task_timeout_ms,
+            int(client_setting(config, "producer", "delivery.timeout.ms")) + _FLUSH_MARGIN_MS,
+        )
         settings = _settings(config, identity)
         thread = StreamThread(
             settings,

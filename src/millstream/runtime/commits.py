@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from millstream.clock import Clock, Deadline
@@ -32,11 +32,17 @@ class Commits:
     acknowledged → offsets are committed → stores write their data with the changelog offset that
     it stands for. A crash anywhere in between repeats work and loses nothing.
 
+    What the cluster does not answer is tried again. `task.timeout.ms` bounds the tries after the
+    first failed one: a single try always has the time that its kind of request needs, so with 0
+    there is one try.
+
     Args:
         producer: the thread's producer.
         committer: commits offsets.
-        clock: for the timeout.
-        timeout_ms: how long the cluster may not answer (`task.timeout.ms`).
+        clock: for the timeouts.
+        timeout_ms: how long a request that has failed is tried again (`task.timeout.ms`).
+        flush_timeout_ms: how long one flush may take: as long as the producer itself goes on trying
+            to deliver a record.
     """
 
     def __init__(
@@ -45,28 +51,30 @@ class Commits:
         committer: OffsetCommitter,
         clock: Clock,
         timeout_ms: int,
+        flush_timeout_ms: int,
     ) -> None:
         self._producer = producer
         self._committer = committer
         self._clock = clock
         self._timeout_ms = timeout_ms
+        self._flush_timeout_ms = flush_timeout_ms
         #: Commits that went through.
         self.total = 0
 
     def commit(
-        self, tasks: Collection[StreamTask], timeout_ms: int | None = None
+        self, tasks: Collection[StreamTask], within_ms: int | None = None
     ) -> dict[TopicPartition, CommitOffset]:
         """Commit those of the tasks that have anything to commit; what was committed.
 
         Args:
             tasks: what to commit.
-            timeout_ms: how long the cluster may not answer; by default `task.timeout.ms`.
+            within_ms: how long all of it may take, tries included; None for no such bound.
 
         Raises:
             RebalanceInProgressError: the group takes no commits now; try again after it.
             TaskMigratedError: this member is no longer in the group.
             ProductionError: an output could not be written.
-            BrokerUnavailableError: no answer for the whole timeout.
+            BrokerUnavailableError: no answer in time.
         """
         needing = [task for task in tasks if task.commit_needed]
         if not needing:
@@ -77,13 +85,17 @@ class Commits:
             except Exception as error:
                 failure = task.fail(error)
                 raise failure from failure.__cause__
-        timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        deadline = Deadline(self._clock, timeout_ms)
-        self._producer.flush(deadline.remaining_ms(timeout_ms))
+        whole = Deadline(self._clock, within_ms)
+        self._flush(whole)
         offsets: dict[TopicPartition, CommitOffset] = {}
         for task in needing:
             offsets.update(task.offsets_to_commit())
-        self._commit_offsets(offsets, deadline)
+        self._insist(
+            "offsets are not committed yet",
+            lambda timeout_ms: self._committer.commit(offsets, timeout_ms),
+            _COMMIT_TIMEOUT_MS,
+            whole,
+        )
         acked = self._producer.acked_offsets()
         for task in needing:
             task.post_commit(offsets, acked)
@@ -98,10 +110,10 @@ class Commits:
 
         Raises:
             ProductionError: an output could not be written.
-            BrokerUnavailableError: no answer for the whole timeout.
+            BrokerUnavailableError: no answer in time.
         """
         if any(task.commit_needed for task in tasks):
-            self._producer.flush(self._timeout_ms)
+            self._flush(Deadline(self._clock, None))
 
     def forget_sent(self) -> None:
         """All tasks were closed without a commit: what they sent is sent again by their owners.
@@ -111,14 +123,21 @@ class Commits:
         """
         self._producer.purge()
 
-    def _commit_offsets(
-        self, offsets: Mapping[TopicPartition, CommitOffset], deadline: Deadline
+    def _flush(self, whole: Deadline) -> None:
+        what = "records that were sent are not acknowledged yet"
+        self._insist(what, self._producer.flush, self._flush_timeout_ms, whole)
+
+    def _insist(
+        self, what: str, attempt: Callable[[int], None], most_ms: int, whole: Deadline
     ) -> None:
+        """Try until it works, or the cluster has not answered for too long."""
+        failing: Deadline | None = None
         while True:
             try:
-                self._committer.commit(offsets, deadline.remaining_ms(_COMMIT_TIMEOUT_MS))
+                attempt(whole.remaining_ms(most_ms))
                 return
             except BrokerUnavailableError as error:
-                if deadline.passed:
+                failing = failing or Deadline(self._clock, self._timeout_ms)
+                if failing.passed or whole.passed:
                     raise
-                logger.warning("offsets are not committed yet, trying again: %s", error)
+                logger.warning("%s, trying again: %s", what, error)
