@@ -15,6 +15,7 @@ from millstream.config import StreamsConfig
 from millstream.errors import SparkError, StreamsError, ThreadUnavailableError
 from millstream.kafka.admin import ClusterAdmin
 from millstream.kafka.client_settings import librdkafka_settings
+from millstream.runtime.backoff import Backoff
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.restoration import RestoreEvent
 from millstream.runtime.states import ClientState, ThreadState
@@ -36,9 +37,13 @@ _REACH_TIMEOUT_MS = 10_000
 _ERROR_CLOSE_TIMEOUT_MS = 30_000
 #: How long a thread may wait for a slot, so that its error is out half a minute after the start.
 _REGISTER_TIMEOUT_MS = 25_000
-#: How many threads are replaced within the window before the application is closed.
-_REPLACE_MOST = 10
-_REPLACE_WINDOW_MS = 300_000
+#: The pauses before a thread is replaced: a record that fails each time must not keep a cluster
+#: busy. After running for `_REPLACE_CALM_MS` the next pause is a first one again.
+_REPLACE_FIRST_MS = 250
+_REPLACE_MOST_MS = 30_000
+_REPLACE_CALM_MS = 60_000
+#: How long a thread that has failed may take to close before it is killed and replaced.
+_FAILED_CLOSE_TIMEOUT_MS = 30_000
 
 
 class StreamsUncaughtExceptionHandlerResponse(enum.Enum):
@@ -51,7 +56,8 @@ class StreamsUncaughtExceptionHandlerResponse(enum.Enum):
         ... )
     """
 
-    #: Start another thread in its place; at most ten within five minutes.
+    #: Start another thread in its place, as often as it takes: after 250 ms, then twice that, up to
+    #: 30 s, until one has run for a minute.
     REPLACE_THREAD = "replace_thread"
     #: Close this application instance; its state becomes ERROR. The default.
     SHUTDOWN_CLIENT = "shutdown_client"
@@ -69,6 +75,8 @@ class ThreadSupervisor:
         config: settings.
         spark: where the threads run, None to find or make a session.
         states: the application's state, which it drives.
+        failed_close_timeout_ms: how long a thread that has failed may take to close, before it is
+            killed and replaced.
     """
 
     def __init__(
@@ -77,6 +85,7 @@ class ThreadSupervisor:
         config: StreamsConfig,
         spark: SparkSession | None,
         states: ClientStates,
+        failed_close_timeout_ms: int = _FAILED_CLOSE_TIMEOUT_MS,
     ) -> None:
         self.exception_handler: ExceptionHandler = _shut_down
         self.restore_listener: Callable[[RestoreEvent], None] | None = None
@@ -101,7 +110,8 @@ class ThreadSupervisor:
         #: Threads whose error is dealt with, until one of the name runs again.
         self._judged: set[str] = set()
         self._to_replace: set[str] = set()
-        self._replaced_ms: list[int] = []
+        self._backoffs: dict[str, Backoff] = {}
+        self.failed_close_timeout_ms = failed_close_timeout_ms
         self._clock = SystemClock()
 
     def start(self) -> None:
@@ -230,12 +240,12 @@ class ThreadSupervisor:
             thread_index=index,
         )
 
-    def _start_thread(self, index: int, payload: bytes) -> None:
+    def _start_thread(self, index: int, payload: bytes, pause_ms: int = 0) -> None:
         assert self._engine is not None
         name = f"{self._client_id}-StreamThread-{index}"
         self._indexes[name] = index
         self._states.thread_is(name, ThreadState.CREATED, "submitted to Spark")
-        self._engine.start_thread(name, index, payload)
+        self._engine.start_thread(name, index, payload, pause_ms=pause_ms)
 
     def _on_event(self, event: ThreadEvent) -> None:
         """Called by the engine, one event after the other."""
@@ -295,9 +305,22 @@ class ThreadSupervisor:
             self._judge(thread, ended.error)
         # The handler may have closed the application since.
         if thread in self._to_replace and self._is_live:
-            logger.info("%s is replaced", thread)
-            index = self._indexes[thread]
-            self._start_thread(index, ship(self._main(index), "the topology"))
+            self._replace(thread)
+
+    def _replace(self, thread: str) -> None:
+        """Start another thread in its place, after a pause that the engine keeps."""
+        backoff = self._backoffs.get(thread)
+        if backoff is None:
+            backoff = self._backoffs[thread] = Backoff(
+                self._clock,
+                first_ms=_REPLACE_FIRST_MS,
+                most_ms=_REPLACE_MOST_MS,
+                calm_ms=_REPLACE_CALM_MS,
+            )
+        pause_ms = backoff.next_pause_ms()
+        logger.info("%s is replaced in %d ms", thread, pause_ms)
+        index = self._indexes[thread]
+        self._start_thread(index, ship(self._main(index), "the topology"), pause_ms)
 
     def _tell_restore_listener(
         self, listener: Callable[[RestoreEvent], None], event: RestoreEvent
@@ -329,24 +352,13 @@ class ThreadSupervisor:
         # What Spark cannot run it cannot run a second time either.
         hopeless = isinstance(failure, SparkError)
         replace = self._ask_handler(failure) is _Response.REPLACE_THREAD
-        if replace and not hopeless and self._may_replace():
-            self._to_replace.add(thread)
-        else:
+        if not replace or hopeless:
             self._give_up(failure)
-
-    def _may_replace(self) -> bool:
-        """Whether a thread may be replaced once more: a record that fails each time is no help."""
-        now_ms = self._clock.monotonic_ms()
-        recent = [at_ms for at_ms in self._replaced_ms if now_ms - at_ms < _REPLACE_WINDOW_MS]
-        self._replaced_ms = [*recent, now_ms]
-        if len(recent) < _REPLACE_MOST:
-            return True
-        logger.error(
-            "%d threads were replaced within %d s: the application is closed instead",
-            len(recent),
-            _REPLACE_WINDOW_MS // 1_000,
-        )
-        return False
+            return
+        self._to_replace.add(thread)
+        if self._engine is not None:
+            # What of the user's code it still has to close may block for ever.
+            self._engine.expect_end(thread, self.failed_close_timeout_ms)
 
     @property
     def _is_live(self) -> bool:

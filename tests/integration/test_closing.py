@@ -24,6 +24,8 @@ from millstream import (
     IllegalStateError,
     KafkaStreams,
     ProcessingError,
+    Processor,
+    Record,
     StreamsBuilder,
     StreamsConfig,
     StreamsError,
@@ -329,6 +331,48 @@ def test_a_thread_that_died_is_replaced(
     assert isinstance(error, ProcessingError)
     assert isinstance(error.__cause__, ValueError)
     assert streams.state.name == "NOT_RUNNING"
+
+
+class HangsAfterFailing(Processor):
+    """Fails on one record, once in all, and then never comes back from `close`."""
+
+    def __init__(self, failed: Path) -> None:
+        self._failed = failed
+        self._has_failed = False
+
+    def process(self, record: Record) -> None:
+        if record.value == "poison" and not self._failed.exists():
+            self._failed.touch()
+            self._has_failed = True
+            raise ValueError("only once")
+        self.context.forward(record)
+
+    def close(self) -> None:
+        if self._has_failed:
+            threading.Event().wait()
+
+
+def test_a_thread_that_failed_and_hangs_in_closing_is_killed_and_replaced(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Goal: REPLACE_THREAD does not depend on what user code does in `close`."""
+    application = Copying(kafka, tmp_path, str)
+    builder = StreamsBuilder()
+    (
+        builder.stream(application.topic, key=STRING, value=STRING)
+        .process(lambda: HangsAfterFailing(tmp_path / "failed"))
+        .to(application.out, key=STRING, value=STRING)
+    )
+    streams = KafkaStreams(builder.build(), application.config, spark)
+    streams.set_uncaught_exception_handler(lambda _: REPLACE_THREAD)
+    streams._supervisor.failed_close_timeout_ms = 2_000
+    with nothing_left(), streams:
+        streams.wait_for_state("RUNNING", RUNNING)
+        application.write("one", "poison", "two")
+        wait_for(lambda: application.found()[-3:] == ["one", "poison", "two"], 90, "all records")
+        wait_for(lambda: application.lag == 0, 30, "committed")
+        streams.wait_for_state("RUNNING", RUNNING)
+        assert streams.error is None
 
 
 def fail_always(value: str) -> str:

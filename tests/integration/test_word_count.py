@@ -85,6 +85,18 @@ def test_counts_are_exact_and_survive_a_restart(
             assert restored.total > 0
 
 
+def test_an_application_that_may_not_retry_runs_and_commits(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Hunts for `task.timeout.ms=0` as the time of a request, which fails every one."""
+    app = WordCount(kafka, tmp_path, task_timeout_ms=0)
+    app.write_lines(500)
+    with running(app, spark) as (streams, _):
+        wait_exact(app)
+        wait_for(lambda: lag(app) == 0, 30, "everything is committed")
+        assert streams.error is None
+
+
 def test_a_lost_state_directory_is_restored_from_the_changelog(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

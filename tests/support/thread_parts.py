@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import Mock
 
 from millstream.clock import ManualClock
+from millstream.runtime.control import ThreadOutcome
 from millstream.runtime.thread import StreamThread
 from millstream.runtime.thread_settings import ThreadSettings
 
@@ -44,6 +45,8 @@ class Parts:
         self.all.updates.step.side_effect = [*rounds, None]
         self.all.updates.is_reading = False
         self.clock = ManualClock()
+        #: The connection to the driver.
+        self.control = Mock(lost=False, commands=self.commands)
         self._left = len(rounds)
         self._commands = commands
 
@@ -56,13 +59,18 @@ class Parts:
         return [SimpleNamespace(kind=kind, data=None) for kind in kinds]
 
     def run(self) -> list[str]:
-        """Run a thread to its end; what it did to its parts."""
+        """Run a thread to its end; what it did to its parts. It must not fail."""
+        outcome = self.outcome()
+        assert outcome.error is None
+        assert outcome.close_error is None
+        return [call[0] for call in self.all.mock_calls]
+
+    def outcome(self) -> ThreadOutcome:
+        """Run a thread to its end; how it ended."""
         parts: Any = self.all
-        control = Mock(lost=False)
-        control.commands = self.commands
         thread = StreamThread(
             SETTINGS,
-            control,
+            self.control,
             rebalances=parts.rebalances,
             tasks=parts.tasks,
             commits=parts.commits,
@@ -74,8 +82,7 @@ class Parts:
             close_others=[parts.close_others],
             clock=self.clock,
         )
-        assert thread.run().error is None
-        return [call[0] for call in parts.mock_calls]
+        return thread.run()
 
 
 def of(calls: list[str], *names: str) -> list[str]:

@@ -113,11 +113,7 @@ def build_thread(
             topology, config, clients, member, control, clock, offset_sums, global_updates, rocksdb
         )
         commits = Commits(
-            clients.producer,
-            member,
-            clock,
-            config.task_timeout_ms,
-            int(client_setting(config, "producer", "delivery.timeout.ms")) + _FLUSH_MARGIN_MS,
+            clients.producer, member, clock, config.task_timeout_ms, _flush_timeout_ms(config)
         )
         settings = _settings(config, identity)
         thread = StreamThread(
@@ -255,6 +251,11 @@ def _assignment_config(config: StreamsConfig) -> AssignmentConfig:
 
 def _max_poll_records(config: StreamsConfig) -> int:
     return int(client_setting(config, "main_consumer", "max.poll.records"))
+
+
+def _flush_timeout_ms(config: StreamsConfig) -> int:
+    delivery_ms = client_setting(config, "producer", "delivery.timeout.ms")
+    return int(delivery_ms) + _FLUSH_MARGIN_MS
 
 
 def _settings(config: StreamsConfig, identity: ThreadIdentity) -> ThreadSettings:

@@ -29,6 +29,11 @@ class Control(Protocol):
         """Whether the driver has been unreachable for longer than the grace period."""
         ...
 
+    @property
+    def lost_reason(self) -> str | None:
+        """What was tried and for how long, or why the driver does not want it; None if not lost."""
+        ...
+
     def report(self, kind: str, data: Any) -> None:
         """Tell the driver something, without waiting for it."""
         ...
@@ -49,7 +54,9 @@ class ThreadOutcome:
     Args:
         error: what made it stop; None if it was asked to.
         story: its last changes of state, oldest first.
+        close_error: the first thing that went wrong while it closed.
     """
 
     error: StreamsError | None = None
     story: list[str] = field(default_factory=list)
+    close_error: StreamsError | None = None

@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 #: How long the last commit is tried while the group rebalances, and how often.
 _LAST_COMMIT_MS = 5_000
 _LAST_COMMIT_PAUSE_MS = 50
+#: How long it may take in all when the driver is lost: it kills a thread that it does not hear of.
+_LOST_COMMIT_MS = 30_000
 #: How long running tasks wait for those that restore to get records.
 _RESTORE_WAIT_MS = 10
 
@@ -93,6 +95,7 @@ class StreamThread:
             settings.name, ThreadState.CREATED, THREAD_STATES, clock, self._on_state
         )
         self._stopping = False
+        self._why_stopping = "told to close"
         self._leave_group = True
         self._last_commit_timeout_ms: int | None = None
         self._paused = False
@@ -125,8 +128,9 @@ class StreamThread:
             # At once, so that the driver decides before other threads take over what this one
             # could not do: closing may take long.
             self._control.report("failed", error)
+            self._why_stopping = "failed"
         close_error = self._close(clean=error is None)
-        return ThreadOutcome(error or close_error, self._machine.story)
+        return ThreadOutcome(error, self._machine.story, close_error)
 
     def _run_once_or_recover(self) -> None:
         try:
@@ -271,7 +275,9 @@ class StreamThread:
     def _obey(self) -> None:
         if self._control.lost:
             self._stopping = True
-            logger.error("lost the driver: stopping")
+            self._why_stopping = f"the driver is lost: {self._control.lost_reason}"
+            self._last_commit_timeout_ms = _LOST_COMMIT_MS
+            logger.error("closing, since %s", self._why_stopping)
         for command in self._control.commands():
             if command.kind == "close":
                 self._stopping = True
@@ -286,9 +292,7 @@ class StreamThread:
 
     def _close(self, *, clean: bool) -> StreamsError | None:
         """Give everything up in an orderly way; the first error on the way, if any."""
-        self._machine.transition_to(
-            ThreadState.PENDING_SHUTDOWN, "told to close" if clean else "failed"
-        )
+        self._machine.transition_to(ThreadState.PENDING_SHUTDOWN, self._why_stopping)
         failure: StreamsError | None = None
         committed = False
         if clean:
@@ -317,7 +321,8 @@ class StreamThread:
             except Exception as error:
                 logger.warning("while closing: %s", error)
                 failure = failure or self._as_streams_error(error)
-        self._machine.transition_to(ThreadState.DEAD, "closed")
+        why = "closed" if failure is None else f"closed, though: {failure}"
+        self._machine.transition_to(ThreadState.DEAD, why)
         return failure
 
     def _commit_at_last(self) -> dict[TopicPartition, CommitOffset]:

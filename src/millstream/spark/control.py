@@ -171,10 +171,15 @@ class ControlChannel:
                 return False
         return True
 
-    def stop_by_signal(self, signal_name: str) -> None:
-        """Ask the thread to close as if the driver had. Safe in a signal handler: takes no lock."""
+    def stop_by_signal(self, signal_name: str, commit_timeout_ms: int) -> None:
+        """Ask the thread to close as if the driver had. Safe in a signal handler: takes no lock.
+
+        Args:
+            signal_name: what the machine sent.
+            commit_timeout_ms: how long its last commit may take.
+        """
         self._signal = signal_name
-        self._commands.put(Command("close", None, None))
+        self._commands.put(Command("close", {"commit_timeout_ms": commit_timeout_ms}, None))
 
     def _post(self, payload: bytes, latest_key: Hashable = None) -> None:
         conversation = self._conversation

@@ -46,8 +46,8 @@ class SparkEngine:
     """Runs the stream threads of one application instance as Spark tasks.
 
     Each thread is one Spark job of one task. The engine starts it again when its process, its
-    executor or its connection is lost, within bounds; a thread that ended by itself, or by a user
-    error, is reported and left to the owner.
+    executor or its connection is lost, as often as it takes; a thread that ended by itself, or by a
+    user error, or that Spark cannot run at all, is reported and left to the owner.
 
     Args:
         session: where the threads run; None takes the active session, else starts a local one,
@@ -58,7 +58,7 @@ class SparkEngine:
             threads that report are slowed down while it does not.
         register_timeout_ms: how long a thread may take to register before it has failed.
         grace_ms: how long threads that lost the driver go on working.
-        restart_policy: how often a thread that dies is started again.
+        restart_policy: when a thread that dies is started again.
         listen_host: address to listen on; default: loopback for local masters, else all.
         listen_port: port to listen on; 0 takes a free one.
         advertised_host: how executors reach this machine; default: what Spark advertises itself.
@@ -162,14 +162,17 @@ class SparkEngine:
         with self._lock:
             return [name for name, thread in self._threads.items() if not thread.ended]
 
-    def start_thread(self, name: str, index: int, main: ThreadMain | bytes) -> None:
-        """Start a stream thread; events tell what becomes of it.
+    def start_thread(
+        self, name: str, index: int, main: ThreadMain | bytes, *, pause_ms: int = 0
+    ) -> None:
+        """Start a stream thread; events tell what becomes of it. Does not wait for anything.
 
         Args:
             name: a name that no running thread has.
             index: the number of the thread.
             main: the thread's code, called in the worker as `main(channel, attempt)` and returning
                 a `ThreadExit`; or the bytes of it from `shipping.ship`.
+            pause_ms: how long it is before Spark is asked to run it; less if it is closed.
 
         Raises:
             NotPicklableError: the code holds something that cannot be shipped.
@@ -184,7 +187,10 @@ class SparkEngine:
             known = self._threads.get(name)
             if known is not None and not known.is_over:
                 raise IllegalStateError(f"A stream thread of the name {name} is running already.")
-            thread = self._host(name, index, payload, self._server, self._jobs)
+            proven = known is not None and known.proven
+            thread = self._host(
+                name, index, payload, self._server, self._jobs, proven=proven, pause_ms=pause_ms
+            )
             self._threads[name] = thread
         threading.Thread(target=thread.run, name=f"{name}-job", daemon=True).start()
 
@@ -220,6 +226,18 @@ class SparkEngine:
         with self._lock:
             thread = self._threads.get(name)
         return thread is None or self._stop([thread], timeout_ms, data)
+
+    def expect_end(self, name: str, within_ms: int) -> None:
+        """A thread says that it is ending: kill it if it has not ended by then. Does not wait.
+
+        Args:
+            name: the thread; one that is not there is none to wait for.
+            within_ms: milliseconds from now.
+        """
+        with self._lock:
+            thread = self._threads.get(name)
+        if thread is not None:
+            thread.expect_end(within_ms)
 
     def close(self, timeout_ms: int = 60_000, data: Any = None) -> bool:
         """Close all threads, kill those that do not end in time, and release everything.
@@ -267,7 +285,15 @@ class SparkEngine:
     # ---- inside
 
     def _host(
-        self, name: str, index: int, payload: bytes, server: ControlServer, jobs: SparkJobs
+        self,
+        name: str,
+        index: int,
+        payload: bytes,
+        server: ControlServer,
+        jobs: SparkJobs,
+        *,
+        proven: bool,
+        pause_ms: int,
     ) -> HostedThread:
         session = self.session
         module_path = tuple(path for path in sys.path if path) if is_local(session) else ()
@@ -303,6 +329,8 @@ class SparkEngine:
             policy=self._restart_policy,
             patience=self._patience,
             clock=self._clock,
+            proven=proven,
+            pause_ms=pause_ms,
         )
 
     def _control(self, name: str) -> ControlServer:

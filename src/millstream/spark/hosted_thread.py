@@ -4,11 +4,12 @@
       ▲                │                  │            │
       │                ▼                  ▼            ├──► exited   closed, or an error as data
       │             failed          (out of reach)     │
-      └──────── backoff, new epoch ◄──────┴────────────┴──► failed   too many times, or hopeless
+      └──────── backoff, new epoch ◄──────┴────────────┴──► failed   Spark cannot run it
 
 A user error is an orderly end and is not retried here: what follows from it is decided by the
-owner's uncaught-exception handler. A lost worker, executor or connection is retried, a bounded
-number of times per window of time.
+owner's uncaught-exception handler. A worker, executor or connection that is lost is an outage,
+which is waited out: the thread is started again without end, with growing pauses. What Spark has
+never been able to run fails.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from millstream.clock import Clock
+from millstream.clock import Clock, Deadline
 from millstream.errors import (
     EnvironmentMismatchError,
     NotEnoughSlotsError,
     SparkError,
     ThreadUnavailableError,
 )
+from millstream.runtime.backoff import Backoff
 from millstream.spark.control_server import ControlServer
 from millstream.spark.events import ThreadEvent
 from millstream.spark.jobs import SparkJobs
@@ -41,19 +42,20 @@ _KILLED: Final = "it did not close in time"
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """How often a stream thread that dies is started again.
+    """When a stream thread that dies is started again, and when that is given up.
 
     Args:
-        max_restarts: most restarts within the window; one more and the thread has failed.
-        window_ms: the window, in milliseconds.
-        backoff_ms: pause before the first restart; doubled for each further one in the window.
+        backoff_ms: pause before the first restart, in milliseconds; doubled for each further one.
         max_backoff_ms: the longest pause.
+        calm_ms: after running for so long the next pause is a first one.
+        max_unproven: how many jobs in a row may fail while the thread has never registered: Spark
+            or the machine is then not able to run it.
     """
 
-    max_restarts: int = 5
-    window_ms: int = 300_000
     backoff_ms: int = 250
     max_backoff_ms: int = 10_000
+    calm_ms: int = 60_000
+    max_unproven: int = 5
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,12 @@ class HostedThread:
             has later epochs.
         needed: how many stream threads there are now.
         slots: how many tasks the session can run at a time.
-        policy: how often it is restarted.
+        policy: when it is started again.
         patience: how long it may be out of reach.
         clock: for intervals.
+        proven: whether Spark has run a thread of this name before: then what goes wrong is an
+            outage from the beginning.
+        pause_ms: how long it waits before it is submitted for the first time.
     """
 
     def __init__(
@@ -110,6 +115,8 @@ class HostedThread:
         policy: RestartPolicy,
         patience: Patience,
         clock: Clock,
+        proven: bool = False,
+        pause_ms: int = 0,
     ) -> None:
         self.name = name
         self._plan_of = plan_of
@@ -126,15 +133,23 @@ class HostedThread:
         # A session may be shared with another instance of the same application.
         self._unique = secrets.token_hex(4)
         self._submission = 0
-        self._restarts: deque[int] = deque()
+        self._pause_ms = pause_ms
+        self._backoff = Backoff(
+            clock,
+            first_ms=policy.backoff_ms,
+            most_ms=policy.max_backoff_ms,
+            calm_ms=policy.calm_ms,
+        )
+        self._unproven = 0
         self._lock = threading.Lock()
         self._job_runs = False
-        self._ever_registered = False
+        self._ever_registered = proven
         self._registered_now = False
         self._out_of_reach_since_ms: int | None = None
         self._stop_asked = threading.Event()
         self._stop_data: Any = None
         self._cancel_because: str | None = None
+        self._end_by: Deadline | None = None
         self._verdict: SparkError | None = None
         self._ended = threading.Event()
         #: Whether nothing is run any more, so that another thread may take the name.
@@ -162,6 +177,7 @@ class HostedThread:
         self._ended.set()
 
     def _run_until_over(self) -> ThreadEvent:
+        self._stop_asked.wait(self._pause_ms / 1000)
         while True:
             if self._stop_asked.is_set():
                 return ThreadEvent(self.name, "exited", ThreadExit("closed"))
@@ -175,16 +191,15 @@ class HostedThread:
                         f"or its JVM ended. {over}"
                     )
                 )
-            pause_ms = self._pause_before_restart()
-            if pause_ms is None:
+            if self._is_hopeless():
                 return self._failed(
                     SparkError(
-                        f"Stream thread {self.name} ended unexpectedly more than "
-                        f"{self._policy.max_restarts} times within "
-                        f"{self._policy.window_ms / 1000:.0f} s and is given up; the last time: "
-                        f"{over} The executors' logs may say why."
+                        f"Spark cannot run stream thread {self.name}: its job failed "
+                        f"{self._unproven} times before the thread had registered with the driver, "
+                        f"the last time: {over} The executors' logs may say why."
                     )
                 )
+            pause_ms = self._backoff.next_pause_ms()
             self._emit(ThreadEvent(self.name, "restarting", over))
             logger.warning("%s is started again in %d ms: %s", self.name, pause_ms, over)
             self._stop_asked.wait(pause_ms / 1000)
@@ -195,6 +210,7 @@ class HostedThread:
             submission = self._submission = self._next_submission()
             self._registered_now = False
             self._cancel_because = None
+            self._end_by = None
             self._out_of_reach_since_ms = self._clock.monotonic_ms()
             self._job_runs = True
         self._server.expect(self.name, submission)
@@ -216,9 +232,8 @@ class HostedThread:
             if self._verdict is not None:
                 return self._failed(self._verdict)
             if self._stop_asked.is_set():
-                return ThreadEvent(
-                    self.name, "exited", ThreadExit("closed", None, exit_.story, exit_.reason)
-                )
+                as_asked = replace(exit_, kind="closed" if exit_.error is None else "error")
+                return ThreadEvent(self.name, "exited", as_asked)
             return f"the thread stopped: {exit_.reason}."
         return ThreadEvent(self.name, "exited", exit_)
 
@@ -234,16 +249,10 @@ class HostedThread:
             return ThreadEvent(self.name, "exited", ThreadExit("closed"))
         return f"{because or error.message}."
 
-    def _pause_before_restart(self) -> int | None:
-        now_ms = self._clock.monotonic_ms()
-        restarts = self._restarts
-        while restarts and now_ms - restarts[0] > self._policy.window_ms:
-            restarts.popleft()
-        if len(restarts) >= self._policy.max_restarts:
-            return None
-        pause_ms: int = self._policy.backoff_ms * 2 ** len(restarts)
-        restarts.append(now_ms)
-        return min(self._policy.max_backoff_ms, pause_ms)
+    def _is_hopeless(self) -> bool:
+        """Whether one more job of a thread that Spark has never run has failed, and enough did."""
+        self._unproven = 0 if self._ever_registered else self._unproven + 1
+        return self._unproven > 0 and self._unproven >= self._policy.max_unproven
 
     def _failed(self, error: SparkError) -> ThreadEvent:
         return ThreadEvent(self.name, "failed", error)
@@ -256,6 +265,7 @@ class HostedThread:
             again = self._registered_now
             self._registered_now = True
             self._ever_registered = True
+            self._end_by = None
             self._out_of_reach_since_ms = None
             self.last_hello = hello
         if again:
@@ -279,6 +289,12 @@ class HostedThread:
         self.ask_to_close(None)
         self._cancel(_KILLED)
 
+    def expect_end(self, within_ms: int) -> None:
+        """The thread says that it is ending by itself: kill it if it has not by then."""
+        with self._lock:
+            if self._job_runs:
+                self._end_by = Deadline(self._clock, within_ms)
+
     def wait_ended(self, timeout_s: float) -> bool:
         """Wait until the thread has exited or failed and its last event is out."""
         return self._ended.wait(timeout_s)
@@ -287,6 +303,11 @@ class HostedThread:
     def was_killed(self) -> bool:
         """Whether it did not end by itself, or not yet."""
         return not self.ended or (self.exit is not None and self.exit.kind == "killed")
+
+    @property
+    def proven(self) -> bool:
+        """Whether Spark has run it, or one of its name before it."""
+        return self._ever_registered
 
     @property
     def ended(self) -> bool:
@@ -304,9 +325,13 @@ class HostedThread:
                 self._out_of_reach_since_ms = self._clock.monotonic_ms()
             since_ms = self._out_of_reach_since_ms
             registered = self._registered_now
+            late = self._end_by is not None and self._end_by.passed
         if self._cancel_because is not None:
             # Again, because a job that was only about to be submitted is not found by its tag.
             self._jobs.cancel(self._tag)
+        elif late:
+            logger.warning("%s has failed and does not close in time: it is killed", self.name)
+            self.cancel()
         elif since_ms is not None:
             self._check_out_of_reach(self._clock.monotonic_ms() - since_ms, registered)
 

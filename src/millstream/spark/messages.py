@@ -72,7 +72,7 @@ class ThreadExit:
         kind: `closed` in an orderly way; `error`, the user's or ours; `lost`, stopped in an orderly
             way because it lost the driver or was told to end by its machine; `killed` by the driver
             because it did not end in time.
-        error: what ended it, for `error`.
+        error: what ended it, for `error`; what went wrong while it closed, for `lost`.
         story: what the thread did last, oldest first.
         reason: why it was lost or killed.
     """

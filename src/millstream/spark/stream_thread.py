@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from millstream.config import StreamsConfig
 from millstream.runtime.build_thread import ThreadIdentity, build_thread
+from millstream.runtime.control import ThreadOutcome
 from millstream.spark.control import ControlChannel
 from millstream.spark.messages import ThreadExit
 from millstream.spark.thread_task import AttemptInfo
@@ -38,11 +39,29 @@ class StreamThreadMain:
         identity = ThreadIdentity(self.thread_name, self.thread_index, self.process_id)
         with _collecting_seldom():
             outcome = build_thread(self.topology, self.config, identity, channel).run()
-        if outcome.error is not None:
-            return ThreadExit("error", outcome.error, tuple(outcome.story))
-        if channel.lost:
-            return ThreadExit("lost", None, tuple(outcome.story), channel.lost_reason or "")
-        return ThreadExit("closed", None, tuple(outcome.story))
+        return thread_exit(outcome, channel.lost_reason or channel.stop_signal)
+
+
+def thread_exit(outcome: ThreadOutcome, stopped_by: str | None) -> ThreadExit:
+    """What the driver is told of a thread's end.
+
+    A thread that was not closed by its user runs again elsewhere, whatever it could not do on its
+    way out: that work is repeated, and says nothing about the user's code or the cluster.
+
+    Args:
+        outcome: how it ended.
+        stopped_by: what stopped it, if it was not asked by its driver.
+    """
+    story = tuple(outcome.story)
+    if outcome.error is not None:
+        return ThreadExit("error", outcome.error, story)
+    if stopped_by is not None:
+        failed = outcome.close_error
+        reason = stopped_by if failed is None else f"{stopped_by}; while closing: {failed}"
+        return ThreadExit("lost", failed, story, reason)
+    if outcome.close_error is not None:
+        return ThreadExit("error", outcome.close_error, story)
+    return ThreadExit("closed", None, story)
 
 
 @contextmanager

@@ -163,7 +163,7 @@ def _closing_on_signals(channel: ControlChannel) -> Iterator[None]:
         if channel.stop_signal is None:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(ORDERLY_STOP_S)
-            channel.stop_by_signal(signal.Signals(number).name)
+            channel.stop_by_signal(signal.Signals(number).name, ORDERLY_STOP_S * 1_000 // 2)
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.thread_parts import Parts, of
 
-from millstream.errors import TaskCorruptedError, TaskMigratedError
+from millstream.errors import BrokerUnavailableError, TaskCorruptedError, TaskMigratedError
 from millstream.record import TaskId
 
 
@@ -27,3 +27,30 @@ def test_a_thread_that_is_fenced_while_it_waits_for_that_joins_anew() -> None:
     parts.all.commits.settle.side_effect = TaskMigratedError("fenced")
     calls = of(parts.run(), "tasks.revive", "rebalances.drop_work", "rebalances.rejoin")
     assert calls == ["rebalances.drop_work", "rebalances.rejoin"]
+
+
+def test_a_last_commit_that_fails_is_not_what_stopped_the_thread() -> None:
+    """Hunts for an error at closing that passes for the user's: the two are told apart."""
+    parts = Parts(None)
+    parts.all.commits.commit.side_effect = [{}, {}, BrokerUnavailableError("no answer")]
+    outcome = parts.outcome()
+    assert outcome.error is None
+    assert isinstance(outcome.close_error, BrokerUnavailableError)
+    assert "no answer" in outcome.story[-1]
+
+
+def test_a_thread_that_lost_its_driver_closes_in_order_and_says_why() -> None:
+    """It commits within a bound, since the driver kills what it does not hear of."""
+    parts = Parts(None)
+    parts.control.lost = True
+    parts.control.lost_reason = "no connection to the driver at host:4040 for 30 s: refused"
+    calls = parts.run()
+    closing = ("commits.commit", "tasks.close_all", "rebalances.close", "consumer.close")
+    assert of(calls, *closing)[-4:] == list(closing)
+    assert parts.all.commits.commit.call_args.args == (parts.all.tasks.running, 30_000)
+    (state,) = [
+        call.args[1]["why"]
+        for call in parts.control.report.call_args_list
+        if call.args[0] == "state" and call.args[1]["state"] == "PENDING_SHUTDOWN"
+    ]
+    assert "the driver is lost: no connection to the driver at host:4040 for 30 s" in state

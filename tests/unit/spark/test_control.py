@@ -25,6 +25,7 @@ from millstream.spark.control import ControlChannel
 from millstream.spark.control_server import ControlServer
 from millstream.spark.conversation import Conversation
 from millstream.spark.messages import (
+    Command,
     Epoch,
     Hello,
     Report,
@@ -471,6 +472,6 @@ def test_a_reply_that_cannot_be_sent_is_an_error(server: ControlServer, connect:
 def test_a_signal_looks_like_a_close_command(connect: Connect) -> None:
     """Goal: the machine's request to end takes the same path as the driver's."""
     channel = connect()
-    channel.stop_by_signal("SIGHUP")
-    assert [command.kind for command in channel.commands()] == ["close"]
+    channel.stop_by_signal("SIGHUP", 5_000)
+    assert channel.commands() == [Command("close", {"commit_timeout_ms": 5_000}, None)]
     assert channel.stop_signal == "SIGHUP"

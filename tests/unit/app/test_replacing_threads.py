@@ -1,0 +1,159 @@
+"""Which threads are replaced, after which pauses, and what ends the application."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from support.waiting import wait_for
+
+from millstream import (
+    BrokerUnavailableError,
+    SparkError,
+    StreamsBuilder,
+    StreamsConfig,
+    StreamsError,
+    StreamsUncaughtExceptionHandlerResponse,
+)
+from millstream.app_threads import ThreadSupervisor
+from millstream.clock import ManualClock
+from millstream.runtime.client_states import ClientStates
+from millstream.runtime.states import ClientState
+from millstream.serdes import STRING
+from millstream.spark.events import ThreadEvent
+from millstream.spark.messages import Epoch, Hello, Report, ThreadExit
+
+REPLACE_THREAD = StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
+SHUTDOWN_CLIENT = StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
+DOWN = BrokerUnavailableError("no answer")
+
+
+class Engine:
+    """Spark, as far as the supervisor asks something of it."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[str, int]] = []
+        self.ending: list[tuple[str, int]] = []
+        self.closed = threading.Event()
+
+    def start_thread(self, name: str, index: int, main: bytes, *, pause_ms: int = 0) -> None:
+        self.started.append((name, pause_ms))
+
+    def expect_end(self, name: str, within_ms: int) -> None:
+        self.ending.append((name, within_ms))
+
+    def close(self, timeout_ms: int, data: Any) -> bool:
+        self.closed.set()
+        return True
+
+
+class Application:
+    """A supervisor of two threads that run."""
+
+    def __init__(self, folder: str) -> None:
+        builder = StreamsBuilder()
+        builder.stream("in", key=STRING, value=STRING).to("out")
+        config = StreamsConfig(
+            application_id="app",
+            bootstrap_servers="not-used:9092",
+            state_dir=folder,
+            client_id="app",
+            num_stream_threads=2,
+        )
+        self.clock = ManualClock()
+        self.states = ClientStates("app", self.clock)
+        self.supervisor = ThreadSupervisor(builder.build(), config, None, self.states)
+        self.asked: list[StreamsError] = []
+        self.answer = REPLACE_THREAD
+        self.supervisor.exception_handler = self._handle
+        self.engine = Engine()
+        engine: Any = self.engine
+        self.supervisor._engine = engine
+        self.supervisor._clock = self.clock
+        self.supervisor._take_directory()
+        self.states.become(ClientState.REBALANCING, "started")
+        self.names = ["app-StreamThread-1", "app-StreamThread-2"]
+        for index in (1, 2):
+            self.supervisor._start_thread(index, b"")
+            self.registers(index)
+        self.engine.started.clear()
+
+    def _handle(self, error: StreamsError) -> StreamsUncaughtExceptionHandlerResponse:
+        self.asked.append(error)
+        return self.answer
+
+    def tells(self, index: int, kind: Any, data: Any) -> None:
+        self.supervisor._on_event(ThreadEvent(self.names[index - 1], kind, data))
+
+    def registers(self, index: int) -> None:
+        name = self.names[index - 1]
+        self.tells(index, "registered", Hello("app", name, index, Epoch(1, 0), 1, "host"))
+
+    def dies(self, index: int, error: StreamsError = DOWN) -> None:
+        self.tells(index, "report", Report("failed", error))
+        self.tells(index, "exited", ThreadExit("error", error))
+
+    def closed_in_error(self) -> bool:
+        wait_for(self.engine.closed.is_set, 30, "the application closes")
+        wait_for(lambda: self.states.state is ClientState.ERROR, 30, "it is in ERROR")
+        return True
+
+
+@pytest.fixture
+def app(tmp_path: Any) -> Application:
+    return Application(str(tmp_path))
+
+
+def test_a_thread_is_replaced_as_long_as_the_handler_says_so(app: Application) -> None:
+    """Hunts for a bound over all threads: an outage of an hour ended the application."""
+    for _ in range(20):
+        for index in (1, 2):
+            app.dies(index)
+            app.registers(index)
+    assert len(app.asked) == 40
+    for name in app.names:
+        pauses = [pause_ms for started, pause_ms in app.engine.started if started == name]
+        assert pauses[:8] == [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000]
+        assert set(pauses[8:]) == {30_000}
+    assert app.states.state is ClientState.REBALANCING
+    assert app.supervisor.error is None
+
+
+def test_a_thread_that_ran_well_for_a_while_is_replaced_soon(app: Application) -> None:
+    for _ in range(5):
+        app.dies(1)
+        app.registers(1)
+    app.clock.advance(4_000 + 60_000)
+    app.dies(1)
+    app.dies(2)
+    assert [pause_ms for _, pause_ms in app.engine.started][-2:] == [250, 250]
+
+
+def test_a_thread_has_a_time_for_closing_before_it_is_replaced(app: Application) -> None:
+    """Hunts for user code that blocks in `close()`: its thread was never replaced.
+
+    The one that was killed for it is replaced like any other.
+    """
+    app.tells(1, "report", Report("failed", DOWN))
+    assert app.engine.ending == [(app.names[0], 30_000)]
+    assert app.engine.started == []
+    app.tells(1, "exited", ThreadExit("killed", reason="it did not close in time"))
+    assert app.engine.started == [(app.names[0], 250)]
+    assert len(app.asked) == 1
+
+
+def test_what_spark_cannot_run_is_not_replaced(app: Application) -> None:
+    app.tells(1, "failed", SparkError("cannot be run"))
+    assert app.closed_in_error()
+    assert app.engine.started == []
+
+
+def test_a_handler_that_changes_its_mind_ends_the_application(app: Application) -> None:
+    app.dies(1)
+    app.registers(1)
+    app.answer = SHUTDOWN_CLIENT
+    app.dies(1)
+    assert app.closed_in_error()
+    assert app.supervisor.error is DOWN
+    assert len(app.engine.started) == 1
