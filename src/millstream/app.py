@@ -24,6 +24,7 @@ from millstream.runtime.client_states import ClientStates, StateListener
 from millstream.runtime.restoration import RestoreEvent
 from millstream.runtime.states import ClientState
 from millstream.topology.topology import Topology
+from millstream.unawaited import refuse_asynchronous, refuse_asynchronous_methods
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -296,6 +297,7 @@ class KafkaStreams:
             True
         """
         self._check_not_started("the state listener")
+        refuse_asynchronous("set_state_listener()", "listener", listener)
         self._states.listen(listener)
 
     def set_uncaught_exception_handler(self, handler: ExceptionHandler) -> None:
@@ -314,6 +316,7 @@ class KafkaStreams:
             >>> streams.set_uncaught_exception_handler(on_error)
         """
         self._check_not_started("the uncaught exception handler")
+        refuse_asynchronous("set_uncaught_exception_handler()", "handler", handler)
         self._supervisor.exception_handler = handler
 
     def set_global_state_restore_listener(self, listener: Any) -> None:
@@ -427,6 +430,7 @@ class _RestoreCalls:
     """Turns restore events into the calls that a listener knows."""
 
     def __init__(self, listener: Any) -> None:
+        refuse_asynchronous_methods("set_global_state_restore_listener()", listener, "on_")
         self._listener = listener
 
     def __call__(self, event: RestoreEvent) -> None:
@@ -445,6 +449,7 @@ class _StandbyCalls:
     """Turns what happens to standbys into the calls that a listener knows."""
 
     def __init__(self, listener: Any) -> None:
+        refuse_asynchronous_methods("set_standby_update_listener()", listener, "on_")
         self._listener = listener
 
     def __call__(self, event: RestoreEvent) -> None:

@@ -20,6 +20,7 @@ from millstream.config_fields import did_you_mean
 from millstream.config_optimization import optimizations
 from millstream.durations import iso_duration
 from millstream.errors import ConfigError
+from millstream.unawaited import asynchronous_advice, is_asynchronous, name_of
 
 if TYPE_CHECKING:
     from millstream.config import StreamsConfig
@@ -100,13 +101,17 @@ def _roles_of(dictionary: str) -> tuple[Role, ...]:
 
 
 def _check_handlers(config: StreamsConfig) -> None:
-    for name in ("deserialization_exception_handler", "processing_exception_handler"):
+    handlers = ("deserialization_exception_handler", "processing_exception_handler")
+    for name in handlers:
         handler = getattr(config, name)
         if handler is not None and not callable(handler):
             raise ConfigError(
                 f"{name} is {handler!r}, but must be a function (context, record, error) that "
                 "gives a HandlerResponse, or one of millstream's ready-made handlers."
             )
+    for name in (*handlers, "default_timestamp_extractor"):
+        if is_asynchronous(getattr(config, name)):
+            raise ConfigError(f"{name}: " + asynchronous_advice(name_of(getattr(config, name))))
 
 
 def _check_names(config: StreamsConfig) -> None:

@@ -16,7 +16,7 @@ PACKAGE = "millstream"
 
 # From the bottom up. What stands on one line is one stage, whose members may know each other.
 STAGES = (
-    ("errors", "record", "windowed", "clock", "durations", "config", "serdes"),
+    ("errors", "record", "windowed", "clock", "durations", "unawaited", "config", "serdes"),
     ("query.requests",),
     ("kafka",),
     ("state",),

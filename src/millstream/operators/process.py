@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,15 @@ from millstream.processor.punctuation import (
     checked_interval_ms,
 )
 from millstream.record import UNKNOWN, FixedKeyRecord, Headers, Record, RecordMetadata, TaskId
+from millstream.unawaited import (
+    asynchronous_advice,
+    asynchronous_method,
+    checked_result,
+    refuse_asynchronous,
+)
+
+#: What a processor may define.
+PROCESSOR_METHODS: Final = ("init", "process", "close")
 
 #: Where the records of a punctuator come from: nowhere.
 _NOWHERE: Final = Origin(None, (UNKNOWN,))
@@ -117,6 +126,7 @@ class RecordScope:
         start_ms: int | None = None,
     ) -> Cancellable:
         interval_ms = checked_interval_ms(interval)
+        refuse_asynchronous("schedule()", "callback", callback)
         if not isinstance(kind, PunctuationType):
             raise TypeError(
                 "schedule() needs PunctuationType.STREAM_TIME or WALL_CLOCK_TIME, but got "
@@ -134,7 +144,7 @@ class RecordScope:
         batch = Batch([None], [None], [time_ms], (0,), _NOWHERE, [()])
         self.enter(batch, 0)
         try:
-            callback(time_ms)
+            checked_result(callback(time_ms))
         except Exception as error:
             self._context.failed(batch, 0, error)
         finally:
@@ -277,7 +287,7 @@ class ProcessOperator(Operator):
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         self._scope = ForwardingScope(context, context.output, fixed_key=self._fixed_key)
-        initialized(self._supplier, self._scope, context, self._keep)
+        initialized(self._supplier, PROCESSOR_METHODS, self._scope, context, self._keep)
 
     def process(self, batch: Batch, output: Output) -> None:
         scope, process = self._scope, self._processor.process
@@ -289,9 +299,12 @@ class ProcessOperator(Operator):
                 scope.enter(batch, index)
                 try:
                     if headers is None:
-                        process(make(key, values[index], timestamps[index]))
+                        result = process(make(key, values[index], timestamps[index]))
                     else:
-                        process(make(key, values[index], timestamps[index], headers[index]))
+                        record = make(key, values[index], timestamps[index], headers[index])
+                        result = process(record)
+                    if result is not None:
+                        checked_result(result)
                 except Exception as error:
                     self.context.failed(batch, index, error)
         finally:
@@ -307,6 +320,7 @@ class ProcessOperator(Operator):
 
 def initialized(
     supplier: Callable[[], Any],
+    methods: Iterable[str],
     scope: RecordScope,
     context: OperatorContext,
     keep: Callable[[Any], None],
@@ -315,6 +329,7 @@ def initialized(
 
     Args:
         supplier: gives the object.
+        methods: which of its methods are called, none of which may be asynchronous.
         scope: what `init` is given.
         context: of the node, for errors.
         keep: takes the object before `init` is called, so that it can be closed if that fails.
@@ -324,16 +339,19 @@ def initialized(
     """
     try:
         made = supplier()
+        asynchronous = asynchronous_method(made, methods)
+        if asynchronous is not None:
+            raise TypeError(asynchronous_advice(f"{type(made).__qualname__}.{asynchronous}"))
         keep(made)
         init = getattr(made, "init", None)
         if init is not None:
-            init(scope)
+            checked_result(init(scope))
     except StreamsError:
         raise
     except Exception as error:
         raise StreamsError(
             f"The processor could not be initialized: {type(error).__name__}: {error}. Correct its "
-            "init().",
+            "init(), or its supplier.",
             node=context.node,
             task_id=context.task_id,
         ) from error
@@ -343,4 +361,4 @@ def close_user_code(made: Any) -> None:
     """Call the `close` of the user's object, if there is one."""
     close = getattr(made, "close", None)
     if close is not None:
-        close()
+        checked_result(close())

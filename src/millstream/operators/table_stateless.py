@@ -13,6 +13,7 @@ from millstream.operators.batch import Batch
 from millstream.operators.calls import call_each
 from millstream.operators.operator import Output
 from millstream.operators.table_store import TableOperator
+from millstream.unawaited import checked_result
 
 
 class _Derived(TableOperator):
@@ -81,9 +82,12 @@ class TableFilter(_Derived):
         self._negate = negate
 
     def compute(self, key: Any, value: Any) -> Any:
-        if value is not None and bool(self._predicate(key, value)) is not self._negate:
-            return value
-        return None
+        if value is None:
+            return None
+        held = self._predicate(key, value)
+        if not isinstance(held, bool):
+            held = bool(checked_result(held))
+        return None if held is self._negate else value
 
 
 class TableMapValues(_Derived):

@@ -14,6 +14,9 @@ from millstream.operators.value_getter import GetterSupplier, ValueGetter
 from millstream.record import UNKNOWN
 from millstream.state.table import TimedValue
 
+#: What the user's object may define.
+TRANSFORMER_METHODS: Final = ("init", "transform", "close")
+
 #: A row that is read comes from no record: follows Kafka Streams.
 _NOWHERE: Final = Origin(None, (UNKNOWN,))
 
@@ -40,7 +43,7 @@ class TableTransformValues(TableOperator):
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         self._scope = RecordScope(context)
-        initialized(self._supplier, self._scope, context, self._keep)
+        initialized(self._supplier, TRANSFORMER_METHODS, self._scope, context, self._keep)
 
     def process(self, batch: Batch, output: Output) -> None:
         scope, transform = self._scope, self._transformer.transform
@@ -106,7 +109,7 @@ class _Transformed(ValueGetter):
         self._context = context
         self._scope = RecordScope(context)
         self._transformer: Any = None
-        initialized(supplier, self._scope, context, self._keep)
+        initialized(supplier, TRANSFORMER_METHODS, self._scope, context, self._keep)
 
     def get(self, key: Any) -> TimedValue | None:
         return self._transformed(key, self._parent.get(key))

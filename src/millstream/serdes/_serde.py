@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
 from millstream.errors import BatchSerializationError, SerializationError
+from millstream.unawaited import refuse_asynchronous
 
 T = TypeVar("T")
 
@@ -48,6 +49,8 @@ class Serde(Generic[T]):
         immutable: bool = False,
         name: str | None = None,
     ) -> None:
+        refuse_asynchronous("Serde()", "serialize", serialize)
+        refuse_asynchronous("Serde()", "deserialize", deserialize)
         self._serialize = serialize
         self._deserialize = deserialize
         self.immutable = immutable

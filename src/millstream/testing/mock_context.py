@@ -25,6 +25,7 @@ from millstream.state.changelog import NoChangelog
 from millstream.state.open_store import OpenStore, StoreEnvironment
 from millstream.state.rocksdb import RocksDBResources
 from millstream.topology.topology_stores import unlogged
+from millstream.unawaited import refuse_asynchronous
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -398,6 +399,7 @@ class MockProcessorContext(Generic[K, V]):
             'WALL_CLOCK_TIME'
         """
         checked_interval_ms(interval)
+        refuse_asynchronous("schedule()", "callback", callback)
         captured = CapturedPunctuator(interval, kind, callback, start_ms)
         self._punctuators.append(captured)
         return captured

@@ -14,6 +14,7 @@ from millstream.errors import TopologyError
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.naming import checked_name
+from millstream.unawaited import asynchronous_advice, is_asynchronous, name_of
 
 if TYPE_CHECKING:
     from millstream.topology.graph import LogicalGraph
@@ -32,7 +33,7 @@ def checked_function(
     *arguments: str,
     with_key: bool | None = None,
 ) -> None:
-    """Refuse what cannot be called, or not with the arguments that it would get.
+    """Refuse what cannot be called, or not with the arguments that it would get, or to no effect.
 
     Args:
         operation: the method that takes the function.
@@ -49,6 +50,11 @@ def checked_function(
             f"{operation}() needs a function as its {parameter}, "
             f"but got {type(function).__name__}: {function!r}."
         )
+    if is_asynchronous(function):
+        raise wrong_type(
+            f"{operation}() needs a plain function as its {parameter}. "
+            + asynchronous_advice(name_of(function))
+        )
     given = ("key", *arguments) if with_key else arguments
     if takes(function, len(given)):
         return
@@ -57,7 +63,7 @@ def checked_function(
         hint = f" Whether it gets the key is up to with_key={not with_key}."
     raise wrong_type(
         f"{operation}() calls its {parameter} as {parameter}({', '.join(given)}), but "
-        f"{getattr(function, '__qualname__', repr(function))}{_signature(function)} takes other "
+        f"{name_of(function)}{_signature(function)} takes other "
         f"arguments.{hint}"
     )
 
@@ -84,14 +90,38 @@ def takes(function: object, count: int) -> bool:
     return True
 
 
-def checked_partitioner(operation: str, partitioner: Callable[..., Any]) -> None:
-    """Refuse what cannot choose a partition.
+def checked_partitioner(operation: str, partitioner: Callable[..., Any] | None) -> None:
+    """Refuse what cannot choose a partition; None stands for Kafka's default.
 
     Raises:
         TypeError: it is no such function.
     """
-    arguments = ("topic", "key", "value", "number_of_partitions")
-    checked_function(operation, "partitioner", partitioner, *arguments)
+    if partitioner is not None:
+        arguments = ("topic", "key", "value", "number_of_partitions")
+        checked_function(operation, "partitioner", partitioner, *arguments)
+
+
+def checked_topic(operation: str, topic: str | Callable[..., Any]) -> None:
+    """Refuse what is neither a topic's name nor a function that chooses one.
+
+    Raises:
+        TopologyError: the name is not legal.
+        TypeError: it is no such function.
+    """
+    if isinstance(topic, str):
+        checked_name(topic)
+    else:
+        checked_function(operation, "topic", topic, "key", "value", "record_context")
+
+
+def checked_extractor(operation: str, extractor: Callable[..., Any] | None) -> None:
+    """Refuse what cannot give timestamps; None stands for a default.
+
+    Raises:
+        TypeError: it is no such function.
+    """
+    if extractor is not None:
+        checked_function(operation, "timestamp_extractor", extractor, "record", "partition_time")
 
 
 def checked_serdes(operation: str, **serdes: object) -> None:

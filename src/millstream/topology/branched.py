@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from millstream.operators import PassThrough
 from millstream.record import K, V
@@ -65,6 +65,7 @@ class BranchedKStream(Generic[K, V]):
             {}
         """
         checked_function("branch", "predicate", predicate, "key", "value")
+        _check_chain("branch", chain)
         self._node.predicates.append(predicate)
         stream = self._child(name, len(self._node.predicates))
         self._node.branches.append(stream.name)
@@ -88,6 +89,7 @@ class BranchedKStream(Generic[K, V]):
             >>> list(split.default_branch("small"))
             ['size-big', 'size-small']
         """
+        _check_chain("default_branch", chain)
         stream = self._child(name, _DEFAULT_POSITION)
         self._node.default = stream.name
         self._keep(stream, chain)
@@ -124,3 +126,8 @@ class BranchedKStream(Generic[K, V]):
         stream = branch if chain is None else chain(branch)
         if stream is not None:
             self._streams[part.name] = stream
+
+
+def _check_chain(operation: str, chain: Callable[..., Any] | None) -> None:
+    if chain is not None:
+        checked_function(operation, "chain", chain, "stream")

@@ -11,7 +11,7 @@ from millstream.processor.processor import Processor
 from millstream.record import K, V
 from millstream.serdes import Serde
 from millstream.state.builders import StoreBuilder
-from millstream.topology.arguments import checked_function, checked_serdes, topic_names
+from millstream.topology.arguments import checked_extractor, checked_serdes, topic_names
 from millstream.topology.builder_tables import TableSources
 from millstream.topology.call_site import call_site
 from millstream.topology.graph import LogicalGraph
@@ -137,9 +137,7 @@ class StreamsBuilder(TableSources):
         listed, pattern = topic_names("stream()", topics)
         check_offset_reset(offset_reset)
         checked_serdes("stream", key=key, value=value)
-        if timestamp_extractor is not None:
-            arguments = ("record", "partition_time")
-            checked_function("stream", "timestamp_extractor", timestamp_extractor, *arguments)
+        checked_extractor("stream", timestamp_extractor)
         node = SourceGraphNode(
             name=self._graph.names.processor("KSTREAM-SOURCE-", name),
             declared_at=call_site(),

@@ -10,7 +10,7 @@ from millstream.errors import TopologyError
 from millstream.operators.table_source import TableSource
 from millstream.record import K, V
 from millstream.serdes import Serde
-from millstream.topology.arguments import checked_function, checked_serdes
+from millstream.topology.arguments import checked_extractor, checked_serdes
 from millstream.topology.call_site import call_site
 from millstream.topology.global_table import GlobalKTable
 from millstream.topology.graph import LogicalGraph
@@ -124,9 +124,7 @@ class TableSources:
         """
         check_offset_reset(offset_reset)
         checked_serdes("table", key=key, value=value)
-        if timestamp_extractor is not None:
-            arguments = ("record", "partition_time")
-            checked_function("table", "timestamp_extractor", timestamp_extractor, *arguments)
+        checked_extractor("table", timestamp_extractor)
         names, choice = self._graph.names, materialized(store)
         builder = _store_of(self._graph, checked_name(topic), choice, key, value)
         source = suffixed_name(names, name, "-source", "KSTREAM-SOURCE-")

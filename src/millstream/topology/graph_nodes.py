@@ -259,8 +259,7 @@ class SinkGraphNode(GraphNode):
     partitioner: Partitioner | None
 
     def __post_init__(self) -> None:
-        if self.partitioner is not None:
-            checked_partitioner("to", self.partitioner)
+        checked_partitioner("to", self.partitioner)
 
     def write(self, topology: Topology) -> None:
         """A sink node."""

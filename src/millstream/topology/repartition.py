@@ -44,8 +44,7 @@ def repartition_node(
         partitioner: chosen by the user.
         optimizable: whether it may be merged with others.
     """
-    if partitioner is not None:
-        checked_partitioner("repartition", partitioner)
+    checked_partitioner("repartition", partitioner)
     topic = base if base.endswith(_SUFFIX) else base + _SUFFIX
     sink = names.processor("KSTREAM-SINK-")
     null_filter = names.processor("KSTREAM-FILTER-")

@@ -16,6 +16,7 @@ from millstream.topology.arguments import (
     check_same_builder,
     checked_function,
     checked_serdes,
+    checked_topic,
     wrong_type,
 )
 from millstream.topology.branched import BranchedKStream
@@ -435,10 +436,7 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
             >>> words.to(lambda user, word, context: f"words-{word[0]}")
             >>> words.map_values(len).to("lengths", value=INTEGER)
         """
-        if isinstance(topic, str):
-            checked_name(topic)
-        else:
-            checked_function("to", "topic", topic, "key", "value", "record_context")
+        checked_topic("to", topic)
         checked_serdes("to", key=key, value=value)
         part = self._part
         key_serde = part.key_serde if key is None else key

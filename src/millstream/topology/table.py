@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, over
 from millstream.operators import TableToStream
 from millstream.operators.table_aggregate import TableSelect
 from millstream.operators.table_stateless import TableFilter, TableMapValues
-from millstream.operators.table_transform import TableTransformValues, TransformedGetter
+from millstream.operators.table_transform import (
+    TRANSFORMER_METHODS,
+    TableTransformValues,
+    TransformedGetter,
+)
 from millstream.operators.value_getter import FilteredGetter, GetterSupplier, MappedGetter
 from millstream.record import K, V
 from millstream.serdes import Serde
@@ -29,6 +33,7 @@ from millstream.topology.table_inner import DerivedTable, TableInner
 from millstream.topology.table_joins import TableJoins
 from millstream.topology.table_nodes import TableGraphNode
 from millstream.topology.table_suppress import TableSuppression
+from millstream.unawaited import asynchronous_advice, asynchronous_method
 
 if TYPE_CHECKING:
     from millstream.topology.grouped_table import KGroupedTable
@@ -215,6 +220,9 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
                 f"transform_values() needs objects with a method transform(key, value), which "
                 f"those of {supplier.__qualname__} have not."
             )
+        asynchronous = asynchronous_method(supplier, TRANSFORMER_METHODS)
+        if isinstance(supplier, type) and asynchronous is not None:
+            raise wrong_type(asynchronous_advice(f"{supplier.__qualname__}.{asynchronous}"))
         return self._derived(
             "KTABLE-TRANSFORMVALUES-",
             store,

@@ -10,7 +10,14 @@ from typing import Any
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
 from millstream.state.builders import StoreBuilder
-from millstream.topology.arguments import checked_serdes, store_names, topic_names
+from millstream.topology.arguments import (
+    checked_extractor,
+    checked_partitioner,
+    checked_serdes,
+    checked_topic,
+    store_names,
+    topic_names,
+)
 from millstream.topology.call_site import call_site
 from millstream.topology.copartition import CopartitionedSources
 from millstream.topology.describe import (
@@ -117,6 +124,7 @@ class Topology(GlobalStores, CopartitionedSources):
         site = call_site() if declared_at is None else declared_at
         listed, pattern = topic_names(f"Source {name!r}", topics)
         checked_serdes("add_source", key=key, value=value)
+        checked_extractor("add_source", timestamp_extractor)
         source = SourceNode(
             name, listed, pattern, key, value, timestamp_extractor, offset_reset, site
         )
@@ -196,8 +204,8 @@ class Topology(GlobalStores, CopartitionedSources):
         site = call_site() if declared_at is None else declared_at
         listed = self._checked_parents(name, parents, site)
         checked_serdes("add_sink", key=key, value=value)
-        if isinstance(topic, str):
-            checked_name(topic)
+        checked_topic("add_sink", topic)
+        checked_partitioner("add_sink", partitioner)
         return self._add(SinkNode(name, topic, key, value, partitioner, listed, site))
 
     def add_state_store(

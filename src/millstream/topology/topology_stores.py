@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from millstream.errors import TopologyError
 from millstream.operators.operator import Operator, OperatorSupplier
-from millstream.operators.process import ProcessOperator
+from millstream.operators.process import PROCESSOR_METHODS, ProcessOperator
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.serdes import Serde
 from millstream.state.builders import StoreBuilder
@@ -22,6 +22,7 @@ from millstream.topology.nodes import (
     SourceNode,
     TimestampExtractor,
 )
+from millstream.unawaited import asynchronous_advice, asynchronous_method, is_asynchronous, name_of
 
 if TYPE_CHECKING:
     from millstream.topology.topology import Topology
@@ -195,6 +196,12 @@ def checked_supplier(
             node=node,
             declared_at=site,
         )
+    if is_asynchronous(supplier):
+        raise TopologyError(
+            asynchronous_advice(f"The processor supplier {name_of(supplier)}"),
+            node=node,
+            declared_at=site,
+        )
     made = supplier()
     if made is supplier():
         raise TopologyError(
@@ -209,6 +216,13 @@ def checked_supplier(
         raise TopologyError(
             f"The supplier gave {type(made).__name__}, which has no method process(record). Give "
             "a class that extends Processor, or a function that makes one.",
+            node=node,
+            declared_at=site,
+        )
+    asynchronous = asynchronous_method(made, PROCESSOR_METHODS)
+    if asynchronous is not None:
+        raise TopologyError(
+            asynchronous_advice(f"{type(made).__qualname__}.{asynchronous}"),
             node=node,
             declared_at=site,
         )

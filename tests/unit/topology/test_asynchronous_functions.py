@@ -1,0 +1,425 @@
+"""`async def` where a plain function is called: refused where it stands, or an error at run time.
+
+Nobody awaits such a function's result, so records would be committed and nothing done with them.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millstream import (
+    KafkaStreams,
+    KStream,
+    KTable,
+    Materialized,
+    Processor,
+    SessionWindows,
+    Stores,
+    StreamsBuilder,
+    StreamsConfig,
+    TimeWindows,
+    Topology,
+)
+from millstream.errors import ConfigError, ProcessingError, StreamsError, TopologyError
+from millstream.processor.handlers import LogAndContinueProcessingExceptionHandler
+from millstream.processor.processor import FixedKeyProcessor
+from millstream.processor.punctuation import PunctuationType
+from millstream.serdes import LONG, STRING, Serde
+from millstream.testing import MockProcessorContext, TopologyTestDriver
+from millstream.unawaited import is_asynchronous, is_unawaited
+
+HERE = r"declared at \S*test_asynchronous_functions\.py:\d+\)$"
+SECOND = timedelta(seconds=1)
+WAY_OUT = r"is asynchronous\. Nobody awaits .* asyncio\.run\(\.\.\.\) there"
+
+
+async def later(*arguments: Any) -> Any:
+    """What a user would write against an asynchronous client."""
+
+
+async def several(*arguments: Any) -> AsyncIterator[int]:
+    """An asynchronous generator, as for `flat_map`."""
+    yield 1
+
+
+class Calling:
+    """An object that is called like a function."""
+
+    async def __call__(self, *arguments: Any) -> None: ...
+
+    async def method(self, *arguments: Any) -> None: ...
+
+    @classmethod
+    async def class_method(cls, *arguments: Any) -> None: ...
+
+    @staticmethod
+    async def static_method(*arguments: Any) -> None: ...
+
+
+def plainly(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., None]:
+    """A decorator that runs a coroutine to its end, which is the way out."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any) -> None:
+        function(*arguments).close()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        later,
+        several,
+        functools.partial(later, 1),
+        functools.partial(functools.partial(several, 1), 2),
+        Calling(),
+        functools.partial(Calling()),
+        Calling().method,
+        Calling.class_method,
+        Calling.static_method,
+    ],
+)
+def test_what_is_asynchronous_shows(function: object) -> None:
+    assert is_asynchronous(function)
+
+
+@pytest.mark.parametrize("function", [None, 5, len, str, lambda: later(), plainly(later), Calling])
+def test_what_is_plain_is_not_taken_for_it(function: object) -> None:
+    """A wrapper that runs the coroutine is plain, whatever it wraps."""
+    assert not is_asynchronous(function)
+
+
+def builder() -> Any:
+    return StreamsBuilder()
+
+
+def nodes() -> Any:
+    return Topology()
+
+
+def stream(topic: str = "in", of: StreamsBuilder | None = None) -> Any:
+    made: KStream[str, str] = (of or StreamsBuilder()).stream(topic, key=STRING, value=STRING)
+    return made
+
+
+def table(topic: str = "changes", of: StreamsBuilder | None = None) -> Any:
+    made: KTable[str, str] = (of or StreamsBuilder()).table(topic, key=STRING, value=STRING)
+    return made
+
+
+def grouped() -> Any:
+    return stream().group_by_key()
+
+
+def grouped_table() -> Any:
+    return table().group_by(lambda key, value: (value, key))
+
+
+def sessions() -> Any:
+    return grouped().windowed_by(SessionWindows(SECOND))
+
+
+def minutes() -> Any:
+    return grouped().windowed_by(TimeWindows(SECOND))
+
+
+def join(kind: str, **options: Any) -> Any:
+    shared = StreamsBuilder()
+    given = {"joiner": lambda one, other: one, **options}
+    if kind == "global":
+        other = shared.global_table("all", key=STRING, value=STRING)
+        return stream("left", shared).join(other, **given)
+    if kind == "foreign key":
+        return table("left", shared).join(table("right", shared), **given)
+    return stream("left", shared).join(table("right", shared), **given)
+
+
+def plain(*arguments: Any) -> Any:
+    return arguments
+
+
+#: Each function that a topology takes, by the name under which it is called there.
+DECLARED: dict[str, tuple[str, Callable[[], Any]]] = {
+    "filter": ("predicate", lambda: stream().filter(later)),
+    "filter_not": ("predicate", lambda: stream().filter_not(later)),
+    "peek": ("action", lambda: stream().peek(later)),
+    "for_each": ("action", lambda: stream().for_each(later)),
+    "map": ("mapper", lambda: stream().map(later)),
+    "map_values": ("mapper", lambda: stream().map_values(later)),
+    "flat_map": ("mapper", lambda: stream().flat_map(several)),
+    "flat_map_values": ("mapper", lambda: stream().flat_map_values(several)),
+    "select_key": ("mapper", lambda: stream().select_key(later)),
+    "group_by": ("selector", lambda: stream().group_by(later)),
+    "split": ("predicate", lambda: stream().split().branch(later)),
+    "branch": ("predicate", lambda: stream().branch(later)),
+    "chain": ("chain", lambda: stream().split().branch(plain, chain=later)),
+    "chain of the rest": ("chain", lambda: stream().split().default_branch(chain=later)),
+    "to": ("topic", lambda: stream().to(later)),
+    "partitioner": ("partitioner", lambda: stream().to("out", partitioner=later)),
+    "repartition": ("partitioner", lambda: stream().repartition(partitioner=later)),
+    "reduce": ("reducer", lambda: grouped().reduce(later)),
+    "aggregate": ("aggregator", lambda: grouped().aggregate(int, later)),
+    "initializer": ("initializer", lambda: grouped().aggregate(later, plain)),
+    "windowed aggregate": ("aggregator", lambda: minutes().aggregate(int, later)),
+    "windowed reduce": ("reducer", lambda: minutes().reduce(later)),
+    "session merger": ("session_merger", lambda: sessions().aggregate(int, plain, later)),
+    "cogroup": ("aggregator", lambda: grouped().cogroup(later)),
+    "table filter": ("predicate", lambda: table().filter(later)),
+    "table map_values": ("mapper", lambda: table().map_values(later)),
+    "table group_by": ("selector", lambda: table().group_by(later)),
+    "adder": ("adder", lambda: grouped_table().reduce(later, plain)),
+    "subtractor": ("subtractor", lambda: grouped_table().reduce(plain, later)),
+    "joiner": ("joiner", lambda: join("table", joiner=later)),
+    "foreign key": ("foreign_key", lambda: join("foreign key", foreign_key=later)),
+    "key of a global table": ("key_selector", lambda: join("global", key_selector=later)),
+    "transformer supplier": ("supplier", lambda: table().transform_values(later)),
+    "extractor of a stream": (
+        "timestamp_extractor",
+        lambda: builder().stream("in", timestamp_extractor=later),
+    ),
+    "extractor of a table": (
+        "timestamp_extractor",
+        lambda: builder().table("in", timestamp_extractor=later),
+    ),
+    "extractor of a source": (
+        "timestamp_extractor",
+        lambda: nodes().add_source("s", "in", timestamp_extractor=later),
+    ),
+    "topic of a sink": (
+        "topic",
+        lambda: nodes().add_source("s", "in").add_sink("k", later, "s"),
+    ),
+    "partitioner of a sink": (
+        "partitioner",
+        lambda: nodes().add_source("s", "in").add_sink("k", "out", "s", partitioner=later),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DECLARED)
+def test_refused_where_it_is_declared(case: str) -> None:
+    parameter, program = DECLARED[case]
+    with pytest.raises(
+        TypeError, match=rf"plain function as its {parameter}\. .*{WAY_OUT}"
+    ) as told:
+        program()
+    assert re.search(HERE, str(told.value)), told.value
+
+
+class Asynchronous(Processor[Any, Any, Any, Any]):
+    """The first attempt of someone who comes from asyncio."""
+
+    async def process(self, record: Any) -> None:  # type: ignore[override]
+        self.context.forward(record)
+
+
+class AsynchronousInit(Processor[Any, Any, Any, Any]):
+    async def init(self, context: Any) -> None:  # type: ignore[override]
+        super().init(context)
+
+    def process(self, record: Any) -> None: ...
+
+
+class AsynchronousClose(Processor[Any, Any, Any, Any]):
+    def process(self, record: Any) -> None: ...
+
+    async def close(self) -> None: ...  # type: ignore[override]
+
+
+class AsynchronousValues(FixedKeyProcessor[Any, Any, Any]):
+    async def process(self, record: Any) -> None: ...  # type: ignore[override]
+
+
+IN_MEMORY = Stores.key_value_builder(Stores.in_memory_key_value("copy"), STRING, STRING)
+
+PROCESSORS: dict[str, tuple[str, Callable[[], Any]]] = {
+    "class": (r"Asynchronous\.process", lambda: stream().process(Asynchronous)),
+    "function": (r"Asynchronous\.process", lambda: stream().process(lambda: Asynchronous())),
+    "init": (r"AsynchronousInit\.init", lambda: stream().process(AsynchronousInit)),
+    "close": (r"AsynchronousClose\.close", lambda: stream().process(AsynchronousClose)),
+    "values": (r"Values\.process", lambda: stream().process_values(AsynchronousValues)),
+    "supplier": ("The processor supplier later", lambda: stream().process(later)),
+    "node": (
+        r"Asynchronous\.process",
+        lambda: Topology().add_source("s", "in").add_processor("p", Asynchronous, "s"),
+    ),
+    "global store": (
+        r"Asynchronous\.process",
+        lambda: StreamsBuilder().add_global_store(IN_MEMORY, "all", Asynchronous),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PROCESSORS)
+def test_a_processor_is_refused_where_it_is_declared(case: str) -> None:
+    """Also if only its supplier, a function, knows the class."""
+    method, program = PROCESSORS[case]
+    with pytest.raises(TopologyError, match=f"{method} {WAY_OUT}") as told:
+        program()
+    assert re.search(HERE, str(told.value)), told.value
+
+
+class AsynchronousTransformer:
+    async def transform(self, key: Any, value: Any) -> Any: ...
+
+
+def test_a_transformer_is_refused_where_its_class_is_given() -> None:
+    with pytest.raises(TypeError, match=rf"AsynchronousTransformer\.transform {WAY_OUT}") as told:
+        table().transform_values(AsynchronousTransformer)
+    assert re.search(HERE, str(told.value)), told.value
+
+
+def test_a_transformer_that_a_function_gives_is_refused_when_it_is_made() -> None:
+    builder = StreamsBuilder()
+    table(of=builder).transform_values(
+        lambda: AsynchronousTransformer(), store=Materialized("loud", value=STRING)
+    )
+    with (
+        pytest.raises(StreamsError, match=rf"AsynchronousTransformer\.transform {WAY_OUT}"),
+        TopologyTestDriver(builder.build()),
+    ):
+        pass
+
+
+def config(**settings: Any) -> StreamsConfig:
+    return StreamsConfig(application_id="app", bootstrap_servers="not-used:9092", **settings)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "default_timestamp_extractor",
+        "deserialization_exception_handler",
+        "processing_exception_handler",
+    ],
+)
+def test_settings_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: later {WAY_OUT}"):
+        config(**{name: later})
+
+
+def test_a_serde_is_refused() -> None:
+    with pytest.raises(TypeError, match=rf"plain function as its serialize\. later {WAY_OUT}"):
+        Serde(later, plain)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=rf"plain function as its deserialize\. later {WAY_OUT}"):
+        Serde(plain, later)
+
+
+def test_a_mock_context_refuses_a_punctuator() -> None:
+    context: Any = MockProcessorContext()
+    with pytest.raises(TypeError, match=rf"plain function as its callback\. later {WAY_OUT}"):
+        context.schedule(SECOND, PunctuationType.STREAM_TIME, later)
+
+
+@pytest.mark.parametrize(
+    ("setter", "given"),
+    [
+        ("set_state_listener", later),
+        ("set_uncaught_exception_handler", later),
+        ("set_global_state_restore_listener", SimpleNamespace(on_restore_start=later)),
+        ("set_standby_update_listener", SimpleNamespace(on_update_start=later)),
+    ],
+)
+def test_what_an_application_calls_is_refused(setter: str, given: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).to("out")
+    streams = KafkaStreams(builder.build(), config())
+    with pytest.raises(TypeError, match=rf"{setter}\(\) needs a plain function.*{WAY_OUT}"):
+        getattr(streams, setter)(given)
+    streams.close()
+
+
+# ---- what shows only when it is called
+
+
+def result_of(declare: Callable[[Any], Any], **settings: Any) -> list[Any]:
+    """The values that come out of a stream's operations, for the values 1 and 2."""
+    builder = StreamsBuilder()
+    out = declare(builder.stream("in", key=STRING, value=LONG))
+    if out is not None:
+        out.to("out", key=STRING, value=LONG)
+    with TopologyTestDriver(builder.build(), config(**settings)) as driver:
+        driver.create_input_topic("in", key=STRING, value=LONG).pipe_key_values(
+            [("k", 1), ("k", 2)]
+        )
+        if out is None:
+            return []
+        return driver.create_output_topic("out", key=STRING, value=LONG).read_values()
+
+
+class Careless(Processor[Any, Any, Any, Any]):
+    def process(self, record: Any) -> Any:
+        self.context.forward(record)
+        return later(record)
+
+
+class CarelessInit(Processor[Any, Any, Any, Any]):
+    def init(self, context: Any) -> Any:
+        super().init(context)
+        return later(context)
+
+    def process(self, record: Any) -> None: ...
+
+
+class Punctual(Processor[Any, Any, Any, Any]):
+    def init(self, context: Any) -> None:
+        super().init(context)
+        context.schedule(SECOND, PunctuationType.STREAM_TIME, lambda time_ms: later(time_ms))
+
+    def process(self, record: Any) -> None: ...
+
+
+class AsynchronouslyPunctual(Punctual):
+    def init(self, context: Any) -> None:
+        context.schedule(SECOND, PunctuationType.STREAM_TIME, later)
+
+
+#: Plain functions that give a coroutine.
+AT_RUN_TIME: dict[str, Callable[[Any], Any]] = {
+    "for_each": lambda s: s.for_each(lambda k, v: later(v)),
+    "for_each, the second one": lambda s: s.for_each(lambda k, v: later(v) if v == 2 else None),
+    "peek": lambda s: s.peek(lambda k, v: later(v)),
+    "map_values": lambda s: s.map_values(lambda v: later(v)),
+    "filter": lambda s: s.filter(lambda k, v: later(v)),
+    "branch": lambda s: s.branch(lambda k, v: later(v))[0],
+    "flat_map_values": lambda s: s.flat_map_values(lambda v: several(v)),
+    "table filter": lambda s: s.to_table().filter(lambda k, v: later(v)).to_stream(),
+    "process": lambda s: s.process(Careless),
+    "punctuator": lambda s: s.process(Punctual),
+    "punctuator, declared": lambda s: s.process(AsynchronouslyPunctual),
+    "init": lambda s: s.process(CarelessInit),
+}
+
+
+@pytest.mark.parametrize("case", AT_RUN_TIME)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_coroutine_is_an_error_and_no_result(case: str) -> None:
+    """A lambda hides that it calls an asynchronous function until it is called."""
+    with pytest.raises(StreamsError, match=r"later|several") as told:
+        result_of(AT_RUN_TIME[case])
+    assert re.search(WAY_OUT, str(told.value))
+
+
+def test_the_handler_may_leave_such_records_out() -> None:
+    """They count as failures of user code like any other."""
+    handler = LogAndContinueProcessingExceptionHandler()
+
+    def peeked(stream: Any) -> Any:
+        return stream.peek(lambda k, v: later(v) if v == 1 else "any result is ignored")
+
+    assert result_of(peeked, processing_exception_handler=handler) == [2]
+    with pytest.raises(ProcessingError):
+        result_of(peeked)
+
+
+@pytest.mark.parametrize("value", [None, 1, "text", b"", [], (1,), {}, object(), iter([1])])
+def test_values_are_not_taken_for_coroutines(value: object) -> None:
+    assert not is_unawaited(value)
