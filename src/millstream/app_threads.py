@@ -16,6 +16,7 @@ from millstream.errors import SparkError, StreamsError, ThreadUnavailableError
 from millstream.kafka.admin import ClusterAdmin
 from millstream.kafka.client_settings import librdkafka_settings
 from millstream.runtime.backoff import Backoff
+from millstream.runtime.build_thread import keeps_state_on_disk
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.restoration import RestoreEvent
 from millstream.runtime.states import ClientState, ThreadState
@@ -185,11 +186,7 @@ class ThreadSupervisor:
             admin.close()
 
     def _take_directory(self) -> None:
-        builders = [
-            *self._topology.state_stores.values(),
-            *(store.store_builder for store in self._topology.global_stores.values()),
-        ]
-        if not any(builder.resolved(self._config).persistent for builder in builders):
+        if not keeps_state_on_disk(self._topology, self._config):
             self._process_id = uuid.uuid4()
             return
         self._directory.lock_application()

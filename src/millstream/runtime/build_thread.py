@@ -59,7 +59,7 @@ class ThreadIdentity:
     Args:
         name: `<client id>-StreamThread-<index>`.
         index: from 1.
-        process_id: of the instance; threads with the same one share a state directory.
+        process_id: of the instance; threads with the same one share a state directory on a host.
     """
 
     name: str
@@ -80,9 +80,12 @@ def build_thread(
 
     Raises:
         ConfigError: a Kafka client refuses its settings, or a serde is missing.
+        LockError: too many instances have threads on this host.
     """
     clock = SystemClock()
     with ExitStack() as undo:
+        directory = _directory(topology, config, identity, clock)
+        undo.callback(directory.release)
         clients = ThreadClients(
             config,
             identity.name,
@@ -91,26 +94,32 @@ def build_thread(
             reads_global_topics=bool(topology.global_stores),
         )
         undo.callback(clients.close)
-        offset_sums = OffsetSums(StateDirectory(config.state_dir, config.application_id))
+        offset_sums = OffsetSums(directory)
         assignor = _assignor(topology, config, identity, clients, offset_sums, clock)
-        names, pattern = subscription(topology, config)
-        member = GroupMember(
-            clients.member_settings,
-            group_id=config.application_id,
-            topics=names,
-            pattern=pattern,
-            assignor=assignor,
-            client_id=f"{identity.name}-consumer",
-            clock=clock,
-        )
+        member = _member(topology, config, identity, clients, assignor, clock)
         # A full queue means that brokers are slow or away, not that the loop hangs.
         clients.producer.on_wait = member.progress
         rocksdb = RocksDBResources()
         global_updates = build_global_updates(
-            topology, config, identity.index, clients, rocksdb, control, clock
+            topology,
+            config,
+            directory.global_directory(identity.index),
+            clients,
+            rocksdb,
+            control,
+            clock,
         )
         tasks = _tasks(
-            topology, config, clients, member, control, clock, offset_sums, global_updates, rocksdb
+            topology,
+            config,
+            clients,
+            member,
+            control,
+            clock,
+            directory,
+            offset_sums,
+            global_updates,
+            rocksdb,
         )
         commits = Commits(
             clients.producer, member, clock, config.task_timeout_ms, _flush_timeout_ms(config)
@@ -138,16 +147,36 @@ def build_thread(
                 settings.purge_interval_ms,
                 clock,
             ),
-            cleanup=StateCleanup(
-                StateDirectory(config.state_dir, config.application_id),
-                config.state_cleanup_delay_ms,
-                clock,
-            ),
-            close_others=clients.closers_beside_tasks,
+            cleanup=StateCleanup(directory, config.state_cleanup_delay_ms, clock),
+            close_others=[*clients.closers_beside_tasks, directory.release],
             clock=clock,
         )
         undo.pop_all()
         return thread
+
+
+def keeps_state_on_disk(topology: Topology, config: StreamsConfig) -> bool:
+    """Whether any store outlives its process, so that a state directory is needed.
+
+    Raises:
+        ConfigError: a store lacks a serde.
+    """
+    builders = (
+        *topology.state_stores.values(),
+        *(store.store_builder for store in topology.global_stores.values()),
+    )
+    return any(builder.resolved(config).persistent for builder in builders)
+
+
+def _directory(
+    topology: Topology, config: StreamsConfig, identity: ThreadIdentity, clock: Clock
+) -> StateDirectory:
+    """Where the thread's state is. Without any on disk there is no folder."""
+    if keeps_state_on_disk(topology, config):
+        return StateDirectory.of_client(
+            config.state_dir, config.application_id, identity.process_id, clock
+        )
+    return StateDirectory(config.state_dir, config.application_id)
 
 
 def _assignor(
@@ -178,6 +207,26 @@ def _assignor(
     )
 
 
+def _member(
+    topology: Topology,
+    config: StreamsConfig,
+    identity: ThreadIdentity,
+    clients: ThreadClients,
+    assignor: GroupAssignor,
+    clock: Clock,
+) -> GroupMember:
+    names, pattern = subscription(topology, config)
+    return GroupMember(
+        clients.member_settings,
+        group_id=config.application_id,
+        topics=names,
+        pattern=pattern,
+        assignor=assignor,
+        client_id=f"{identity.name}-consumer",
+        clock=clock,
+    )
+
+
 def _tasks(
     topology: Topology,
     config: StreamsConfig,
@@ -185,6 +234,7 @@ def _tasks(
     member: GroupMember,
     control: Control,
     clock: Clock,
+    directory: StateDirectory,
     offset_sums: OffsetSums,
     global_updates: GlobalUpdates | NoGlobalUpdates,
     rocksdb: RocksDBResources,
@@ -195,7 +245,7 @@ def _tasks(
         clock=clock,
         collector=collector,
         changelog_writer=collector.changelog_writer,
-        directory=StateDirectory(config.state_dir, config.application_id),
+        directory=directory,
         budget=CacheBudget(config.statestore_cache_max_bytes // config.num_stream_threads),
         rocksdb=rocksdb,
         global_stores=global_updates.stores,

@@ -34,7 +34,6 @@ from millstream.runtime.node_context import Dropped
 from millstream.runtime.restoration import RestoreEvent
 from millstream.runtime.retry import LockRetry, Retry
 from millstream.runtime.thread_clients import ThreadClients
-from millstream.state.directory import StateDirectory
 from millstream.state.locked_directory import LockedDirectory
 from millstream.state.rocksdb import RocksDBResources
 from millstream.topology.topology import Topology
@@ -388,7 +387,7 @@ class NoGlobalUpdates:
 def build_global_updates(
     topology: Topology,
     config: StreamsConfig,
-    thread_index: int,
+    directory: LockedDirectory,
     clients: ThreadClients,
     rocksdb: RocksDBResources,
     control: Control,
@@ -399,7 +398,7 @@ def build_global_updates(
     Args:
         topology: the topology.
         config: settings.
-        thread_index: of the thread; its copies lie in a directory of that name.
+        directory: where the thread's copies lie.
         clients: of the thread.
         rocksdb: what the stores of the process share.
         control: takes what restore listeners are told.
@@ -411,8 +410,6 @@ def build_global_updates(
     consumer = clients.global_consumer
     if consumer is None:
         return NoGlobalUpdates()
-    state = StateDirectory(config.state_dir, config.application_id)
-    directory = state.global_directory(thread_index)
     stores = GlobalStores(
         topology.global_stores.values(),
         config,

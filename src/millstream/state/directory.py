@@ -3,6 +3,7 @@
     <state.dir>/<application.id>/
         .lock                            held by the driver of the application
         kafka-streams-process-metadata   the process id, the same over restarts
+        .clients, .client                whose folder this is (`client_folder`)
         <sub-topology>_<partition>/      one directory per task
             .lock                        held by the stream thread that owns the task
             .format                      tells our directories from Kafka Streams'
@@ -11,6 +12,8 @@
             rocksdb/<store>/
         global/<thread index>/           one directory per stream thread, for its global stores
             .lock, .format, rocksdb/<store>/
+        client-2/, client-3/, ...        the same of other drivers whose threads run on this host:
+                                         .client, task directories, global
 
 The layout is Kafka Streams' own. Its data is not read: a task directory that is not ours is emptied
 when the task is opened, and rebuilt from the changelogs.
@@ -32,8 +35,17 @@ from typing import Final
 from millstream.clock import Clock
 from millstream.errors import LockError, StreamsError
 from millstream.record import TaskId
+from millstream.state.client_folder import (
+    CLIENTS_FILE,
+    ClientFolder,
+    claim_folder,
+    client_folders,
+    client_of,
+    clients_locked,
+    is_in_use,
+)
 from millstream.state.file_lock import FileLock
-from millstream.state.locked_directory import LockedDirectory, make_directory
+from millstream.state.locked_directory import LockedDirectory, empty_directory, make_directory
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +62,8 @@ class StateDirectory:
     """The state of one application on one host.
 
     The driver locks it as a whole (`lock_application`); the stream threads, which are processes of
-    their own, lock the tasks they work on. A lock ends with its process, however that ends.
+    their own, claim the folder of their client in it (`of_client`) and lock the tasks they work on.
+    A lock ends with its process, however that ends.
 
     Args:
         state_dir: the `state.dir` setting; created if missing.
@@ -65,11 +78,48 @@ class StateDirectory:
         *,
         new_process_id: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
-        self.path = Path(state_dir) / application_id
+        self.application_path = Path(state_dir) / application_id
+        #: Where tasks and global stores are: the folder of a client.
+        self.path = self.application_path
+        self._folder: ClientFolder | None = None
         self._new_process_id = new_process_id
-        self._application_lock = FileLock(self.path / _LOCK_FILE)
+        self._application_lock = FileLock(self.application_path / _LOCK_FILE)
         #: Those that were locked here and not given back.
         self._tasks: dict[TaskId, LockedDirectory] = {}
+
+    # --- the client ----------------------------------------------------------------------------
+
+    @classmethod
+    def of_client(
+        cls,
+        state_dir: str | os.PathLike[str],
+        application_id: str,
+        client: uuid.UUID,
+        clock: Clock,
+    ) -> StateDirectory:
+        """The state of one client: of the threads of one driver, as far as they are on this host.
+
+        It is in a folder that drivers elsewhere, whose threads run on this host too, do not use
+        before `release`, and before all threads of the client have ended.
+
+        Args:
+            state_dir: the `state.dir` setting; created if missing.
+            application_id: the `application.id` setting.
+            client: the process id of the driver.
+            clock: for waiting until others have found their folders.
+
+        Raises:
+            LockError: there are too many clients.
+        """
+        directory = cls(state_dir, application_id)
+        directory._folder = claim_folder(directory.application_path, client, clock)
+        directory.path = directory._folder.path
+        return directory
+
+    def release(self) -> None:
+        """Let other clients use the folder, if this is the last thread of its client."""
+        if self._folder is not None:
+            self._folder.release()
 
     # --- the application -----------------------------------------------------------------------
 
@@ -79,13 +129,14 @@ class StateDirectory:
         Raises:
             LockError: another driver uses it.
         """
-        make_directory(self.path)
+        make_directory(self.application_path)
         try:
             self._application_lock.acquire()
         except LockError as error:
             raise LockError(
-                f"Another instance of the application uses the state directory {self.path}: "
-                f"{error.message} Two instances on one host need two settings of state.dir."
+                "Another instance of the application uses the state directory "
+                f"{self.application_path}: {error.message} "
+                "Two instances on one host need two settings of state.dir."
             ) from None
 
     def unlock_application(self) -> None:
@@ -101,8 +152,8 @@ class StateDirectory:
             StreamsError: the file holds something else. Whoever has locked the application
                 replaces it instead.
         """
-        path = self.path / _PROCESS_FILE
-        make_directory(self.path)
+        path = self.application_path / _PROCESS_FILE
+        make_directory(self.application_path)
         try:
             return _read_process_id(path)
         except FileNotFoundError:
@@ -115,7 +166,7 @@ class StateDirectory:
             logger.warning("%s holds no process id (%s); it gets a new one", path, error)
             path.unlink()
         process_id = self._new_process_id()
-        temporary = self.path / f"{_PROCESS_FILE}.{process_id}"
+        temporary = self.application_path / f"{_PROCESS_FILE}.{process_id}"
         temporary.write_text(json.dumps({"processId": str(process_id)}))
         try:
             # Unlike a rename, a link fails if another process was faster.
@@ -129,22 +180,71 @@ class StateDirectory:
     def clean_up(self) -> None:
         """Delete all local state of the application; it comes back from Kafka.
 
+        The state of other drivers whose threads run on this host is left alone.
+
         Raises:
-            LockError: a task or a global store is in use, or another driver uses the directory.
+            LockError: a stream thread runs, or another driver uses the directory.
         """
-        if not self.path.is_dir():
+        if not self.application_path.is_dir():
             return
         was_locked = self._application_lock.is_held
         self.lock_application()
         try:
-            for task_id in self.task_ids():
-                self.remove_task_directory(task_id)
-            for index in self._thread_indexes():
-                self.global_directory(index).remove()
-            shutil.rmtree(self.path)
+            with clients_locked(self.application_path):
+                self._delete_folders()
         finally:
             if not was_locked:
                 self.unlock_application()
+
+    def _delete_folders(self) -> None:
+        all_deleted = True
+        # The application's own folder last: the others are in it.
+        for folder in reversed(client_folders(self.application_path)):
+            if self._is_anothers(folder):
+                logger.info("%s is kept: the threads of another driver use it", folder)
+                all_deleted = False
+                continue
+            state = self._in(folder)
+            for task_id in state.task_ids():
+                state.remove_task_directory(task_id)
+            for index in state._thread_indexes():
+                state.global_directory(index).remove()
+            if folder != self.application_path:
+                shutil.rmtree(folder)
+        if not all_deleted:
+            return
+        locks = (_LOCK_FILE, CLIENTS_FILE)
+        empty_directory(self.application_path, keep=locks)
+        # Last, so that others find them taken until everything is gone.
+        for name in locks:
+            (self.application_path / name).unlink()
+        with contextlib.suppress(OSError):
+            # Not empty: somebody has come already.
+            self.application_path.rmdir()
+
+    def _is_anothers(self, folder: Path) -> bool:
+        """Whether the threads of another driver use a folder.
+
+        Raises:
+            LockError: those of this one do.
+        """
+        if not is_in_use(folder):
+            return False
+        try:
+            ours = str(_read_process_id(self.application_path / _PROCESS_FILE))
+        except (FileNotFoundError, ValueError):
+            return True
+        if client_of(folder) != ours:
+            return True
+        raise LockError(
+            f"A stream thread of the application uses {folder}. Close the application first."
+        )
+
+    def _in(self, folder: Path) -> StateDirectory:
+        """The state in the folder of a client."""
+        directory = StateDirectory(self.application_path.parent, self.application_path.name)
+        directory.path = folder
+        return directory
 
     # --- global stores -------------------------------------------------------------------------
 
@@ -258,10 +358,21 @@ class StateDirectory:
     def remove_obsolete_tasks(self, *, unused_for_ms: int, clock: Clock) -> list[TaskId]:
         """Delete the directories of tasks that have moved away, and say which.
 
+        Those in folders whose clients are gone are deleted, too, but not told.
+
         Args:
             unused_for_ms: how long a directory must have been unused (`state.cleanup.delay.ms`).
             clock: what time it is.
         """
+        if len(client_folders(self.application_path)) > 1:
+            # If somebody looks for a folder just now, it is done the next time.
+            with contextlib.suppress(LockError), clients_locked(self.application_path):
+                for folder in client_folders(self.application_path):
+                    if folder != self.path and not is_in_use(folder):
+                        self._in(folder)._remove_unused(unused_for_ms, clock)
+        return self._remove_unused(unused_for_ms, clock)
+
+    def _remove_unused(self, unused_for_ms: int, clock: Clock) -> list[TaskId]:
         removed = []
         for task_id in self.task_ids():
             if task_id in self._tasks:

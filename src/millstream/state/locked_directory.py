@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -113,13 +114,7 @@ class LockedDirectory:
         """Delete what is in the directory, which is locked, and keep the lock."""
         # Until everything is gone, so that nobody takes the rest for a state.
         self.distrust()
-        for entry in self.path.iterdir():
-            if entry.name in (_LOCK_FILE, _DISTRUSTED_FILE):
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+        empty_directory(self.path, keep=(_LOCK_FILE, _DISTRUSTED_FILE))
         (self.path / _DISTRUSTED_FILE).unlink()
 
     def remove(self) -> None:
@@ -155,6 +150,17 @@ class LockedDirectory:
         make_directory(self._application)
         if self.path.parent != self._application:
             make_directory(self.path.parent)
+
+
+def empty_directory(path: Path, *, keep: Collection[str]) -> None:
+    """Delete what is in a directory, but for some files."""
+    for entry in path.iterdir():
+        if entry.name in keep:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 def make_directory(path: Path) -> None:

@@ -1,0 +1,62 @@
+"""Goal: what a stream thread takes when it is put together it gives back, however it ends."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from millstream.clock import SystemClock
+from millstream.config import StreamsConfig
+from millstream.errors import ConfigError
+from millstream.runtime.build_thread import ThreadIdentity, build_thread
+from millstream.runtime.thread import StreamThread
+from millstream.serdes import STRING
+from millstream.state.directory import StateDirectory
+from millstream.topology.builder import StreamsBuilder
+from millstream.topology.materialized import Materialized
+
+OURS, THEIRS = uuid.UUID(int=1), uuid.UUID(int=2)
+
+
+def build(state_dir: Path, process_id: uuid.UUID, *, kind: str = "rocksdb", **more: Any) -> Any:
+    """A thread of a client that counts; nothing listens at its broker's address."""
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=STRING, value=STRING).group_by_key()
+    grouped.count(store=Materialized("counts", kind=kind, key=STRING))
+    config = StreamsConfig(
+        application_id="app", bootstrap_servers="127.0.0.1:1", state_dir=str(state_dir), **more
+    )
+    identity = ThreadIdentity("app-StreamThread-1", 1, process_id)
+    return build_thread(builder.build(), config, identity, Mock(lost=True))
+
+
+def free_folder(state_dir: Path) -> str:
+    """The first folder that a client finds free."""
+    directory = StateDirectory.of_client(state_dir, "app", uuid.uuid4(), SystemClock())
+    directory.release()
+    return directory.path.name
+
+
+def test_a_thread_has_the_folder_of_its_client_until_it_ends(tmp_path: Path) -> None:
+    """The driver is lost at once, so each ends as soon as it runs."""
+    threads: list[StreamThread] = [build(tmp_path, each) for each in (OURS, OURS, THEIRS)]
+    assert free_folder(tmp_path) == "client-3"
+    for thread, free in zip(threads, ("client-3", "app", "app"), strict=True):
+        thread.run()
+        assert free_folder(tmp_path) == free
+
+
+def test_a_thread_that_cannot_be_put_together_gives_the_folder_back(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        build(tmp_path, OURS, producer={"compression.type": "none at all"})
+    assert free_folder(tmp_path) == "app"
+
+
+def test_without_a_store_on_disk_there_is_no_folder(tmp_path: Path) -> None:
+    thread: StreamThread = build(tmp_path, OURS, kind="in_memory")
+    thread.run()
+    assert list(tmp_path.iterdir()) == []
