@@ -42,6 +42,7 @@ class Parts:
         self.all.tasks.processable.return_value = []
         self.all.tasks.next_wall_clock_ms.return_value = None
         self.all.commits.commit.return_value = {}
+        self.all.commits.total = 0
         self.all.updates.step.side_effect = [*rounds, None]
         self.all.updates.is_reading = False
         self.clock = ManualClock()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from millstream.assignment.task_assignment import TaskAssignment
-from millstream.clock import Clock
+from millstream.clock import Clock, Deadline
 from millstream.errors import RebalanceInProgressError, TaskCorruptedError, TaskMigratedError
 from millstream.kafka.member import GroupMember
 from millstream.kafka.member_events import Assigned, Lost, MemberEvent, Revoked
@@ -73,6 +73,7 @@ class Rebalances:
         self._static = static
         self._peeked: MemberEvent | None = None
         self._follow_up: tuple[int, int] | None = None
+        self._rejoin: tuple[Deadline, int | None, str] | None = None
         self._generation: int | None = None
 
     @property
@@ -94,9 +95,15 @@ class Rebalances:
             self._peeked = self._member.next_event(timeout_ms)
         return self._peeked is not None
 
-    def rejoin(self, why: str) -> None:
-        """Ask for a rebalance, unless the group has gone on since the last one."""
-        self._member.request_rejoin(why, generation=self._generation)
+    def rejoin(self, why: str, after_ms: int = 0) -> None:
+        """Ask for a rebalance, unless the group goes on by itself. Does not wait.
+
+        Args:
+            why: for the logs.
+            after_ms: how long to leave the group in peace first; asked in `next_change`.
+        """
+        self._rejoin = (Deadline(self._clock, after_ms), self._generation, why)
+        self._ask_again()
 
     def next_change(self) -> Change | None:
         """Act on the next event; None if there is none.
@@ -105,6 +112,7 @@ class Rebalances:
             StreamsError: the member failed, or the leader reports an error.
         """
         self._ask_for_follow_up()
+        self._ask_again()
         self.has_news()
         event, self._peeked = self._peeked, None
         if event is None:
@@ -194,6 +202,12 @@ class Rebalances:
         due_ms = assignment.next_rebalance_ms
         self._follow_up = None if due_ms is None else (due_ms, event.generation)
         return Change(f"generation {event.generation}: tasks {names}", assigned=True)
+
+    def _ask_again(self) -> None:
+        if self._rejoin is not None and self._rejoin[0].passed:
+            (_, generation, why), self._rejoin = self._rejoin, None
+            # The member ignores it if the group has gone on since.
+            self._member.request_rejoin(why, generation=generation)
 
     def _ask_for_follow_up(self) -> None:
         if self._follow_up is None or self.under_way:

@@ -18,6 +18,7 @@ from millstream.kafka.consumer import RecordConsumer
 from millstream.kafka.member_events import CommitOffset
 from millstream.kafka.producer import RecordProducer
 from millstream.record import TaskId, TopicPartition
+from millstream.runtime.backoff import Backoff
 from millstream.runtime.cleanup import StateCleanup
 from millstream.runtime.commits import Commits
 from millstream.runtime.control import Control, ThreadOutcome
@@ -38,6 +39,9 @@ _LAST_COMMIT_MS = 5_000
 _LAST_COMMIT_PAUSE_MS = 50
 #: How long it may take in all when the driver is lost: it kills a thread that it does not hear of.
 _LOST_COMMIT_MS = 30_000
+#: The pauses before the group is joined anew, until a commit has worked.
+_JOIN_FIRST_MS = 100
+_JOIN_MOST_MS = 10_000
 #: How long running tasks wait for those that restore to get records.
 _RESTORE_WAIT_MS = 10
 
@@ -102,6 +106,8 @@ class StreamThread:
         self._last_commit_ms = 0
         self._last_report_ms = 0
         self._last_summary_ms = 0
+        self._join_backoff = Backoff(clock, first_ms=_JOIN_FIRST_MS, most_ms=_JOIN_MOST_MS)
+        self._commits_before_joining = 0
         self._turn = TaskId(-1, -1)
         self._processed_total = 0
         self._summarized_total = 0
@@ -139,9 +145,24 @@ class StreamThread:
             except TaskCorruptedError as error:
                 self._rebuild(error)
         except TaskMigratedError as error:
-            logger.warning("giving all active tasks up without a commit: %s", error)
-            self._rebalances.drop_work()
-            self._rebalances.rejoin("its work could not be committed")
+            self._join_anew(error)
+
+    def _join_anew(self, error: TaskMigratedError) -> None:
+        """Drop what cannot be committed and ask for the tasks again, more rarely each time.
+
+        The pause is none of the loop's: it goes on as a thread without active tasks does.
+        """
+        if self._commits.total > self._commits_before_joining:
+            self._join_backoff.reset()
+        self._commits_before_joining = self._commits.total
+        pause_ms = self._join_backoff.next_pause_ms()
+        logger.warning(
+            "giving all active tasks up without a commit, and joining the group anew in %d ms: %s",
+            pause_ms,
+            error,
+        )
+        self._rebalances.drop_work()
+        self._rebalances.rejoin("its work could not be committed", pause_ms)
 
     def _rebuild(self, error: TaskCorruptedError) -> None:
         if GLOBAL_TASK in error.task_ids:

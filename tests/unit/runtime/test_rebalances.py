@@ -35,6 +35,7 @@ class Fakes:
         self.tasks = {0: Task(ONE), 1: Task(OTHER)}
         self.on_commit: Callable[[], None] = lambda: None
         self.rejoined: list[int | None] = []
+        self.clock = ManualClock(1_000)
 
     # the member
     def next_event(self, timeout_ms: int) -> MemberEvent | None:
@@ -94,7 +95,7 @@ class Fakes:
             fakes,
             fakes,
             lambda event: assignment or TaskAssignment(),
-            ManualClock(1_000),
+            self.clock,
             static=False,
         )
 
@@ -177,3 +178,21 @@ def test_a_follow_up_rebalance_is_asked_for_once_and_by_its_generation() -> None
     assert rebalances.next_change() is None
     assert rebalances.next_change() is None
     assert fakes.rejoined == [7]
+
+
+def test_a_wish_to_join_anew_waits_for_its_time() -> None:
+    """The pause is none of the caller's, and the wish is that of the rebalance before it."""
+    fakes = Fakes(Assigned(frozenset(), b"", 7, "me"))
+    rebalances = fakes.rebalances()
+    rebalances.next_change()
+    rebalances.rejoin("fenced", 400)
+    fakes.events.append(Assigned(frozenset(), b"", 8, "me"))
+    fakes.clock.advance(399)
+    rebalances.next_change()
+    assert fakes.rejoined == []
+    fakes.clock.advance(1)
+    rebalances.next_change()
+    rebalances.next_change()
+    assert fakes.rejoined == [7]
+    rebalances.rejoin("at once")
+    assert fakes.rejoined == [7, 8]

@@ -54,3 +54,31 @@ def test_a_thread_that_lost_its_driver_closes_in_order_and_says_why() -> None:
         if call.args[0] == "state" and call.args[1]["state"] == "PENDING_SHUTDOWN"
     ]
     assert "the driver is lost: no connection to the driver at host:4040 for 30 s" in state
+
+
+def test_a_thread_that_cannot_commit_joins_anew_more_and_more_rarely() -> None:
+    """Hunts for a group that rebalances all the time, since a member is fenced at each commit.
+
+    Meanwhile the member's loop comes round, and the command to close is obeyed.
+    """
+    parts = Parts(*[None] * 12)
+    fenced = TaskMigratedError("another producer took over")
+    # Each round commits once; the tenth goes through.
+    commits = iter([*[fenced] * 9, None, fenced, fenced])
+
+    def commit(*_: object) -> dict[object, object]:
+        error = next(commits, None)
+        if error is not None:
+            raise error
+        parts.all.commits.total += 1
+        return {}
+
+    parts.all.commits.commit.side_effect = commit
+    calls = parts.run()
+    pauses = [call.args[1] for call in parts.all.rebalances.rejoin.call_args_list]
+    grown = [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]
+    assert pauses == [*grown, 100, 200]
+    assert calls.count("rebalances.drop_work") == len(pauses)
+    assert calls.count("rebalances.progress") == 13
+    # Whatever time went by was the rounds' own.
+    assert parts.clock.now_ms() == 13 * 100
