@@ -139,6 +139,13 @@ class _Main:
         known = {place: committed[place] for place in partitions}
         return {place: 0 if c is None else c.offset for place, c in known.items()}
 
+    def at_end(self, place: TopicPartition) -> bool:
+        return True
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
+
     def expect(self, partitions: Collection[TopicPartition]) -> None:
         self._cluster.answer()
         self.expected.append(frozenset(partitions))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from millstream.clock import Clock
 from millstream.processor.punctuation import PunctuationType
@@ -11,6 +12,29 @@ from millstream.runtime.java_priority_queue import JavaPriorityQueue
 
 #: Calls a punctuator with the time, and works on what it forwards.
 Run = Callable[[Callable[[int], None], int], None]
+
+
+class Agenda:
+    """When the tasks of one thread want to be looked at for calls by time.
+
+    Never later than any of their calls is due, perhaps earlier: who looks says when to look next.
+    So with many tasks nobody has to ask all of them all the time.
+
+    Attributes:
+        due_ms: by wall clock; None for not at all.
+    """
+
+    def __init__(self) -> None:
+        self.due_ms: int | None = None
+
+    def by(self, due_ms: int | None) -> None:
+        """Look by then, or earlier."""
+        if due_ms is not None and (self.due_ms is None or due_ms < self.due_ms):
+            self.due_ms = due_ms
+
+
+#: As a time by which to look: the next time anybody asks.
+AT_ONCE: Final = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -46,6 +70,11 @@ class Punctuations:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._queues = {kind: _queue() for kind in PunctuationType}
+        self._agenda = Agenda()
+
+    def note_in(self, agenda: Agenda) -> None:
+        """Note in this agenda what is scheduled from now on."""
+        self._agenda = agenda
 
     def schedule(
         self,
@@ -73,6 +102,8 @@ class Punctuations:
             start_ms += ((now_ms - start_ms) // interval_ms + 1) * interval_ms
         schedule = Schedule(callback, interval_ms, start_ms)
         self._queues[kind].offer(schedule)
+        # Stream time may be past it already, and then there is no batch that ends there.
+        self._agenda.by(AT_ONCE if by_stream else start_ms)
         return schedule
 
     def next_ms(self, kind: PunctuationType) -> int | None:

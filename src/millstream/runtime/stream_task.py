@@ -14,7 +14,7 @@ from millstream.runtime.commit_metadata import CommitMetadata
 from millstream.runtime.engine_task import EngineTask
 from millstream.runtime.executor import Executor
 from millstream.runtime.partition_group import PartitionGroup
-from millstream.runtime.punctuations import Punctuations
+from millstream.runtime.punctuations import Agenda, Punctuations
 from millstream.runtime.record_queue import RawRecords
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import TASK_STATES, TaskState
@@ -162,6 +162,10 @@ class StreamTask:
     def next_wall_clock_ms(self) -> int | None:
         """When the next punctuation by wall clock is due; None if there is none."""
         return self._punctuations.next_ms(PunctuationType.WALL_CLOCK_TIME)
+
+    def note_in(self, agenda: Agenda) -> None:
+        """Note in this agenda when the task is to be punctuated next."""
+        self._punctuations.note_in(agenda)
 
     def punctuate_stream_time(self) -> bool:
         """Make the calls that are due by stream time; whether there were any.

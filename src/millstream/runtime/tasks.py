@@ -21,6 +21,7 @@ from millstream.kafka.consumer import RecordConsumer
 from millstream.kafka.member_events import CommitOffset
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.offset_sums import OffsetSums
+from millstream.runtime.punctuations import AT_ONCE, Agenda
 from millstream.runtime.record_queue import RawRecords
 from millstream.runtime.restoration import Restoration
 from millstream.runtime.retry import LockRetry, Retry
@@ -110,6 +111,9 @@ class Tasks:
         self._starting = Retry("starting restored tasks", clock, timeout_ms)
         self._by_partition: dict[TopicPartition, StreamTask] = {}
         self._paused: set[TopicPartition] = set()
+        # With hundreds of tasks, of which few have records, nobody asks all of them each batch.
+        self._waiting: set[StreamTask] = set()
+        self._agenda = Agenda()
         self._revivals: Counter[TaskId] = Counter()
         #: How often the state of a task was wiped and rebuilt.
         self.rebuilt_total = 0
@@ -320,6 +324,7 @@ class Tasks:
             # A partition may have been given up between the fetch and the poll.
             if task is not None:
                 task.add_records(place, columns)
+                self._waiting.add(task)
                 if task.waiting_in(place) > self._max_buffered and place not in self._paused:
                     self._paused.add(place)
                     self._consumer.pause([place])
@@ -350,7 +355,9 @@ class Tasks:
         except Exception as error:
             failure = task.fail(error)
             raise failure from failure.__cause__
-        for place in [place for place in self._paused if place in task.partitions]:
+        if not task.buffered:
+            self._waiting.discard(task)
+        for place in task.partitions & self._paused:
             if task.waiting_in(place) <= self._max_buffered // 2:
                 self._paused.discard(place)
                 self._consumer.resume([place])
@@ -359,34 +366,45 @@ class Tasks:
     def punctuate(self) -> bool:
         """Make the calls that processors wait for by now; whether there were any.
 
+        Cheap while none is due. By stream time, calls are due after a batch, which makes them; here
+        it is for what is scheduled elsewhere.
+
         Raises:
             StreamsError: a task failed; it carries the task's id.
         """
+        agenda = self._agenda
+        if agenda.due_ms is None or self._clock.now_ms() < agenda.due_ms:
+            return False
+        agenda.due_ms = None
         called = False
         for task in self._running:
             called = self._punctuated(task) or called
+            agenda.by(task.next_wall_clock_ms)
         return called
 
     def next_wall_clock_ms(self) -> int | None:
-        """When the next punctuation by wall clock is due; None if there is none."""
-        times = [task.next_wall_clock_ms for task in self._running]
-        return min((time for time in times if time is not None), default=None)
+        """By when to call `punctuate`; None if nothing waits for it."""
+        return self._agenda.due_ms
 
     def processable(self, max_idle_ms: int) -> list[StreamTask]:
         """The tasks that could take a batch now, by id."""
         at_end = self._consumer.at_end
-        return [task for task in self._running if task.is_processable(at_end, max_idle_ms)]
+        ready = [task for task in self._waiting if task.is_processable(at_end, max_idle_ms)]
+        return sorted(ready, key=lambda task: task.task_id)
 
     def _punctuated(self, task: StreamTask) -> bool:
         try:
             by_stream = task.punctuate_stream_time()
             return task.punctuate_wall_clock_time() or by_stream
         except Exception as error:
+            # The other tasks have not been asked.
+            self._agenda.by(AT_ONCE)
             failure = task.fail(error)
             raise failure from failure.__cause__
 
     def _add(self, task_id: TaskId, partitions: frozenset[TopicPartition]) -> None:
-        self._tasks[task_id] = self._create(task_id, partitions)
+        task = self._tasks[task_id] = self._create(task_id, partitions)
+        task.note_in(self._agenda)
         what = f"opening the state of task {task_id}"
         self._opening[task_id] = LockRetry(what, self._clock, self._timeout_ms)
         self._sort()
@@ -468,6 +486,7 @@ class Tasks:
     def _stop_fetching(self, task: StreamTask) -> None:
         fetched = [p for p in task.partitions if self._by_partition.pop(p, None) is not None]
         self._paused.difference_update(fetched)
+        self._waiting.discard(task)
         self._consumer.unassign(fetched)
 
     def _sort(self) -> None:

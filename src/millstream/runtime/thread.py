@@ -104,6 +104,8 @@ class StreamThread:
         self._last_commit_timeout_ms: int | None = None
         self._paused = False
         self._last_commit_ms = 0
+        # A task asks for a commit while it works, so only one that did is asked whether it does.
+        self._commit_wanted = False
         self._last_report_ms = 0
         self._last_summary_ms = 0
         self._join_backoff = Backoff(clock, first_ms=_JOIN_FIRST_MS, most_ms=_JOIN_MOST_MS)
@@ -245,19 +247,28 @@ class StreamThread:
     def _process(self) -> None:
         """Let the tasks take batches in turn until nothing waits, or it is time to look around."""
         settings = self._settings
-        self._tasks.punctuate()
+        self._punctuate()
         started_ms = self._clock.monotonic_ms()
         while tasks := self._tasks.processable(settings.max_task_idle_ms):
             for task in self._in_turn(tasks):
                 self._processed_total += self._tasks.process(task, settings.max_batch_records)
                 self._turn = task.task_id
-                self._tasks.punctuate()
+                self._commit_wanted = self._commit_wanted or task.commit_requested
+                self._punctuate()
                 self._rebalances.progress()
                 self._commit_if_due()
                 late = self._clock.monotonic_ms() - started_ms > settings.poll_pause_ms
                 if late or self._rebalances.has_news():
                     return
         self._commit_if_due()
+
+    def _punctuate(self) -> None:
+        if self._tasks.punctuate():
+            self._ask_all_for_commits()
+
+    def _ask_all_for_commits(self) -> None:
+        asked = any(task.commit_requested for task in self._tasks.running)
+        self._commit_wanted = self._commit_wanted or asked
 
     def _in_turn(self, tasks: list[StreamTask]) -> list[StreamTask]:
         """The tasks, those first that come after the last one which had its turn."""
@@ -267,7 +278,7 @@ class StreamThread:
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()
         due = now_ms - self._last_commit_ms >= self._settings.commit_interval_ms
-        if not due and not any(task.commit_requested for task in self._tasks.running):
+        if not due and not self._commit_wanted:
             return
         # A group that rebalances takes no commits; what is due is made up for right after.
         if self._rebalances.under_way:
@@ -275,8 +286,11 @@ class StreamThread:
         self._last_commit_ms = now_ms
         try:
             self._commits.commit(self._tasks.running)
+            self._commit_wanted = False
         except RebalanceInProgressError as error:
             logger.debug("commit put off: %s", error)
+            # What was flushed for it has let tasks work.
+            self._ask_all_for_commits()
 
     def _follow_rebalances(self) -> None:
         while (change := self._rebalances.next_change()) is not None:

@@ -1,0 +1,234 @@
+"""What a thread does for a batch does not grow with the tasks that have nothing to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from support.task_bench import TaskBench, source
+from support.thread_parts import SETTINGS
+
+from millstream.errors import ProcessingError, RebalanceInProgressError
+from millstream.processor.punctuation import PunctuationType
+from millstream.runtime.stream_task import StreamTask
+from millstream.runtime.thread import StreamThread
+from millstream.runtime.thread_settings import ThreadSettings
+from millstream.testing.driver_topics import RawColumns
+
+WALL_CLOCK, STREAM = PunctuationType.WALL_CLOCK_TIME, PunctuationType.STREAM_TIME
+BATCHES = 20
+
+
+class Thread:
+    """A thread with that many running tasks, which takes one record at a time."""
+
+    def __init__(self, folder: Path, tasks: int) -> None:
+        self.bench = TaskBench(folder)
+        self.bench.assign(range(tasks))
+        self.bench.run_all()
+        self.commits: Any = Mock(commit=Mock(side_effect=self._commit))
+        self.offset = 0
+        self.work: list[str] = []
+        rebalances: Any = Mock(under_way=False, has_news=Mock(return_value=False))
+        self.rebalances = rebalances
+        others: Any = Mock()
+        self.thread = StreamThread(
+            ThreadSettings(
+                name="thread",
+                poll_ms=SETTINGS.poll_ms,
+                commit_interval_ms=600_000,
+                max_poll_records=1_000,
+                max_batch_records=1,
+                max_task_idle_ms=0,
+            ),
+            others,
+            rebalances=rebalances,
+            tasks=self.bench.tasks,
+            commits=self.commits,
+            consumer=others,
+            producer=others,
+            global_updates=others,
+            purge=others,
+            cleanup=others,
+            close_others=[],
+            clock=self.bench.clock,
+        )
+        self.thread._last_commit_ms = self.bench.clock.monotonic_ms()
+
+    def _commit(self, tasks: list[StreamTask]) -> dict[Any, Any]:
+        self.work.append("commit")
+        self.bench.commit()
+        return {}
+
+    def add(self, count: int, partition: int = 0) -> None:
+        """Records that wait for a task."""
+        offsets = list(range(self.offset, self.offset + count))
+        self.offset += count
+        keys: list[bytes | None] = [b"k"] * count
+        times = [10 * (offset + 1) for offset in offsets]
+        columns = RawColumns(keys, keys, times, offsets, None)
+        self.bench.tasks.add_records({source(partition): columns})
+
+    def process(self) -> None:
+        self.thread._process()
+
+    def schedule(
+        self, kind: PunctuationType, partition: int, call: Callable[[int], None], after_ms: int = 10
+    ) -> Any:
+        task = self.bench.task(partition)
+        return task._engine_task.schedule(call, after_ms, kind, None)
+
+    def close(self) -> None:
+        self.bench.tasks.close_all(clean=False)
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Any:
+    thread = Thread(tmp_path, 3)
+    yield thread
+    thread.close()
+
+
+def calls_of(function: Callable[[], None]) -> int:
+    """How many Python functions a call enters."""
+    entered = 0
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal entered
+        entered += event == "call"
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+def test_a_batch_costs_the_same_beside_many_idle_tasks(tmp_path: Path) -> None:
+    """Hunts for loops over all tasks after each batch, which makes a thread's work quadratic."""
+    costs: dict[int, int] = {}
+    for tasks in (2, 40):
+        thread = Thread(tmp_path / str(tasks), tasks)
+        for partition in range(tasks):
+            thread.schedule(WALL_CLOCK, partition, lambda _: None, 3_600_000)
+        thread.process()
+        thread.add(BATCHES)
+        costs[tasks] = calls_of(thread.process)
+        assert thread.bench.task().processed_total == BATCHES
+        thread.close()
+    assert costs[2] == costs[40]
+
+
+def test_wall_clock_calls_come_when_due_also_between_batches_of_others(three: Thread) -> None:
+    """The calls of a task without records, at each of its times, and none after its end."""
+    three.schedule(WALL_CLOCK, 2, lambda now_ms: three.work.append(f"at {now_ms}"))
+    start_ms = three.bench.clock.now_ms()
+    three.add(4)
+    # Each batch takes 5 ms.
+    three.rebalances.progress.side_effect = lambda: three.bench.clock.advance(5)
+    three.process()
+    assert three.work == [f"at {start_ms + 10}"]
+    three.bench.clock.advance(1)
+    assert three.bench.tasks.next_wall_clock_ms() == start_ms + 20
+    three.process()
+    assert three.work == [f"at {start_ms + 10}", f"at {start_ms + 21}"]
+    three.bench.assign([0, 1])
+    three.bench.clock.advance(100)
+    three.process()
+    assert len(three.work) == 2
+    assert three.bench.tasks.next_wall_clock_ms() is None
+
+
+def test_an_earlier_call_that_is_scheduled_later_is_not_late(three: Thread) -> None:
+    """Also one that a call itself schedules, and one beside a call that was cancelled."""
+    later = three.schedule(WALL_CLOCK, 0, lambda _: three.work.append("later"), 1_000)
+
+    def call(_: int) -> None:
+        three.work.append("first")
+        three.schedule(WALL_CLOCK, 1, lambda _: three.work.append("second"), 5)
+
+    first = three.schedule(WALL_CLOCK, 1, call, 10)
+    for _ in range(3):
+        three.bench.clock.advance(5)
+        three.process()
+        if "first" in three.work:
+            first.cancel()
+    assert three.work == ["first", "second"]
+    later.cancel()
+    three.bench.clock.advance(1_000)
+    three.process()
+    assert "later" not in three.work
+
+
+def test_a_stream_time_call_scheduled_by_wall_clock_needs_no_batch(three: Thread) -> None:
+    """Follows Kafka Streams: its time has come already, and no record comes after it."""
+    three.add(1)
+    three.process()
+
+    def call(_: int) -> None:
+        three.schedule(STREAM, 0, lambda time_ms: three.work.append(f"stream {time_ms}"))
+
+    three.schedule(WALL_CLOCK, 0, call, 10)
+    three.bench.clock.advance(10)
+    three.process()
+    three.process()
+    assert three.work == ["stream 10"]
+
+
+def test_a_call_that_fails_does_not_make_others_be_forgotten(three: Thread) -> None:
+    def fail(_: int) -> None:
+        raise ProcessingError("the user's")
+
+    three.schedule(WALL_CLOCK, 0, fail)
+    three.schedule(WALL_CLOCK, 1, lambda _: three.work.append("called"))
+    three.bench.clock.advance(10)
+    with pytest.raises(ProcessingError):
+        three.process()
+    three.process()
+    assert three.work == ["called"]
+
+
+@pytest.mark.parametrize("put_off", ["not", "by the group", "as the group rebalances"])
+def test_a_commit_is_made_after_the_batch_that_asks_for_it(three: Thread, put_off: str) -> None:
+    """What is put off is not forgotten."""
+    task = three.bench.task(1)
+    three.add(3, partition=1)
+    process = task.process
+
+    def ask(most: int) -> int:
+        three.work.append("batch")
+        if task.processed_total == 1:
+            task._engine_task.request_commit()
+            if put_off == "by the group":
+                errors = [RebalanceInProgressError("now")]
+                three.commits.commit.side_effect = lambda tasks: (
+                    three._commit(tasks) if not errors else _raise(errors.pop())
+                )
+            three.rebalances.under_way = put_off == "as the group rebalances"
+        else:
+            three.rebalances.under_way = False
+        return process(most)
+
+    task.process = ask  # type: ignore[method-assign]
+    three.process()
+    late = put_off != "not"
+    assert three.work == ["batch", "batch", *(["batch", "commit"] if late else ["commit", "batch"])]
+
+
+def test_a_commit_that_a_call_by_time_asks_for_is_made(three: Thread) -> None:
+    three.schedule(WALL_CLOCK, 2, lambda _: three.bench.task(2)._engine_task.request_commit())
+    three.bench.clock.advance(10)
+    three.process()
+    assert three.work == ["commit"]
+    three.process()
+    assert three.work == ["commit"]
+
+
+def _raise(error: Exception) -> Any:
+    raise error
