@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
-from millstream.kafka.client_settings import client_setting
+from millstream.kafka.client_settings import client_setting, librdkafka_settings
 from millstream.kafka.member import GroupMember
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.build_task import TaskServices, build_task
@@ -239,7 +239,7 @@ def _tasks(
     global_updates: GlobalUpdates | NoGlobalUpdates,
     rocksdb: RocksDBResources,
 ) -> Tasks:
-    collector = KafkaCollector(clients.producer, clients.admin)
+    collector = KafkaCollector(clients.producer, clients.admin, clock)
     services = TaskServices(
         config=config,
         clock=clock,
@@ -304,8 +304,10 @@ def _max_poll_records(config: StreamsConfig) -> int:
 
 
 def _flush_timeout_ms(config: StreamsConfig) -> int:
-    delivery_ms = client_setting(config, "producer", "delivery.timeout.ms")
-    return int(delivery_ms) + _FLUSH_MARGIN_MS
+    """As long as a record is tried: without the setting, none outlives its transaction."""
+    settings = librdkafka_settings(config, "producer", "")
+    record_ms = settings.get("delivery.timeout.ms") or settings["transaction.timeout.ms"]
+    return int(record_ms) + _FLUSH_MARGIN_MS
 
 
 def _settings(config: StreamsConfig, identity: ThreadIdentity) -> ThreadSettings:

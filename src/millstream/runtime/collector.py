@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from millstream.clock import SystemClock
+from millstream.clock import Clock
 from millstream.errors import UnknownTopicError
 from millstream.kafka.admin import ClusterAdmin
 from millstream.kafka.producer import RecordProducer
@@ -19,11 +19,13 @@ class KafkaCollector:
     Args:
         producer: the thread's producer.
         admin: asked for partition counts, once a topic.
+        clock: dates changes that have no time of their own.
     """
 
-    def __init__(self, producer: RecordProducer, admin: ClusterAdmin) -> None:
+    def __init__(self, producer: RecordProducer, admin: ClusterAdmin, clock: Clock) -> None:
         self._producer = producer
         self._admin = admin
+        self._clock = clock
         self._counts: dict[str, int] = {}
         self.send_many = producer.send_many
 
@@ -54,16 +56,19 @@ class KafkaCollector:
         """
         for topic in topics.values():
             self._producer.track(topic)
-        return TaskChangelogs(self._producer, task_id.partition, topics)
+        return TaskChangelogs(self._producer, task_id.partition, topics, self._clock)
 
 
 class TaskChangelogs:
     """The changelog partitions of one task."""
 
-    def __init__(self, producer: RecordProducer, partition: int, topics: Mapping[str, str]) -> None:
+    def __init__(
+        self, producer: RecordProducer, partition: int, topics: Mapping[str, str], clock: Clock
+    ) -> None:
         self._producer = producer
         self._partition = partition
         self._topics = topics
+        self._clock = clock
 
     def log_many(
         self,
@@ -77,5 +82,5 @@ class TaskChangelogs:
         topic = self._topics.get(store_name)
         if topic is not None:
             if timestamps is None:
-                timestamps = [SystemClock().now_ms()] * len(keys)
+                timestamps = [self._clock.now_ms()] * len(keys)
             self._producer.send_many(topic, self._partition, keys, values, timestamps, headers)

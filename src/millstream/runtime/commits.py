@@ -17,12 +17,18 @@ logger = logging.getLogger(__name__)
 
 #: How long one attempt to commit offsets may take.
 _COMMIT_TIMEOUT_MS = 15_000
+#: How long a flush may keep this thread from anything else. Python handles no signal meanwhile.
+_FLUSH_STEP_MS = 1_000
 
 
 class OffsetCommitter(Protocol):
     """The group member, as far as commits go."""
 
     def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None: ...
+
+    def progress(self) -> None:
+        """The processing loop is alive, though it waits (`max.poll.interval.ms`)."""
+        ...
 
 
 class Commits:
@@ -38,7 +44,8 @@ class Commits:
 
     Args:
         producer: the thread's producer.
-        committer: commits offsets.
+        committer: commits offsets. Told of progress while the cluster does not answer: a thread
+            that waits out an outage is not to lose its tasks for it.
         clock: for the timeouts.
         timeout_ms: how long a request that has failed is tried again (`task.timeout.ms`).
         flush_timeout_ms: how long one flush may take: as long as the producer itself goes on trying
@@ -125,7 +132,21 @@ class Commits:
 
     def _flush(self, whole: Deadline) -> None:
         what = "records that were sent are not acknowledged yet"
-        self._insist(what, self._producer.flush, self._flush_timeout_ms, whole)
+        self._insist(what, self._flush_in_steps, self._flush_timeout_ms, whole)
+
+    def _flush_in_steps(self, timeout_ms: int) -> None:
+        deadline = Deadline(self._clock, timeout_ms)
+        while True:
+            try:
+                self._producer.flush(deadline.remaining_ms(_FLUSH_STEP_MS))
+                return
+            except BrokerUnavailableError as error:
+                if deadline.passed:
+                    raise BrokerUnavailableError(
+                        f"What was sent is not acknowledged after {timeout_ms} ms, at last: "
+                        f"{error.message}"
+                    ) from error
+            self._committer.progress()
 
     def _insist(
         self, what: str, attempt: Callable[[int], None], most_ms: int, whole: Deadline
@@ -141,3 +162,4 @@ class Commits:
                 if failing.passed or whole.passed:
                     raise
                 logger.warning("%s, trying again: %s", what, error)
+            self._committer.progress()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 from unittest.mock import Mock
 
@@ -14,6 +15,7 @@ from millstream.runtime.commits import Commits
 
 FLUSH_MS = 130_000
 COMMIT_MS = 15_000
+STEP_MS = 1_000
 
 
 class Cluster:
@@ -24,6 +26,7 @@ class Cluster:
         flush_takes_ms: how long records take to be acknowledged.
         commit_takes_ms: how long an answer to a commit takes.
         down_ms: for how long nothing is answered.
+        commit_down_ms: for how long no commit is answered.
     """
 
     def __init__(
@@ -33,18 +36,28 @@ class Cluster:
         flush_takes_ms: int = 0,
         commit_takes_ms: int = 0,
         down_ms: int = 0,
+        commit_down_ms: int = 0,
     ) -> None:
         self.clock = ManualClock()
         self.flushes: list[int] = []
         self.offset_commits: list[int] = []
-        self._down_ms = down_ms
+        self._down_ms = max(down_ms, commit_down_ms)
         producer: Any = Mock(acked_offsets=Mock(return_value={}))
-        producer.flush = self._answers(self.flushes, flush_takes_ms)
+        producer.flush = self._flush
+        self._acknowledged_ms = max(flush_takes_ms, down_ms)
         commit = self._answers(self.offset_commits, commit_takes_ms)
-        member: Any = Mock(commit=lambda offsets, timeout_ms: commit(timeout_ms))
+        self.member: Any = Mock(commit=lambda offsets, timeout_ms: commit(timeout_ms))
         self.producer = producer
         self.task: Any = Mock(commit_needed=True, offsets_to_commit=Mock(return_value={}))
-        self.commits = Commits(producer, member, self.clock, task_timeout_ms, FLUSH_MS)
+        self.commits = Commits(producer, self.member, self.clock, task_timeout_ms, FLUSH_MS)
+
+    def _flush(self, timeout_ms: int) -> None:
+        """What was sent goes on being sent in between."""
+        self.flushes.append(timeout_ms)
+        left_ms = self._acknowledged_ms - self.clock.now_ms()
+        self.clock.advance(max(0, min(timeout_ms, left_ms)))
+        if left_ms > timeout_ms:
+            raise BrokerUnavailableError(f"1 record was not acknowledged within {timeout_ms} ms")
 
     def _answers(self, tries: list[int], takes_ms: int) -> Callable[[int], None]:
         def answer(timeout_ms: int) -> None:
@@ -62,14 +75,15 @@ def test_what_was_sent_since_the_last_commit_is_waited_for(commit_needed: bool) 
     """With nothing sent, a cluster that does not answer holds nobody up."""
     cluster = Cluster(7_000)
     cluster.commits.settle([Mock(commit_needed=False), Mock(commit_needed=commit_needed)])
-    assert cluster.flushes == ([FLUSH_MS] if commit_needed else [])
+    assert cluster.flushes == ([STEP_MS] if commit_needed else [])
 
 
 def test_without_any_retries_the_first_try_has_its_time() -> None:
     """Hunts for `task.timeout.ms` as the time of a request: 0 would forbid every commit."""
     cluster = Cluster(0, flush_takes_ms=90_000, commit_takes_ms=14_000)
     cluster.commits.commit([cluster.task])
-    assert (cluster.flushes, cluster.offset_commits) == ([FLUSH_MS], [COMMIT_MS])
+    assert cluster.clock.now_ms() == 90_000 + 14_000
+    assert cluster.offset_commits == [COMMIT_MS]
     assert cluster.commits.total == 1
     cluster.task.post_commit.assert_called_once()
 
@@ -81,22 +95,35 @@ def test_without_any_retries_the_second_try_is_not_made(flush_ms: int, commit_ms
     cluster = Cluster(0, flush_takes_ms=flush_ms, commit_takes_ms=commit_ms)
     with pytest.raises(BrokerUnavailableError):
         cluster.commits.commit([cluster.task])
-    assert len(cluster.flushes) == 1
+    assert cluster.clock.now_ms() == (FLUSH_MS if flush_ms else COMMIT_MS)
     assert len(cluster.offset_commits) == (commit_ms > 0)
     cluster.task.post_commit.assert_not_called()
 
 
 def test_the_time_for_retries_begins_with_the_first_failure() -> None:
     """Hunts for a deadline that a long, successful flush has used up before the commit."""
-    cluster = Cluster(20_000, flush_takes_ms=100_000, down_ms=130_000)
+    cluster = Cluster(20_000, flush_takes_ms=100_000, commit_down_ms=130_000)
     cluster.commits.commit([cluster.task])
-    # At 100 s; failed at 115 s, at 130 s.
+    # At 100 s, and at 115 s, when the first has failed.
     assert cluster.offset_commits == [COMMIT_MS] * 2
-    cluster = Cluster(20_000, flush_takes_ms=100_000, down_ms=1_000_000)
-    with pytest.raises(BrokerUnavailableError):
+    cluster = Cluster(20_000, down_ms=1_000_000)
+    with pytest.raises(BrokerUnavailableError, match=f"not acknowledged after {FLUSH_MS} ms"):
         cluster.commits.commit([cluster.task])
     # The first fails at 130 s, the next at 260 s, which is more than 20 s later.
-    assert cluster.flushes == [FLUSH_MS] * 2
+    assert cluster.clock.now_ms() == 2 * FLUSH_MS
+
+
+def test_an_outage_is_waited_out_without_seeming_to_hang() -> None:
+    """Hunts for a member that leaves its group after `max.poll.interval.ms`, since nobody told it
+    that the loop is alive: neither while records are sent nor while offsets are committed."""
+    cluster = Cluster(300_000, flush_takes_ms=90_000, commit_down_ms=200_000)
+    told_ms = [0]
+    cluster.member.progress = lambda: told_ms.append(cluster.clock.now_ms())
+    cluster.commits.commit([cluster.task])
+    assert cluster.clock.now_ms() >= 200_000 - COMMIT_MS
+    pauses = [after - before for before, after in pairwise(told_ms)]
+    assert max(pauses) <= COMMIT_MS + STEP_MS
+    assert max(pauses[:80]) <= STEP_MS
 
 
 def test_a_commit_with_a_bound_keeps_it_in_all_its_parts() -> None:
@@ -107,7 +134,8 @@ def test_a_commit_with_a_bound_keeps_it_in_all_its_parts() -> None:
     cluster = Cluster(300_000, flush_takes_ms=2_000, commit_takes_ms=4_000)
     with pytest.raises(BrokerUnavailableError):
         cluster.commits.commit([cluster.task], 5_000)
-    assert (cluster.flushes, cluster.offset_commits) == ([5_000], [3_000])
+    assert cluster.offset_commits == [3_000]
+    assert cluster.clock.now_ms() == 5_000
 
 
 def test_what_can_never_be_written_is_not_tried_again() -> None:
