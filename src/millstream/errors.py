@@ -54,6 +54,7 @@ class StreamsError(Exception):
         partition: the partition of that topic.
         offset: the offset of the record.
         node: the name of the processor node.
+        declared_at: file and line of the user's program that declared the node.
     """
 
     #: Whether the same call may succeed later without anything being changed.
@@ -68,6 +69,7 @@ class StreamsError(Exception):
         partition: int | None = None,
         offset: int | None = None,
         node: str | None = None,
+        declared_at: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -76,9 +78,13 @@ class StreamsError(Exception):
         self.partition = partition
         self.offset = offset
         self.node = node
+        self.declared_at = declared_at
 
     def place(self) -> str:
-        """Where it happened, for example `task 0_1, topic in, partition 1, offset 42`."""
+        """Where it happened, for example `task 0_1, topic in, partition 1, offset 42`.
+
+        And which line of the program that is about, where it is known: `declared at shop.py:31`.
+        """
         known = [
             ("task", self.task_id),
             ("node", self.node),
@@ -86,7 +92,10 @@ class StreamsError(Exception):
             ("partition", self.partition),
             ("offset", self.offset),
         ]
-        return ", ".join(f"{name} {value}" for name, value in known if value is not None)
+        told = [f"{name} {value}" for name, value in known if value is not None]
+        if self.declared_at:
+            told.append(f"declared at {self.declared_at}")
+        return ", ".join(told)
 
     def __str__(self) -> str:
         place = self.place()
@@ -128,13 +137,7 @@ class TopologyError(StreamsError, ValueError):
         topic: str | None = None,
         node: str | None = None,
     ) -> None:
-        super().__init__(message, topic=topic, node=node)
-        self.declared_at = declared_at
-
-    def place(self) -> str:
-        """Which node and topic it concerns and where that was declared."""
-        declared = f"declared at {self.declared_at}" if self.declared_at else ""
-        return ", ".join(filter(None, (super().place(), declared)))
+        super().__init__(message, topic=topic, node=node, declared_at=declared_at)
 
 
 class CopartitionError(TopologyError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -214,6 +215,8 @@ def test_user_code_that_raises(kafka: EmbeddedKafka, spark: SparkSession, tmp_pa
     error = caught.error
     assert (error.topic, error.partition, error.offset) == (topic, 0, 2)
     assert error.node == "map"
+    assert re.fullmatch(r"\S*test_clear_errors\.py:\d+", error.declared_at or "")
+    assert error.declared_at in caught.text
     assert "division by zero" in caught.text
     assert "processing_exception_handler" in caught.text
     assert isinstance(error.__cause__, ZeroDivisionError)

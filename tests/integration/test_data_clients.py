@@ -32,7 +32,8 @@ from millstream.kafka.group_metadata import group_metadata
 from millstream.kafka.member_events import CommitOffset
 from millstream.kafka.partitioner import partition_for
 from millstream.kafka.producer import RecordProducer
-from millstream.record import TopicPartition
+from millstream.kafka.producer_errors import Changelog
+from millstream.record import TaskId, TopicPartition
 from millstream.testing import EmbeddedKafka
 
 TIMEOUT_MS = 20_000
@@ -425,13 +426,15 @@ def test_a_record_that_fails_is_seen(
     topic = make_topic(partitions=2, max_message_bytes="1000")
     producer = clients.producer()
     if kind == "tracked":
-        producer.track(topic)
+        producer.track(topic, Changelog("counts", 4))
     producer.send(topic, 1, b"k", b"fine", 1)
     producer.flush(TIMEOUT_MS)
     producer.send(topic, 1, b"k", LARGE, 1)
     with pytest.raises(ProductionError) as raised:
         producer.flush(TIMEOUT_MS)
     assert (raised.value.topic, raised.value.partition) == (topic, 1)
+    assert ("store 'counts'" in str(raised.value)) is (kind == "tracked")
+    assert raised.value.task_id == (TaskId(4, 1) if kind == "tracked" else None)
     for _ in range(2):
         with pytest.raises(ProductionError) as again:
             producer.send(topic, 1, b"k", b"not taken", 1)

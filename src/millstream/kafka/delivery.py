@@ -10,7 +10,7 @@ from typing import Final
 from confluent_kafka import KafkaError, Message
 
 from millstream.errors import StreamsError
-from millstream.kafka.producer_errors import delivery_error
+from millstream.kafka.producer_errors import Changelog, delivery_error
 from millstream.record import TopicPartition
 
 #: Called by librdkafka for each record it reports on.
@@ -33,6 +33,15 @@ class Deliveries:
         self._told = False
         self._last_acked: dict[TopicPartition, Message] = {}
         self._acked: dict[TopicPartition, int] = {}
+        #: Whose changes are in the topics that are changelogs.
+        self.changelogs: dict[str, Changelog] = {}
+
+    def error_for(
+        self, error: KafkaError, topic: str | None, partition: int | None
+    ) -> StreamsError:
+        """The error to raise for a record that was not delivered."""
+        changelog = None if topic is None else self.changelogs.get(topic)
+        return delivery_error(error, topic, partition, changelog)
 
     @property
     def failed(self) -> int:
@@ -104,4 +113,4 @@ class Deliveries:
             return
         self._failed += 1
         if self._failure is None:
-            self._failure = delivery_error(error, message.topic(), message.partition())
+            self._failure = self.error_for(error, message.topic(), message.partition())

@@ -29,7 +29,7 @@ from millstream.kafka.outgoing_records import BY_KEY, OutgoingRecords
 from millstream.kafka.producer_clients import ProducerClients
 from millstream.kafka.producer_errors import (
     RAISED,
-    delivery_error,
+    Changelog,
     migrated_error,
     reported_error,
     transaction_error,
@@ -96,12 +96,18 @@ class RecordProducer:
         self._callbacks: dict[TopicPartition, DeliveryCallback] = {}
         self._tracked_topics: set[str] = set()
 
-    def track(self, topic: str) -> None:
+    def track(self, topic: str, changelog: Changelog | None = None) -> None:
         """From now on, keep the last acknowledged offset of each partition of a topic: a changelog.
 
         Records of a tracked topic need an explicit partition.
+
+        Args:
+            topic: the topic.
+            changelog: whose it is, for errors.
         """
         self._tracked_topics.add(topic)
+        if changelog is not None:
+            self._deliveries.changelogs[topic] = changelog
         self._clients.track()
 
     def acked_offsets(self) -> dict[TopicPartition, int]:
@@ -429,12 +435,16 @@ class RecordProducer:
         earlier = self._deliveries.tell_failure() if error.code() == KafkaError._STATE else None
         if earlier is not None:
             return earlier
-        told = delivery_error(error, batch.topic, None if partition == BY_KEY else partition)
+        told = self._deliveries.error_for(
+            error, batch.topic, None if partition == BY_KEY else partition
+        )
         if isinstance(told, TaskMigratedError) or error.fatal():
             return self._replaced(raised, "Sending a record")
-        return RecordRefusedError(
+        refused = RecordRefusedError(
             told.message, index=index, topic=batch.topic, partition=told.partition
         )
+        refused.task_id = told.task_id
+        return refused
 
     def _begin(self) -> None:
         if self._in_transaction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -14,6 +14,15 @@ from millstream.errors import (
     TaskMigratedError,
 )
 from millstream.kafka.client_errors import TRANSIENT, client_error
+from millstream.record import TaskId
+
+
+class Changelog(NamedTuple):
+    """Whose changes a topic holds: partition by partition those of one store in one task."""
+
+    store: str
+    subtopology: int
+
 
 #: What confluent-kafka raises. Of a fatal error it tells between two callbacks, the second of which
 #: then runs into it, so that Python makes a SystemError of it.
@@ -68,8 +77,20 @@ def reported_error(raised: BaseException) -> KafkaError:
     return error
 
 
-def delivery_error(error: KafkaError, topic: str | None, partition: int | None) -> StreamsError:
-    """The error to raise for a record that was not delivered."""
+def delivery_error(
+    error: KafkaError,
+    topic: str | None,
+    partition: int | None,
+    changelog: Changelog | None = None,
+) -> StreamsError:
+    """The error to raise for a record that was not delivered.
+
+    Args:
+        error: what librdkafka reported.
+        topic: where it was to go.
+        partition: where it was to go, if that was said.
+        changelog: whose the topic is, if it is a changelog.
+    """
     reason = error.str().rstrip(".")
     if error.code() in _FENCED or error.code() in _OUT_OF_SEQUENCE:
         return TaskMigratedError(
@@ -79,8 +100,13 @@ def delivery_error(error: KafkaError, topic: str | None, partition: int | None) 
             partition=partition,
         )
     advice = _ADVICE.get(error.code(), "")
+    what, task_id = "A record was not written", None
+    if changelog is not None:
+        what = f"A change of store '{changelog.store}' was not written to its changelog"
+        if partition is not None:
+            task_id = TaskId(changelog.subtopology, partition)
     return ProductionError(
-        f"A record was not written: {reason}. {advice}".rstrip(), topic=topic, partition=partition
+        f"{what}: {reason}. {advice}".rstrip(), topic=topic, partition=partition, task_id=task_id
     )
 
 

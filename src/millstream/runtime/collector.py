@@ -8,6 +8,7 @@ from millstream.clock import Clock
 from millstream.errors import UnknownTopicError
 from millstream.kafka.admin import ClusterAdmin
 from millstream.kafka.producer import RecordProducer
+from millstream.kafka.producer_errors import Changelog
 from millstream.record import Headers, TaskId
 
 _METADATA_TIMEOUT_MS = 10_000
@@ -54,8 +55,8 @@ class KafkaCollector:
             task_id: whose partition number is that of its changelogs.
             topics: the real name of the changelog of each store that is logged.
         """
-        for topic in topics.values():
-            self._producer.track(topic)
+        for store, topic in topics.items():
+            self._producer.track(topic, Changelog(store, task_id.subtopology))
         return TaskChangelogs(self._producer, task_id.partition, topics, self._clock)
 
 

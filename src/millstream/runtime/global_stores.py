@@ -114,14 +114,12 @@ class GlobalStores:
                 builder = node.store_builder.resolved(self._config)
                 self._opened[name] = builder.open(self._environment(node.topic))
             for node in self._nodes.values():
-                self._fillers[node.topic] = _Filler(
-                    node.source,
-                    node.processor.supplier(),
-                    self._context(node.processor.name),
-                    self._config,
-                    self._drops,
-                    self._record,
-                )
+                try:
+                    self._fillers[node.topic] = self._filler(node)
+                except StreamsError as error:
+                    error.node = error.node or node.processor.name
+                    error.declared_at = error.declared_at or node.processor.declared_at
+                    raise
             undo.pop_all()
 
     def update(self, place: TopicPartition, records: RawRecords) -> None:
@@ -161,6 +159,16 @@ class GlobalStores:
             self._opened = {}
             self._fillers = {}
 
+    def _filler(self, node: GlobalStoreNodes) -> _Filler:
+        return _Filler(
+            node.source,
+            node.processor.supplier(),
+            self._context(node.processor.name),
+            self._config,
+            self._drops,
+            self._record,
+        )
+
     def _name(self, error: StreamsError, store: str, place: TopicPartition) -> None:
         """Tell in the error which store it concerns."""
         hint = ""
@@ -171,6 +179,7 @@ class GlobalStores:
             )
         error.message = f"Global store '{store}' cannot take a record. {error.message}{hint}"
         error.topic, error.partition = error.topic or place.topic, place.partition
+        error.declared_at = error.declared_at or self._nodes[store].processor.declared_at
 
     @property
     def _asks_handler(self) -> bool:

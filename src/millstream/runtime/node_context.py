@@ -9,10 +9,12 @@ from typing import Any
 
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
+from millstream.config_fields import did_you_mean
 from millstream.errors import (
     BrokerUnavailableError,
     ProcessingError,
     ProductionError,
+    SerializationError,
     StreamsError,
     TaskCorruptedError,
     TaskMigratedError,
@@ -146,11 +148,12 @@ class NodeContext:
         try:
             return stores[name]
         except KeyError:
-            connected = f" Connected are: {', '.join(sorted(stores))}." if stores else ""
+            names = sorted(stores)
+            has = f"It has: {', '.join(names)}." if names else "It has none."
             raise StreamsError(
-                f"Processor '{self.node}' has no access to store '{name}'.{connected} Connect it: "
-                "name the store in stores=... where the processor is added, or let its supplier "
-                "bring it.",
+                f"Processor '{self.node}' has no access to store '{name}'. {has}"
+                f"{did_you_mean(name, names)} If there is such a store, connect it: name it in "
+                "stores=... where the processor is added, or let its supplier bring it.",
                 node=self.node,
                 task_id=self.task_id,
             ) from None
@@ -163,11 +166,8 @@ class NodeContext:
         if _answer(self._handler, context, record, error) is CONTINUE:
             self._drops.add(1, f"user code failed: {error!r}", self.node)
             return
-        told = str(error).removesuffix(".")
         raise ProcessingError(
-            f"User code failed on a record: {type(error).__name__}: {told}. Correct the function, "
-            "or set processing_exception_handler=LogAndContinueProcessingExceptionHandler() to "
-            "leave such records out.",
+            f"User code failed on a record: {_told(error)}",
             task_id=self.task_id,
             topic=context.topic,
             partition=context.partition,
@@ -265,6 +265,19 @@ class SinkErrors:
             return False
         self._drops.add(1, f"not writable: {error}", self._sink)
         return True
+
+
+def _told(error: Exception) -> str:
+    """What user code raised, and what to do about it."""
+    if isinstance(error, StreamsError) and not isinstance(error, SerializationError):
+        # A wrong call is wrong for each record: what to do is to correct the program.
+        return error.message
+    text = error.message if isinstance(error, StreamsError) else str(error)
+    return (
+        f"{type(error).__name__}: {text.removesuffix('.')}. Correct the function, or set "
+        "processing_exception_handler=LogAndContinueProcessingExceptionHandler() to leave such "
+        "records out."
+    )
 
 
 def _failed_record(

@@ -12,6 +12,7 @@ from millstream.errors import BatchSerializationError, SerializationError, Strea
 from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.record import Headers, Record, TaskId, TopicPartition
 from millstream.serdes import Serde
+from millstream.unawaited import checked_result
 
 logger = logging.getLogger(__name__)
 
@@ -360,12 +361,15 @@ class RecordQueue:
             record = _extractable(key, chunk.values[index], chunk.timestamps[index], headers)
             try:
                 timestamp = self._extractor(record, highest)
+                if type(timestamp) is not int:
+                    _refuse_time(timestamp)
                 is_valid = timestamp >= 0
             except Exception as error:
                 offset = chunk.offsets[index]
                 failure = StreamsError(
                     f"The timestamp extractor failed: {type(error).__name__}: {error}. Let it "
-                    "return a time in milliseconds, or a negative number to leave the record out.",
+                    "return a time in whole milliseconds since the epoch, or a negative number to "
+                    "leave the record out.",
                     **self._where(offset),
                 )
                 self._stop_at(offset, failure, error)
@@ -412,6 +416,13 @@ class RecordQueue:
             "offset": offset,
             "node": self.source,
         }
+
+
+def _refuse_time(timestamp: Any) -> None:
+    checked_result(timestamp)
+    raise TypeError(
+        f"it gave {timestamp!r}, which is of type {type(timestamp).__name__} and no int"
+    )
 
 
 def _extractable(key: Any, value: Any, timestamp: int, headers: Headers) -> Record[Any, Any]:

@@ -313,10 +313,12 @@ class StreamTask:
             self._state.transition_to(TaskState.CLOSED, "given up")
 
     def fail(self, error: Exception) -> StreamsError:
-        """The error with this task as its place."""
+        """The error with this task as its place, and the line that declared its node."""
         if isinstance(error, StreamsError):
             if error.task_id is None:
                 error.task_id = self.task_id
+            if error.declared_at is None:
+                error.declared_at = self._executor.declared_at(error.node)
             return error
         failure = StreamsError(
             f"Task {self.task_id} failed: {type(error).__name__}: {error}.", task_id=self.task_id

@@ -131,7 +131,7 @@ class TopologyTestDriver:
             self._parts.record.timestamp = 0
             self._task = self._parts.task
             self._task.open_stores()
-            self._task.start({})
+            self._guard(lambda: self._task.start({}))
         except BaseException:
             self._global.close()
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -6,8 +6,8 @@ from confluent_kafka import KafkaError, Message
 
 from millstream.errors import ProductionError, TaskMigratedError
 from millstream.kafka.delivery import Deliveries
-from millstream.kafka.producer_errors import delivery_error
-from millstream.record import TopicPartition
+from millstream.kafka.producer_errors import Changelog, delivery_error
+from millstream.record import TaskId, TopicPartition
 
 PLACE = TopicPartition("log", 3)
 
@@ -54,6 +54,18 @@ def test_the_first_failure_is_kept_with_its_place() -> None:
     deliveries.forget_failures()
     assert deliveries.tell_failure() is None
     assert deliveries.failed == 0
+
+
+def test_a_change_that_is_not_logged_names_its_store_and_task() -> None:
+    """The topic alone leaves it to the reader to know whose changelog that is."""
+    deliveries = Deliveries()
+    deliveries.changelogs["log"] = Changelog("counts", 2)
+    report = deliveries.acknowledgements(PLACE)
+    report(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Message(topic="log", partition=3))
+    failure = deliveries.tell_failure()
+    assert isinstance(failure, ProductionError)
+    assert "A change of store 'counts' was not written to its changelog" in str(failure)
+    assert (failure.task_id, failure.topic, failure.partition) == (TaskId(2, 3), "log", 3)
 
 
 def test_a_failure_nobody_heard_of() -> None:

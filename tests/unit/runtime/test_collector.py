@@ -1,12 +1,45 @@
-"""What goes to changelogs: to which partition, and with which time."""
+"""What a task writes to Kafka, as far as that needs no broker."""
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import Mock
 
-from millstream.clock import ManualClock
+import pytest
+
+from millstream.clock import ManualClock, SystemClock
+from millstream.config import StreamsConfig
+from millstream.errors import RecordRefusedError
+from millstream.kafka.client_settings import librdkafka_settings
+from millstream.kafka.producer import RecordProducer
 from millstream.record import TaskId
 from millstream.runtime.collector import KafkaCollector
+
+NOBODY_LISTENS = "127.0.0.1:1"
+LARGE = bytes(2 << 20)
+
+
+def test_a_change_that_is_refused_names_its_store_and_task() -> None:
+    """An aggregate that has grown too large: its topic alone does not tell which one."""
+    config = StreamsConfig(application_id="app", bootstrap_servers=NOBODY_LISTENS)
+    producer = RecordProducer(librdkafka_settings(config, "producer", "app"))
+    admin: Any = None
+    collector = KafkaCollector(producer, admin, SystemClock())
+    changelogs = collector.changelog_writer(TaskId(1, 2), {"counts": "app-counts-changelog"})
+    try:
+        with pytest.raises(RecordRefusedError, match="A change of store 'counts'") as told:
+            changelogs.log_many("counts", [b"k"], [LARGE], [1])
+        with pytest.raises(RecordRefusedError, match="A record was not written") as plain:
+            collector.send_many("out", None, [b"k"], [LARGE], [1], None)
+    finally:
+        producer.close(0)
+    error = told.value
+    assert (error.task_id, error.topic, error.partition) == (
+        TaskId(1, 2),
+        "app-counts-changelog",
+        2,
+    )
+    assert plain.value.task_id is None
 
 
 def test_a_change_without_a_time_gets_that_of_the_threads_clock() -> None:

@@ -243,7 +243,7 @@ def test_an_extractor_drops_by_a_negative_time() -> None:
     assert (queue.size, queue.next_offset()) == (0, 14)
 
 
-@pytest.mark.parametrize("answer", [ValueError("no"), None, "later"])
+@pytest.mark.parametrize("answer", [ValueError("no"), None, "later", 1.5, True])
 def test_an_extractor_that_fails_is_fatal(answer: Any) -> None:
     """Whatever the handlers say; the records before go first."""
 
@@ -260,6 +260,10 @@ def test_an_extractor_that_fails_is_fatal(answer: Any) -> None:
     with pytest.raises(StreamsError, match="timestamp extractor failed") as raised:
         queue.available()
     assert isinstance(raised.value.__cause__, ValueError | TypeError)
+    if not isinstance(answer, Exception):
+        assert f"it gave {answer!r}, which is of type {type(answer).__name__}" in str(raised.value)
+    place = f"task {TASK}, node source, topic {PLACE.topic}, partition {PLACE.partition}, offset 11"
+    assert raised.value.place() == place
 
 
 def test_decoding_waits_until_a_poll_s_records_come_up() -> None:
