@@ -113,7 +113,7 @@ class StreamsBuilder(TableSources):
     ) -> KStream[Any, Any]:
         """Read topics as a stream.
 
-        Several calls for the same topics share one source, with the options of the first call.
+        Several calls for the same topics share one source, so that their options must be the same.
 
         Args:
             topics: a topic, several, or a pattern that matches the whole names of topics; topics
@@ -128,6 +128,7 @@ class StreamsBuilder(TableSources):
 
         Raises:
             TopologyError: there is no topic, or a name is not legal; the offset reset is unknown.
+                At `build()`: the same topics are read with other options.
 
         Example:
             >>> builder = StreamsBuilder()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 from millstream.errors import TopologyError
@@ -22,6 +23,7 @@ from millstream.topology.nodes import (
     TopicExtractor,
 )
 from millstream.topology.topology import Topology
+from millstream.unawaited import name_of
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -131,25 +133,64 @@ class SourceGraphNode(GraphNode):
         return bool(common)
 
     def absorb(self, other: SourceGraphNode) -> None:
-        """Take over the children of a source of the same topics; its own options stay.
+        """Take over the children of a source of the same topics, which has the same options.
 
         Raises:
-            TopologyError: the two want to start reading at different places.
+            TopologyError: the two want to read the topics in different ways.
         """
-        if self.offset_reset != other.offset_reset:
-            raise TopologyError(
-                f"Two sources of the same topics have different offset resets: "
-                f"{self.offset_reset!r} (declared at {self.declared_at}) and "
-                f"{other.offset_reset!r}. A topic is read once, so give both the same.",
-                topic=self.topics[0] if self.topics else None,
-                node=other.name,
-                declared_at=other.declared_at,
-            )
+        for what, own, others in (
+            ("offset resets", self.offset_reset, other.offset_reset),
+            ("key serdes", self.key_serde, other.key_serde),
+            ("value serdes", self.value_serde, other.value_serde),
+            ("timestamp extractors", self.timestamp_extractor, other.timestamp_extractor),
+        ):
+            if not _alike(own, others):
+                raise TopologyError(
+                    f"Two sources of the same topics have different {what}: {_option(own)} "
+                    f"(declared at {self.declared_at}) and {_option(others)}. A topic is read "
+                    "once, so give both the same, or read it once and use the stream twice.",
+                    topic=self.topics[0] if self.topics else None,
+                    node=other.name,
+                    declared_at=other.declared_at,
+                )
         for child in list(other.children):
             other.remove_child(child)
             self.add_child(child)
         for parent in list(other.parents):
             parent.remove_child(other)
+
+
+def _alike(one: object, other: object) -> bool:
+    """Whether two options of sources do the same, as far as that shows.
+
+    Functions, and serdes made of them, are not equal when they are made twice from the same lines.
+    """
+    if one == other:
+        return True
+    if isinstance(one, FunctionType) and isinstance(other, FunctionType):
+        return _made_of(one) == _made_of(other)
+    if type(one) is type(other) is Serde:
+        return all(map(_alike, vars(one).values(), vars(other).values()))
+    return False
+
+
+def _made_of(function: FunctionType) -> tuple[object, ...]:
+    """A function's code, and what it got from where it was made."""
+    return (
+        function.__code__,
+        function.__defaults__,
+        function.__kwdefaults__,
+        function.__closure__,
+    )
+
+
+def _option(value: object) -> str:
+    """An option of a source as its user knows it."""
+    if value is None:
+        return "the config's default"
+    if callable(value):
+        return name_of(value)
+    return repr(value)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

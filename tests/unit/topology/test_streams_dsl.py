@@ -11,7 +11,7 @@ import pytest
 
 from millstream.errors import CopartitionError, TopologyError
 from millstream.operators import Branch
-from millstream.serdes import JSON, LONG, STRING, Serde
+from millstream.serdes import JSON, LONG, STRING, Serde, json_of
 from millstream.state.builders import KeyValueStoreBuilder
 from millstream.state.stores import Stores
 from millstream.topology.builder import StreamsBuilder
@@ -208,17 +208,28 @@ def test_print_is_labelled_with_the_operation_before() -> None:
 
 
 def test_sources_of_the_same_topics_are_one() -> None:
-    """Whatever the order of the topics, and for patterns; the first one's options hold."""
+    """Whatever the order of the topics, and for patterns, if the options are the same."""
+    topic = "any"
+
+    def options() -> dict[str, Any]:
+        # Made anew each time, as a program does that makes them where it needs them.
+        return {
+            "key": json_of(list[int]),
+            "value": Serde(encode, lambda _, data: decode(topic, data)),
+            "timestamp_extractor": lambda record, partition_time: partition_time,
+            "offset_reset": "latest",
+        }
+
     builder = StreamsBuilder()
-    builder.stream(["a", "b"], name="ab", key=STRING).to("o1")
-    builder.stream(["b", "a"]).to("o2")
+    builder.stream(["a", "b"], name="ab", **options()).to("o1")
+    builder.stream(["b", "a"], **options()).to("o2")
     builder.stream(re.compile("x.*"), name="xs").to("o3")
     builder.stream(re.compile("x.*")).to("o4")
     builder.stream(re.compile("y.*"), name="ys").to("o5")
     nodes = builder.build().nodes
     sources = {name: node for name, node in nodes.items() if isinstance(node, SourceNode)}
     assert list(sources) == ["ab", "xs", "ys"]
-    assert sources["ab"].key_serde is STRING
+    assert sources["ab"].key_serde == json_of(list[int])
     parents = [node.parents for node in nodes.values() if isinstance(node, SinkNode)]
     assert parents == [("ab",), ("ab",), ("xs",), ("xs",), ("ys",)]
 
@@ -261,6 +272,30 @@ def test_options_of_sinks_and_repartitions_arrive() -> None:
     assert chooser.__qualname__ in str(topology.describe())
 
 
+def encode(topic: str, value: Any) -> bytes:
+    return bytes(value)
+
+
+def decode(topic: str, data: bytes) -> Any:
+    return data
+
+
+def reading(**options: Any) -> Callable[[StreamsBuilder], object]:
+    """Topic "a" read twice, with each of several options in turn."""
+    [(name, values)] = options.items()
+
+    def read(builder: StreamsBuilder) -> None:
+        for value in values:
+            given: Any = {name: value}
+            builder.stream("a", **given).to("out")
+
+    return read
+
+
+def at(number: int) -> Callable[[Any, int], int]:
+    return lambda record, partition_time: number
+
+
 def twice(builder: StreamsBuilder, **options: Any) -> None:
     builder.stream(["a", "b"]).to("o1")
     builder.stream(**options).to("o2")
@@ -276,7 +311,35 @@ REFUSED: dict[str, tuple[Callable[[StreamsBuilder], object], str]] = {
     ),
     "different resets": (
         lambda b: twice(b, topics=["a", "b"], offset_reset="latest"),
-        "have different offset resets: None",
+        "have different offset resets: the config's default (declared at ",
+    ),
+    "different keys": (
+        lambda b: twice(b, topics=["a", "b"], key=STRING),
+        "and STRING. A topic is read once, so give both the same",
+    ),
+    "different values": (
+        reading(value=(STRING, LONG)),
+        "have different value serdes: STRING (declared at ",
+    ),
+    "different functions": (
+        reading(value=(Serde(encode, decode), Serde(encode, encode))),
+        "have different value serdes: Serde(encode, decode) (declared at ",
+    ),
+    "other closures": (
+        reading(timestamp_extractor=(at(1), at(2))),
+        "have different timestamp extractors: at.<locals>.<lambda> (declared at ",
+    ),
+    "different extractors": (
+        lambda b: twice(b, topics=["a", "b"], timestamp_extractor=max),
+        "have different timestamp extractors: the config's default (declared at ",
+    ),
+    "stream and table": (
+        lambda b: (b.stream("a", value=LONG).peek(print), b.table("a", value=STRING, store="s")),
+        "'a' is read by another source already, 'KSTREAM-SOURCE-0000000000' declared at",
+    ),
+    "table and table": (
+        lambda b: [b.table("a", value=serde, store=None) for serde in (STRING, LONG)],
+        "'a' is read by another source already, 'KSTREAM-SOURCE-",
     ),
     "topic under a pattern": (
         lambda b: twice(b, topics=re.compile("a|x")),
