@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
+from millstream.config_fields import did_you_mean
 from millstream.errors import IllegalStateError, StreamsError, UnknownStateStoreError
 from millstream.operators.emit_interval import OUTER_JOIN_INTERVAL, WINDOW_CLOSE_INTERVAL
 from millstream.processor.metrics import MetricName
@@ -260,9 +261,12 @@ class TopologyTestDriver:
     # --- state and views -------------------------------------------------------------------------
 
     def get_state_store(self, name: str) -> Any:
-        """The store of that name, to read or to prepare; None if there is none.
+        """The store of that name, to read or to prepare.
 
         Any kind, global ones included. What a test puts belongs to no record.
+
+        Raises:
+            UnknownStateStoreError: there is none of that name.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -276,10 +280,13 @@ class TopologyTestDriver:
         """
         if name in self._global.names:
             return self._global.store(name)
-        try:
+        if name in self._task.stores.names:
             return self._task.stores.store(name)
-        except UnknownStateStoreError:
-            return None
+        names = sorted((*self._task.stores.names, *self._global.names))
+        raise UnknownStateStoreError(
+            f"The topology has no store '{name}', but {', '.join(names) or 'none at all'}."
+            f"{did_you_mean(name, names)} A table is kept in a store where store=... names one."
+        )
 
     def get_all_state_stores(self) -> Mapping[str, Any]:
         """Every store by its name, global ones included.

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from millstream.config import StreamsConfig
+from millstream.config_fields import did_you_mean
 from millstream.errors import IllegalStateError, StreamsError
 from millstream.processor.metrics import MetricName
 from millstream.processor.punctuation import PunctuationType, Punctuator, checked_interval_ms
@@ -376,9 +377,10 @@ class MockProcessorContext(Generic[K, V]):
             True
         """
         if name not in self._stores:
+            names = ", ".join(self._stores) or "none at all"
             raise StreamsError(
-                f"The test has added no store '{name}', but "
-                f"{', '.join(self._stores) or 'none at all'}. Add it with add_state_store."
+                f"The test has added no store '{name}', but {names}."
+                f"{did_you_mean(name, self._stores)} Add it with add_state_store."
             )
         return self._stores[name]
 

@@ -19,6 +19,7 @@ from millstream import (
     StreamsConfig,
     StreamsError,
     TopologyError,
+    UnknownStateStoreError,
     ValueAndTimestamp,
 )
 from millstream.processor.handlers import CONTINUE
@@ -119,9 +120,29 @@ def test_without_a_cache_every_update_comes_out() -> None:
         assert out.read_values() == [1, 2]
 
 
+def test_a_store_that_is_not_there_is_an_error_with_the_names_there_are() -> None:
+    """None would be taken for the store, and fail further down without a word about the name."""
+    builder = StreamsBuilder()
+    clicks = builder.stream("in", **TEXT)
+    clicks.group_by_key().count(store="counts")
+    builder.global_table("prices", **TEXT, store="prices")
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(
+            UnknownStateStoreError,
+            match=r"no store 'count', but counts, prices\. Did you mean 'counts'",
+        ),
+    ):
+        driver.get_state_store("count")
+    with (
+        TopologyTestDriver(Topology().add_source("in", "in", **TEXT)) as driver,
+        pytest.raises(UnknownStateStoreError, match="no store 'count', but none at all"),
+    ):
+        driver.get_state_store("count")
+
+
 def test_stores_can_be_prepared_and_read() -> None:
     with TopologyTestDriver(counting(store="counts"), NO_CACHE) as driver:
-        assert driver.get_state_store("nothing") is None
         assert list(driver.get_all_state_stores()) == ["counts"]
         store = driver.get_state_store("counts")
         store.put("a", ValueAndTimestamp(41, 5))
