@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import signal
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from millstream.app_run import run_script
+from millstream.app_started import StartedApplications
 from millstream.app_threads import (
     ExceptionHandler,
     StreamsUncaughtExceptionHandlerResponse,
@@ -23,17 +23,14 @@ from millstream.runtime.check import check_topology
 from millstream.runtime.client_states import ClientStates, StateListener
 from millstream.runtime.restoration import RestoreEvent
 from millstream.runtime.states import ClientState
+from millstream.topology.call_site import call_site
 from millstream.topology.topology import Topology
 from millstream.unawaited import refuse_asynchronous, refuse_asynchronous_methods
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger("millstream")
-
 _DEFAULT_CLOSE = timedelta(seconds=60)
-#: How long `run` gives its threads after Ctrl-C before they are killed.
-_RUN_CLOSE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
@@ -95,6 +92,7 @@ class KafkaStreams:
     """
 
     State: ClassVar[type[ClientState]] = ClientState
+    _started: ClassVar[StartedApplications[KafkaStreams]]
 
     def __init__(
         self, topology: Topology, config: StreamsConfig, spark: SparkSession | None = None
@@ -104,6 +102,15 @@ class KafkaStreams:
         self._states = ClientStates(config.application_id, SystemClock())
         self._supervisor = ThreadSupervisor(topology, config, spark, self._states)
         self._lock = threading.Lock()
+        self._started_at = ""
+
+    def __repr__(self) -> str:
+        threads = self._config.num_stream_threads
+        started = f", started at {self._started_at}" if self._started_at else ""
+        return (
+            f"<KafkaStreams {self._config.application_id!r}: {self.state.name}, {threads} stream "
+            f"thread{'' if threads == 1 else 's'}{started}>"
+        )
 
     def __enter__(self) -> KafkaStreams:
         self.start()
@@ -122,9 +129,19 @@ class KafkaStreams:
     def start(self) -> None:
         """Start the stream threads. They join the group in the background.
 
+        Blocks until the threads are submitted to Spark: a moment, or the seconds that Spark takes
+        to start where no session runs yet. Brokers that are away are waited for, with a warning a
+        second, for `task.timeout.ms` at most. Another thread may call `close` meanwhile.
+
         Raises:
-            IllegalStateError: it was started or closed before.
+            IllegalStateError: it was started or closed before, or another instance of it with the
+                same `state_dir` runs in this process.
             BrokerUnavailableError: no broker answers at `bootstrap_servers`.
+            AccessDeniedError: a broker refuses the login, or its certificate is not trusted.
+            MissingSourceTopicError: topics that are read do not exist.
+            UnknownTopicError: topics that are written do not exist.
+            TopologyError: topics that are joined are not co-partitioned, or internal topics have
+                wrong partition counts.
             LockError: another instance on this host uses the same state directory.
             NotPicklableError: the topology holds something that cannot be sent to a worker.
             SparkError: Spark cannot host the threads.
@@ -140,6 +157,8 @@ class KafkaStreams:
                     f"An application can be started once; this one is {self.state.name}. "
                     "Make a new KafkaStreams object to start again."
                 )
+            KafkaStreams._started.add(self._config, self)
+            self._started_at = call_site()
             if not self._states.become(ClientState.REBALANCING, "told to start"):
                 raise IllegalStateError("The application was closed before it was started.")
         try:
@@ -158,7 +177,8 @@ class KafkaStreams:
                 instance until the session timeout has passed.
 
         Returns:
-            Whether all threads closed in time.
+            Whether all threads closed by themselves, in time: False when some had to be killed, or
+            were lost with the Spark session. The same each time it is called.
 
         Example:
             >>> streams = KafkaStreams(topology, config)
@@ -169,21 +189,27 @@ class KafkaStreams:
             'NOT_RUNNING'
         """
         if self._states.is_final:
-            return True
+            return self._supervisor.closed_orderly
         if self._states.become(ClientState.PENDING_SHUTDOWN, "told to close"):
             try:
                 return self._supervisor.close(timeout // timedelta(milliseconds=1), leave_group)
             finally:
                 self._states.become(ClientState.NOT_RUNNING, "closed")
         final = frozenset({ClientState.NOT_RUNNING, ClientState.ERROR})
-        return self._states.wait_for(final, timeout.total_seconds())
+        in_time = self._states.wait_for(final, timeout.total_seconds())
+        return in_time and self._supervisor.closed_orderly
 
     def run(self) -> None:
         """Start, wait for SIGINT (Ctrl-C) or SIGTERM, and close. Call it on the main thread.
 
+        The threads have 30 seconds to close. A second signal kills those that have not closed yet,
+        a third one ends the script at once. What it does is told in a few lines on stderr, or in
+        the log if `logging` has been configured.
+
         Raises:
-            IllegalStateError: this is not the main thread.
-            StreamsError: what made the application stop by itself.
+            IllegalStateError: this is not the main thread, or `start` refuses.
+            StreamsError: what made the application stop by itself, or not start.
+            SparkError: Spark does not answer, so that closing did not come to its end.
 
         Example:
             >>> KafkaStreams(topology, config).run()  # until Ctrl-C
@@ -192,25 +218,27 @@ class KafkaStreams:
             raise IllegalStateError(
                 "run() waits for signals, which only the main thread gets; call start() elsewhere."
             )
-        stop = threading.Event()
-
-        def on_signal(number: int, _: FrameType | None) -> None:
-            logger.info("%s: closing", signal.Signals(number).name)
-            stop.set()
-
-        before = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
         try:
-            self.start()
-            while not stop.is_set() and not self._states.is_final:
-                stop.wait(0.2)
-            self.close(_RUN_CLOSE)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            run_script(self, self._config, self._states, self._supervisor)
+        except StreamsError as error:
+            # Where in Millstream it was noticed says nothing to the reader of a script.
+            raise error.with_traceback(None) from error.__cause__
         if self.state is ClientState.ERROR and self.error is not None:
             raise self.error
 
     # --- looking ---------------------------------------------------------------------------------
+
+    @staticmethod
+    def running() -> list[KafkaStreams]:
+        """The applications that this process has started and that have not ended.
+
+        A way to those that no variable holds any more, in a notebook for example.
+
+        Example:
+            >>> for each in KafkaStreams.running():
+            ...     each.close()
+        """
+        return KafkaStreams._started.all()
 
     @property
     def state(self) -> ClientState:
@@ -416,6 +444,9 @@ class KafkaStreams:
     def _check_not_started(self, what: str) -> None:
         if self.state is not ClientState.CREATED:
             raise IllegalStateError(f"Set {what} before start(); it is {self.state.name} now.")
+
+
+KafkaStreams._started = StartedApplications()
 
 
 def _tasks(states: Mapping[str, str], *, standby: bool) -> tuple[TaskMetadata, ...]:

@@ -6,22 +6,24 @@ import enum
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from millstream.app_restore_bars import RestoreBars
 from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import SparkError, StreamsError, ThreadUnavailableError
-from millstream.kafka.admin import ClusterAdmin
-from millstream.kafka.client_settings import librdkafka_settings
+from millstream.record import TopicPartition
 from millstream.runtime.backoff import Backoff
 from millstream.runtime.build_thread import keeps_state_on_disk
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.restoration import RestoreEvent
+from millstream.runtime.start_checks import StartChecks
 from millstream.runtime.states import ClientState, ThreadState
+from millstream.runtime.topology_topics import reset_policy, topology_topics
 from millstream.spark.engine import SparkEngine
 from millstream.spark.events import ThreadEvent
+from millstream.spark.local_session import StartGivenUpError
 from millstream.spark.messages import Report, ThreadExit
 from millstream.spark.session import require_slots
 from millstream.spark.shipping import ship
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream")
 
-_REACH_TIMEOUT_MS = 10_000
 _ERROR_CLOSE_TIMEOUT_MS = 30_000
 #: How long a thread may wait for a slot, so that its error is out half a minute after the start.
 _REGISTER_TIMEOUT_MS = 25_000
@@ -103,6 +104,13 @@ class ThreadSupervisor:
         self._starting = threading.Lock()
         self._starter: int | None = None
         self._close_asked: tuple[int, bool] | None = None
+        #: Set by a signal handler, which may do no more: `start` shall end early.
+        self.interrupted = False
+        #: Whether `begins_at` is going to be called.
+        self.tells_offsets = False
+        self._committed_before: dict[TopicPartition, int | None] = {}
+        #: Whether all threads ended by themselves when they were closed.
+        self.closed_orderly = True
         self._payloads: dict[int, bytes] = {}
         self._engine: SparkEngine | None = None
         self._metrics: dict[str, dict[str, Any]] = {}
@@ -118,7 +126,8 @@ class ThreadSupervisor:
     def start(self) -> None:
         """Check the cluster, take the state directory, start the threads.
 
-        Ends early if it is closed meanwhile, from another thread or in a signal handler.
+        Ends early if it is closed meanwhile, from another thread or in a signal handler, or when
+        it is `interrupted`: then it waits neither for a broker nor for Spark any longer.
         """
         self._starter = threading.get_ident()
         try:
@@ -129,8 +138,10 @@ class ThreadSupervisor:
                     self._start_engine,
                     self._start_threads,
                 ):
-                    if self._close_asked is None:
+                    if not self._given_up():
                         step()
+        except StartGivenUpError:
+            logger.info("%s: the start of Spark was given up", self._config.application_id)
         finally:
             self._starter = None
         if self._close_asked is not None:
@@ -148,7 +159,7 @@ class ThreadSupervisor:
     def close(self, timeout_ms: int, leave_group: bool) -> bool:
         """Close all threads; whether they did it in time.
 
-        Waits for the step that `start` is at, which takes no longer than the start of Spark.
+        A `start` under way ends within a second or, in the midst of the start of Spark, a few.
         """
         self._close_asked = (timeout_ms, leave_group)
         if self._starter == threading.get_ident():
@@ -156,7 +167,13 @@ class ThreadSupervisor:
             return True
         with self._starting:
             self._bars.close()
-            return self._release(timeout_ms, leave_group)
+            self.closed_orderly = self._release(timeout_ms, leave_group) and self.closed_orderly
+            return self.closed_orderly
+
+    def hurry(self) -> None:
+        """Let a `close` under way kill the threads that have not closed yet."""
+        if self._engine is not None:
+            self._engine.hurry()
 
     def pause(self, paused: bool) -> None:
         """Stop or resume processing in all threads."""
@@ -173,17 +190,44 @@ class ThreadSupervisor:
         """The host and the process in which a thread runs."""
         return self._workers.get(thread, (None, None))
 
+    @property
+    def master(self) -> str:
+        """Where Spark runs, as it calls that itself."""
+        return "" if self._engine is None else str(self._engine.session.sparkContext.master)
+
+    def begins_at(self, tasks: Collection[str]) -> list[str]:
+        """Where tasks began to read what other programs write, in words; as far as it is known."""
+        policy = reset_policy(self._topology, self._config)
+        read = {
+            TopicPartition(topic, int(number))
+            for group in topology_topics(self._topology, self._config).groups
+            for subtopology, _, number in (task.partition("_") for task in tasks)
+            if int(subtopology) == group.subtopology_id
+            for topic in group.source_topics
+        }
+        return [
+            f"{place.topic}-{place.partition} from "
+            f"{policy(place.topic) if offset is None else offset}"
+            for place, offset in sorted(self._committed_before.items())
+            if place in read
+        ]
+
     def clean_up(self) -> None:
         """Delete the local state."""
         self._directory.clean_up()
 
+    def _given_up(self) -> bool:
+        """Whether nobody waits for `start` any more."""
+        return self.interrupted or self._close_asked is not None
+
     def _check_cluster(self) -> None:
-        config = self._config
-        admin = ClusterAdmin(librdkafka_settings(config, "admin", f"{config.application_id}-admin"))
-        try:
-            admin.check_reachable(_REACH_TIMEOUT_MS)
-        finally:
-            admin.close()
+        self._committed_before = StartChecks(
+            self._topology,
+            self._config,
+            self._clock,
+            self._given_up,
+            with_offsets=self.tells_offsets,
+        ).run()
 
     def _take_directory(self) -> None:
         if not keeps_state_on_disk(self._topology, self._config):
@@ -205,6 +249,7 @@ class ThreadSupervisor:
             on_event=self._on_event,
             register_timeout_ms=_REGISTER_TIMEOUT_MS,
             clock=self._clock,
+            given_up=self._given_up,
         )
         self._engine.start()
         require_slots(self._engine.session, config.num_stream_threads)

@@ -261,8 +261,10 @@ def test_what_cannot_be_shipped_is_refused_at_once(session: SparkSession) -> Non
 
 def test_a_session_that_is_given_is_used_and_left_alone(session: SparkSession) -> None:
     """Goal: the given or active session is taken, not stopped, and its size is known."""
-    assert resolve_session(session, 2) == (session, False)
-    assert resolve_session(None, 2)[1] is False
+    for found in (resolve_session(session, 2), resolve_session(None, 2)):
+        assert found.session is session
+        assert not found.is_ours
+        assert not found.release()
     assert slots(session) == 3
     assert is_local(session)
     assert session.sparkContext.pythonExec == sys.executable
@@ -386,8 +388,8 @@ def told(event):
     else:
         print(event.kind, getattr(event.data, "kind", event.data), flush=True)
 
-stop = threading.Event()
-signal.signal(signal.SIGINT, lambda *_: stop.set())
+stop = []
+signal.signal(signal.SIGINT, lambda *_: stop.append(True))
 ours, make_session = signal.getsignal(signal.SIGINT), SparkSession.__init__
 
 def made(*args, **kwargs):
@@ -399,7 +401,8 @@ engine = SparkEngine(None, "shop", num_threads=2, on_event=told)
 engine.start()
 for index in (1, 2):
     engine.start_thread(f"t{index}", index, main)
-stop.wait()
+while not stop:
+    time.sleep(0.1)
 began = time.monotonic()
 print("orderly", engine.close(20_000), flush=True)
 print("took", time.monotonic() - began, flush=True)

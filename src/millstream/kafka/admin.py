@@ -101,8 +101,16 @@ class ClusterAdmin:
             AdminClient, {**settings, "error_cb": self._on_client_error}
         )
 
-    def check_reachable(self, timeout_ms: int = _REACHABLE_TIMEOUT_MS) -> None:
+    def check_reachable(
+        self,
+        timeout_ms: int = _REACHABLE_TIMEOUT_MS,
+        on_wait: Callable[[str], None] = lambda reason: None,
+    ) -> None:
         """Make sure that a broker answers.
+
+        Args:
+            timeout_ms: how long one is waited for.
+            on_wait: told twice a second why none has answered yet; what it raises ends the waiting.
 
         Raises:
             BrokerUnavailableError: none did in time; names the address and what the client ran
@@ -122,8 +130,10 @@ class ClusterAdmin:
                 client.poll(0)
                 if self._access_error is not None:
                     raise self._access_error from error
+                reason = self._connection_error or error.args[0].str().rstrip(".")
                 if deadline.passed:
-                    raise self._unreachable(timeout_ms, error.args[0].str()) from error
+                    raise self._unreachable(timeout_ms, reason) from None
+                on_wait(reason)
 
     def partition_counts(
         self, topics: Iterable[str], timeout_ms: int = _TIMEOUT_MS
@@ -242,9 +252,13 @@ class ClusterAdmin:
         return self._list_offsets(partitions, _EARLIEST, timeout_ms)
 
     def committed_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int = _TIMEOUT_MS
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        timeout_ms: int = _TIMEOUT_MS,
+        none: int = 0,
     ) -> dict[TopicPartition, int]:
-        """The offset that a group has committed of each partition; 0 where it has none.
+        """The offset that a group has committed of each partition; `none` where it has none.
 
         Raises:
             BrokerUnavailableError: no broker answered in time.
@@ -261,9 +275,9 @@ class ClusterAdmin:
             "Asking for committed offsets",
         )
         return {
-            TopicPartition(partition.topic, partition.partition): max(0, partition.offset)
+            TopicPartition(found.topic, found.partition): none if found.offset < 0 else found.offset
             for answer in answers.values()
-            for partition in answer.topic_partitions
+            for found in answer.topic_partitions
         }
 
     def delete_records(
@@ -472,7 +486,7 @@ class ClusterAdmin:
     def _unreachable(self, timeout_ms: int, reason: str) -> BrokerUnavailableError:
         return BrokerUnavailableError(
             f"No Kafka broker answered at {self._servers} within {timeout_ms / 1_000:g} s: "
-            f"{self._connection_error or reason}. Check bootstrap_servers, that the brokers run "
+            f"{reason}. Check bootstrap_servers, that the brokers run "
             "and can be reached from this machine, and that security_protocol is theirs."
             + protocol_hint(self._servers.split(","), self._protocol)
         )

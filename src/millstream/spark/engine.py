@@ -24,7 +24,7 @@ from millstream.spark.events import EventQueue, ThreadEvent
 from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
 from millstream.spark.jobs import SparkJobs
 from millstream.spark.messages import Hello, Report
-from millstream.spark.session import is_local, resolve_session, slots
+from millstream.spark.session import HostSession, is_local, resolve_session, slots
 from millstream.spark.shipping import ship
 from millstream.spark.thread_task import ThreadMain, ThreadPlan
 
@@ -51,7 +51,7 @@ class SparkEngine:
 
     Args:
         session: where the threads run; None takes the active session, else starts a local one,
-            which `close` stops.
+            which `close` stops when no other engine uses it.
         application_id: the application, as in Kafka.
         num_threads: how many threads there will be: the size of a session that is started here.
         on_event: told what happens to the threads, on a thread of its own. It should return soon:
@@ -63,6 +63,7 @@ class SparkEngine:
         listen_port: port to listen on; 0 takes a free one.
         advertised_host: how executors reach this machine; default: what Spark advertises itself.
         clock: for intervals.
+        given_up: asked while a session starts: whether nobody waits for this engine any more.
 
     Example:
         >>> with SparkEngine(None, "shop", num_threads=2, on_event=print) as engine:
@@ -83,8 +84,10 @@ class SparkEngine:
         listen_port: int = 0,
         advertised_host: str | None = None,
         clock: Clock | None = None,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> None:
         self._given_session = session
+        self._given_up = given_up
         self._application_id = application_id
         self._num_threads = num_threads
         self._events = EventQueue(on_event)
@@ -103,8 +106,8 @@ class SparkEngine:
         self._closed = threading.Event()
         self._released = threading.Event()
         self._monitor = threading.Thread(target=self._watch, name="millstream-monitor", daemon=True)
-        self._session: SparkSession | None = None
-        self._owned = False
+        self._hurried = False
+        self._host_session: HostSession | None = None
         self._server: ControlServer | None = None
         self._jobs: SparkJobs | None = None
 
@@ -114,9 +117,12 @@ class SparkEngine:
         Raises:
             SparkError: there is no session that can host threads.
             OSError: the control port cannot be listened on.
+            StartGivenUpError: `given_up` said so while a session was starting.
         """
-        session, self._owned = resolve_session(self._given_session, self._num_threads)
-        self._session = session
+        found = resolve_session(
+            self._given_session, self._num_threads, self._application_id, self._given_up
+        )
+        session = found.session
         host, port, advertised = self._listen
         if is_local(session):
             host, advertised = host or "127.0.0.1", advertised or "127.0.0.1"
@@ -133,10 +139,10 @@ class SparkEngine:
         )
         try:
             server.start()
-        except OSError:
-            if self._owned:
-                session.stop()
+        except BaseException:
+            found.release()
             raise
+        self._host_session = found
         self._server = server
         self._jobs = SparkJobs(session, self._application_id)
         self._events.start()
@@ -152,9 +158,9 @@ class SparkEngine:
     @property
     def session(self) -> SparkSession:
         """The session that hosts the threads."""
-        if self._session is None:
+        if self._host_session is None:
             raise IllegalStateError("The Spark engine has not been started. Call start() first.")
-        return self._session
+        return self._host_session.session
 
     @property
     def threads(self) -> list[str]:
@@ -243,15 +249,16 @@ class SparkEngine:
         """Close all threads, kill those that do not end in time, and release everything.
 
         Takes at most the timeout, plus about 10 seconds where threads have to be killed. Does
-        nothing the second time. A session that the engine started is stopped with all its worker
-        processes; PySpark keeps the JVM for the next session and ends it with this process.
+        nothing the second time. A session of ours is stopped with all its worker processes, unless
+        other engines use it; PySpark keeps the JVM for the next one and ends it with this process.
 
         Args:
             timeout_ms: milliseconds for the threads to close.
             data: what goes along with the `close` command.
 
         Returns:
-            Whether all threads ended by themselves.
+            Whether all threads ended by themselves: False when some were killed, or Spark lost
+            them. A thread that ended by an error of the user's did it by itself.
         """
         with self._lock:
             if self._closed.is_set() or self._server is None:
@@ -263,9 +270,13 @@ class SparkEngine:
         self._monitor.join(_KILL_S)
         self._server.close()
         self._events.close(_KILL_S)
-        if self._owned:
-            self._stop_session()
+        if self._host_session is not None and self._host_session.release():
+            self._wait_for_processes()
         return orderly
+
+    def hurry(self) -> None:
+        """Let a `close` or `stop_thread` under way kill the threads that have not closed yet."""
+        self._hurried = True
 
     # ---- what the control server tells
 
@@ -343,11 +354,13 @@ class SparkEngine:
             thread.ask_to_close(data)
         deadline = time.monotonic() + timeout_ms / 1000
         for thread in threads:
-            thread.wait_ended(max(0.0, deadline - time.monotonic()))
+            while not self._hurried and (left_s := deadline - time.monotonic()) > 0:
+                if thread.wait_ended(min(left_s, _CHECK_S)):
+                    break
         late = [thread for thread in threads if not thread.ended]
         if late:
             self._kill(late)
-        return not any(thread.was_killed for thread in threads)
+        return not any(thread.was_killed or thread.was_lost for thread in threads)
 
     def _kill(self, late: list[HostedThread]) -> None:
         logger.warning(
@@ -376,12 +389,7 @@ class SparkEngine:
                     # Spark may be shutting down; what ended is noticed by the thread's job.
                     logger.debug("Looking after %s failed", thread.name, exc_info=True)
 
-    def _stop_session(self) -> None:
-        try:
-            self.session.stop()
-        except Exception as error:
-            # Its JVM was killed, most likely, and then there is nothing left to stop.
-            logger.warning("Stopping the Spark session failed: %s", error)
+    def _wait_for_processes(self) -> None:
         left = _wait_for_end(self._processes, time.monotonic() + _PROCESSES_END_S)
         if left:
             logger.warning("Worker processes still run after Spark was stopped: %s", sorted(left))

@@ -310,6 +310,11 @@ class HostedThread:
         return self._ever_registered
 
     @property
+    def was_lost(self) -> bool:
+        """Whether Spark could not run it to its end: it did not commit what it had done."""
+        return self.ended and self.exit is None and self._ever_registered
+
+    @property
     def ended(self) -> bool:
         """Whether the thread has exited or failed."""
         return self._ended.is_set()

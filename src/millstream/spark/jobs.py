@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import EnvironmentMismatchError, SparkError
 from millstream.spark.environment import checked_task, mismatch
+from millstream.spark.local_session import has_jvm
 from millstream.spark.messages import ThreadExit, decode_value
 from millstream.spark.session import JOB_TAG
 
@@ -89,10 +90,7 @@ class SparkJobs:
     @property
     def alive(self) -> bool:
         """Whether the session can run jobs: it is not stopped, and its JVM has not ended."""
-        if getattr(self._context, "_jsc", None) is None:
-            return False
-        process = getattr(self._context._gateway, "proc", None)
-        if process is not None and process.poll() is not None:
+        if not has_jvm(self._context):
             return False
         try:
             return not self._context._jsc.sc().isStopped()

@@ -1,6 +1,6 @@
 """The Spark session that hosts the stream threads: the caller's, the active one, or our own.
 
-Our own is a quiet local one: enough task slots for the threads, bound to loopback, no web UI.
+Our own is a quiet local one, which all applications of a process share (`local_session`).
 """
 
 from __future__ import annotations
@@ -8,15 +8,20 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import signal
 import sys
 import threading
-from pathlib import Path
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import NotEnoughSlotsError, SparkError
+from millstream.spark.local_session import (
+    SPARE_SLOTS,
+    LocalSession,
+    current_local,
+    join_local,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -26,45 +31,73 @@ logger = logging.getLogger(__name__)
 
 #: Every job of ours carries this tag, whatever the application.
 JOB_TAG: Final = "millstream"
-#: Task slots beside those of the threads: for `add_stream_thread` and for queries with Spark.
-SPARE_SLOTS: Final = 4
-#: How often our own session starts a thread's task again by itself when its process dies.
-MAX_FAILURES: Final = 4
-
 #: Set by spark-submit for the Python programs that it runs.
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 _PYSPARK_INTERRUPT_HANDLER: Final = "SparkContext._do_init.<locals>.signal_handler"
 
 
-def resolve_session(spark: SparkSession | None, num_threads: int) -> tuple[SparkSession, bool]:
+class HostSession:
+    """The session that hosts the threads of one application instance.
+
+    Args:
+        session: the session.
+        local: the shared one that this is, if Millstream has started it.
+        user: as whom the instance is counted there.
+    """
+
+    def __init__(
+        self, session: SparkSession, local: LocalSession | None = None, user: object = None
+    ) -> None:
+        self.session = session
+        self._local = local
+        self._user = user
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether Millstream has started it."""
+        return self._local is not None
+
+    def release(self) -> bool:
+        """Give it back; whether it has been stopped, because it is ours and nobody else uses it."""
+        return self._local is not None and self._local.leave(self._user)
+
+
+def resolve_session(
+    spark: SparkSession | None,
+    num_threads: int,
+    application_id: str = "",
+    given_up: Callable[[], bool] = lambda: False,
+) -> HostSession:
     """Find or start the session.
 
     Args:
         spark: the caller's session, or None: then the active one, else a local one is started.
         num_threads: how many stream threads it has to host.
-
-    Returns:
-        The session, and whether it was started here, so that the engine has to stop it.
+        application_id: who wants it, for messages to those who come later.
+        given_up: asked again and again while a session starts: whether nobody waits for it.
 
     Raises:
         SparkError: there is no Java, Spark does not start, or the session cannot host threads.
+        NotEnoughSlotsError: it is our own one, used by others, and too small for this one, too.
+        StartGivenUpError: `given_up` said so.
     """
-    session = spark or _active_session()
-    owned = session is None
-    if session is None:
-        session = _start_local(num_threads)
-    try:
-        check_session(session)
-    except SparkError:
-        if owned:
-            session.stop()
-        raise
-    if not owned:
-        _spare_our_jobs_on_interrupt(session)
-        if is_local(session):
-            _use_this_python(session)
-    return session, owned
+    ours = current_local()
+    session = spark or (_active_session() if ours is None else None)
+    if session is None or (
+        ours is not None
+        and ours.session is not None
+        and ours.session.sparkContext is session.sparkContext
+    ):
+        user = object()
+        local = join_local(user, application_id, num_threads, given_up)
+        session = local.wait_started(user, given_up)
+        return HostSession(session, local, user)
+    check_session(session)
+    _spare_our_jobs_on_interrupt(session)
+    if is_local(session):
+        _use_this_python(session)
+    return HostSession(session)
 
 
 def check_session(session: SparkSession) -> None:
@@ -153,68 +186,6 @@ def _active_session() -> SparkSession | None:
     return active
 
 
-def _start_local(num_threads: int) -> SparkSession:
-    from pyspark import SparkConf, SparkContext
-    from pyspark.sql import SparkSession
-
-    jvm_runs = SparkContext._gateway is not None
-    if not jvm_runs:
-        _require_java()
-    settings = _local_settings(num_threads)
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
-        if before is not None and threading.current_thread() is threading.main_thread():
-            # The context's own handler cancels every job on Ctrl-C, before the threads could
-            # close, and calls the JVM in the midst of the calls by which the session is made.
-            signal.signal(signal.SIGINT, before)
-        session: SparkSession = builder.getOrCreate()
-    except Exception as error:
-        raise SparkError(
-            f"Spark did not start on this machine: {_first_line(error)}. It needs Java 17 or "
-            "later (see JAVA_HOME) and its own messages above may say more."
-        ) from error
-    if jvm_runs:
-        session.sparkContext.setLogLevel("WARN")
-    session.sparkContext.pythonExec = sys.executable
-    return session
-
-
-def _local_settings(num_threads: int) -> dict[str, str]:
-    log4j = Path(__file__).with_name("log4j2.properties")
-    return {
-        "spark.master": f"local[{num_threads + SPARE_SLOTS},{MAX_FAILURES}]",
-        "spark.app.name": "millstream",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        # The JVM only places the threads: records never pass through it.
-        "spark.driver.memory": "768m",
-        "spark.driver.extraJavaOptions": (
-            f"-XX:+UseSerialGC -Xms64m -Dlog4j2.configurationFile={log4j.as_uri()}"
-        ),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.python.worker.reuse": "false",
-        "spark.speculation": "false",
-        "spark.sql.catalogImplementation": "in-memory",
-    }
-
-
-def _require_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else None
-    if (java is not None and java.is_file()) or (java is None and shutil.which("java")):
-        return
-    looked = f"JAVA_HOME is {home}, where there is no bin/java" if home else "no java on the PATH"
-    raise SparkError(
-        f"Spark needs Java 17 or later, and none was found: {looked}. Install one (for example "
-        "a JRE of your distribution) and set JAVA_HOME."
-    )
-
-
 def _use_this_python(session: SparkSession) -> None:
     """Let workers on this machine run the driver's Python, if nobody has chosen another.
 
@@ -255,7 +226,3 @@ def _cancel_other_jobs(context: SparkContext) -> None:
     for job in tracker.getActiveJobIds():
         if job not in ours:
             jvm_context.sc().cancelJob(job)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,253 @@
+"""What the cluster says against starting an application, asked before anything is started.
+
+The group's leader would find most of it out as well, once Spark and all threads run: half a minute
+later, and on another machine's log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from millstream.assignment.internal_topics import (
+    changelog_counts,
+    missing_source_topics,
+    repartition_counts,
+    topics_to_create,
+)
+from millstream.assignment.partitions import tasks_of
+from millstream.clock import Clock, Deadline
+from millstream.config import StreamsConfig
+from millstream.errors import (
+    BrokerUnavailableError,
+    MissingSourceTopicError,
+    StreamsError,
+    UnknownTopicError,
+)
+from millstream.kafka.admin import ClusterAdmin
+from millstream.kafka.auto_creation import creates_topics
+from millstream.kafka.client_settings import librdkafka_settings
+from millstream.kafka.listener_probe import protocol_hint, refuses_protocol
+from millstream.record import TopicPartition
+from millstream.runtime.topology_topics import topology_topics
+from millstream.topology.topology import Topology
+
+logger = logging.getLogger(__name__)
+
+#: How long the first attempt takes even where nothing is to be tried again.
+_FIRST_CONTACT_MS = 5_000
+#: After how long it is said what is waited for, and how often then.
+_SAY_AFTER_MS = 2_000
+_SAY_EACH_MS = 1_000
+#: How often it is asked whether a broker is there that wants another security protocol, and how
+#: often in a row it must be so: one that starts just now may answer that before it answers us.
+_PROBE_EACH_MS = 2_000
+_PROBES_UNTIL_SURE = 2
+#: How long a topic that nobody has heard of may be one that was created a moment ago.
+_TOPICS_APPEAR_MS = 2_000
+_ASK_AGAIN_MS = 200
+_ANSWER_MS = 2_000
+
+
+class StartChecks:
+    """Asks the cluster what an application needs of it.
+
+    Args:
+        topology: what the application computes.
+        config: its settings.
+        clock: for how long it waits.
+        given_up: asked twice a second: whether nobody waits for the answers any more.
+        with_offsets: whether to ask where the group has committed as well.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: StreamsConfig,
+        clock: Clock,
+        given_up: Callable[[], bool],
+        *,
+        with_offsets: bool = False,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._given_up = given_up
+        self._with_offsets = with_offsets
+        self._topics = topology_topics(topology, config)
+        self._global_topics = {
+            topic for store in topology.global_stores.values() for topic in store.source.topics
+        }
+        self._settings = librdkafka_settings(config, "admin", f"{config.application_id}-admin")
+        if not logger.isEnabledFor(logging.DEBUG):
+            # What it runs into is told here, once.
+            self._settings["log_level"] = 0
+
+    def run(self) -> dict[TopicPartition, int | None]:
+        """Wait until a broker answers, then look at the topics. Ends early if it is given up.
+
+        Returns:
+            Where the group has committed each partition of what is read by name, None where it has
+            not; empty if that was not asked for, or there was no answer.
+
+        Raises:
+            BrokerUnavailableError: none answered for `task.timeout.ms`, or those that are there
+                want another security protocol.
+            AccessDeniedError: a broker refuses the login, or its certificate is not trusted.
+            MissingSourceTopicError: topics that are read do not exist; names what is written and
+                does not exist as well.
+            UnknownTopicError: topics that are written do not exist, and brokers create none.
+            CopartitionError: topics that are joined have different partition counts.
+            TopologyError: an internal topic has a wrong partition count.
+        """
+        admin = ClusterAdmin(self._settings)
+        try:
+            protocol = self._settings.get("security.protocol", "PLAINTEXT")
+            waiting = _Waiting(self._config, protocol, self._clock, self._given_up)
+            admin.check_reachable(waiting.timeout_ms, waiting.goes_on)
+            counts = self._counts(admin, waiting)
+            if not self._given_up():
+                self._check_existence(counts)
+                self._check_counts(counts)
+                return self._committed(admin, counts) if self._with_offsets else {}
+        except _GivenUpError:
+            logger.debug("nobody waits for the answers of the cluster any more")
+        finally:
+            admin.close()
+        return {}
+
+    @property
+    def _written(self) -> set[str]:
+        """The topics outside of the application that it writes to under fixed names."""
+        written = {topic for group in self._topics.groups for topic in group.sink_topics}
+        return written - self._topics.repartition_topics.keys()
+
+    def _counts(self, admin: ClusterAdmin, waiting: _Waiting) -> dict[str, int]:
+        """The partition counts of all topics that exist."""
+        changelogs = {name for group in self._topics.groups for name in group.changelog_topics}
+        external = self._topics.external_source_topics | self._global_topics | self._written
+        asked = external | self._topics.repartition_topics.keys() | changelogs
+        appear = Deadline(self._clock, _TOPICS_APPEAR_MS)
+        while True:
+            try:
+                counts = admin.partition_counts(asked, _ANSWER_MS)
+            except BrokerUnavailableError as error:
+                if waiting.is_over:
+                    raise
+                waiting.goes_on(error.message.rstrip("."))
+                continue
+            if external <= counts.keys() or appear.passed or self._given_up():
+                return counts
+            self._clock.sleep_ms(_ASK_AGAIN_MS)
+
+    def _committed(
+        self, admin: ClusterAdmin, counts: Mapping[str, int]
+    ) -> dict[TopicPartition, int | None]:
+        partitions = [
+            TopicPartition(topic, number)
+            for topic in sorted(self._topics.external_source_topics)
+            for number in range(counts[topic])
+        ]
+        try:
+            found = admin.committed_offsets(
+                self._config.application_id, partitions, _ANSWER_MS, none=-1
+            )
+        except StreamsError as error:
+            logger.debug("it is not known where the group has committed: %s", error)
+            return {}
+        return {place: None if offset < 0 else offset for place, offset in found.items()}
+
+    def _check_existence(self, counts: Mapping[str, int]) -> None:
+        missing = missing_source_topics(self._topics, counts)
+        missing += sorted(self._global_topics - counts.keys())
+        unwritable = sorted(self._written - counts.keys())
+        if unwritable and creates_topics(self._settings, _ANSWER_MS) is not False:
+            logger.info("brokers may have to create what is written to: %s", ", ".join(unwritable))
+            unwritable = []
+        advice = (
+            "which the cluster does not have. Create the topics before the application is started; "
+            "probably a name is misspelt, or this is another cluster "
+            f"({self._config.bootstrap_servers})."
+        )
+        writes = f"writes to {_listed(unwritable)}"
+        if missing:
+            also = f" and {writes}" if unwritable else ""
+            raise MissingSourceTopicError(
+                f"The application reads {_listed(missing)}{also}, {advice}", topic=missing[0]
+            )
+        if unwritable:
+            raise UnknownTopicError(f"The application {writes}, {advice}", topic=unwritable[0])
+
+    def _check_counts(self, counts: Mapping[str, int]) -> None:
+        topics = self._topics
+        if any(group.source_patterns for group in topics.groups):
+            # What matches is known when the members have subscribed, and may change at any time.
+            return
+        resolved = repartition_counts(topics, counts)
+        tasks = tasks_of(topics.groups, {**counts, **resolved})
+        specs = topics.repartition_topics
+        expected = {name: (count, specs[name].config) for name, count in resolved.items()}
+        topics_to_create(expected | changelog_counts(topics.groups, tasks), counts)
+
+
+class _GivenUpError(Exception):
+    """Nobody waits for the cluster any more."""
+
+
+class _Waiting:
+    """Waits for a broker, and says so; ends at once where waiting will not help."""
+
+    def __init__(
+        self, config: StreamsConfig, protocol: str, clock: Clock, given_up: Callable[[], bool]
+    ) -> None:
+        self.timeout_ms = max(_FIRST_CONTACT_MS, config.task_timeout_ms)
+        self._config = config
+        self._protocol = protocol
+        self._clock = clock
+        self._given_up = given_up
+        self._deadline = Deadline(clock, self.timeout_ms)
+        self._began_ms = self._probed_ms = clock.monotonic_ms()
+        self._say_at_ms = self._began_ms + _SAY_AFTER_MS
+        self._probes_against = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has waited long enough."""
+        return self._deadline.passed
+
+    def goes_on(self, reason: str) -> None:
+        """There is no answer yet.
+
+        Raises:
+            BrokerUnavailableError: brokers are there, but want another security protocol.
+        """
+        if self._given_up():
+            raise _GivenUpError
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._say_at_ms:
+            self._say_at_ms = now_ms + _SAY_EACH_MS
+            logger.warning(
+                "%s: waits for a broker at %s, for %d s already, %d s at most: %s",
+                self._config.application_id,
+                self._config.bootstrap_servers,
+                (now_ms - self._began_ms) // 1_000,
+                self.timeout_ms // 1_000,
+                reason,
+            )
+        if now_ms - self._probed_ms >= _PROBE_EACH_MS:
+            self._probe(reason)
+
+    def _probe(self, reason: str) -> None:
+        servers = self._config.bootstrap_servers.split(",")
+        against = refuses_protocol(servers, self._protocol, self._given_up)
+        self._probed_ms = self._clock.monotonic_ms()
+        self._probes_against = self._probes_against + 1 if against else 0
+        if self._probes_against >= _PROBES_UNTIL_SURE:
+            raise BrokerUnavailableError(
+                f"No Kafka broker answered at {', '.join(servers)}: {reason}. Check "
+                "bootstrap_servers, and that security_protocol is theirs."
+                + protocol_hint(servers, self._protocol)
+            )
+
+
+def _listed(topics: list[str]) -> str:
+    return ", ".join(map(repr, topics))
