@@ -24,6 +24,7 @@ from millstream.spark.events import EventQueue, ThreadEvent
 from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
 from millstream.spark.jobs import SparkJobs
 from millstream.spark.messages import Hello, Report
+from millstream.spark.py4j_traces import hide_traces, show_traces
 from millstream.spark.session import HostSession, is_local, resolve_session, slots
 from millstream.spark.shipping import ship
 from millstream.spark.thread_task import ThreadMain, ThreadPlan
@@ -142,6 +143,7 @@ class SparkEngine:
         except BaseException:
             found.release()
             raise
+        hide_traces()
         self._host_session = found
         self._server = server
         self._jobs = SparkJobs(session, self._application_id)
@@ -270,8 +272,11 @@ class SparkEngine:
         self._monitor.join(_KILL_S)
         self._server.close()
         self._events.close(_KILL_S)
-        if self._host_session is not None and self._host_session.release():
-            self._wait_for_processes()
+        try:
+            if self._host_session is not None and self._host_session.release():
+                self._wait_for_processes()
+        finally:
+            show_traces()
         return orderly
 
     def hurry(self) -> None:

@@ -17,11 +17,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import NotEnoughSlotsError, SparkError
+from millstream.spark.py4j_traces import without_traces
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -138,7 +139,7 @@ class LocalSession:
             self._after.wait_over(_STOP_S + _JVM_ENDS_S)
         try:
             if not self._unwanted:
-                with _without_traces(lambda: self._unwanted), _recording_jvm(self._jvm_started):
+                with without_traces(), _recording_jvm(self._jvm_started):
                     self.session = start_local(self.slots)
         except SparkError as error:
             self._error = error
@@ -319,21 +320,6 @@ def _recording_jvm(started: Callable[[subprocess.Popen[bytes]], None]) -> Iterat
         names["Popen"] = popen
 
 
-@contextmanager
-def _without_traces(unwanted: Callable[[], bool]) -> Iterator[None]:
-    """Leave out what py4j logs, to the root logger, about a JVM that we have ended ourselves."""
-
-    def wanted(record: logging.LogRecord) -> bool:
-        return not (unwanted() and "py4j" in record.pathname)
-
-    root = logging.getLogger()
-    root.addFilter(wanted)
-    try:
-        yield
-    finally:
-        root.removeFilter(wanted)
-
-
 def _stop_quietly(session: SparkSession) -> None:
     began = time.monotonic()
     try:
@@ -354,11 +340,12 @@ def _forget_ended_jvm() -> None:
         return
     context = SparkContext._active_spark_context
     if context is not None:
-        with warnings.catch_warnings():
-            # That a JVM which has ended cannot be stopped in order.
+        with warnings.catch_warnings(), suppress(Exception):
+            # That a JVM which has ended cannot be stopped in order, whichever way py4j says so.
             warnings.simplefilter("ignore")
             context.stop()
     with SparkContext._lock:
+        SparkContext._active_spark_context = None
         SparkContext._gateway = None
         SparkContext._jvm = None
     SparkSession._instantiatedSession = None
