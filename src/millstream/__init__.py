@@ -30,6 +30,7 @@ from millstream.errors import (
     TaskMigratedError,
     TopologyError,
     UnknownStateStoreError,
+    UnknownTopicError,
     UnsupportedOperationError,
 )
 from millstream.processor.context import (
@@ -57,6 +58,7 @@ from millstream.record import (
     ValueAndTimestamp,
     VersionedRecord,
 )
+from millstream.runtime.states import ClientState
 from millstream.state.iterators import KeyValueIterator
 from millstream.state.keyvalue import KeyValueStore
 from millstream.state.session_store import SessionStore
@@ -96,6 +98,7 @@ __all__ = [
     "BrokerUnavailableError",
     "BufferConfig",
     "Cancellable",
+    "ClientState",
     "CogroupedKStream",
     "ConfigError",
     "CopartitionError",
@@ -165,6 +168,7 @@ __all__ = [
     "TopologyDescription",
     "TopologyError",
     "UnknownStateStoreError",
+    "UnknownTopicError",
     "UnlimitedWindows",
     "UnsupportedOperationError",
     "ValueAndTimestamp",

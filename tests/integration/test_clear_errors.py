@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from support.leftovers import nothing_left
 from support.scripts import Script
-from support.topics import committed_lag, fill, latest, unique
+from support.topics import committed_lag, fill, latest, read_all, unique
 from support.waiting import wait_for
 from support.word_count import RUNNING, WordCount
 
 from millstream import (
     BrokerUnavailableError,
     ConfigError,
+    CopartitionError,
     KafkaStreams,
     LogAndContinueExceptionHandler,
     MissingSourceTopicError,
@@ -33,7 +35,10 @@ from millstream import (
     StreamsConfig,
     StreamsError,
     TopologyError,
+    UnknownTopicError,
 )
+from millstream.clock import SystemClock
+from millstream.runtime.start_checks import StartChecks
 from millstream.serdes import LONG, STRING
 from millstream.testing import EmbeddedKafka
 
@@ -46,6 +51,7 @@ class Caught:
 
     def __init__(self) -> None:
         self.errors: list[StreamsError] = []
+        self.took_s = 0.0
 
     @property
     def error(self) -> StreamsError:
@@ -64,8 +70,8 @@ def ends_soon(*applications: KafkaStreams) -> Iterator[Caught]:
     with nothing_left():
         began = time.monotonic()
         yield caught
-        took_s = time.monotonic() - began
-    assert took_s < SOON_S
+        caught.took_s = time.monotonic() - began
+    assert caught.took_s < SOON_S
     assert {each.state.name for each in applications} == {"ERROR"}
     for each in applications:
         assert each.error in caught.errors
@@ -112,13 +118,22 @@ def copying(topic: str, out: str, **source: Any) -> StreamsBuilder:
     return builder
 
 
-def test_a_wrong_address(spark: SparkSession, tmp_path: Path) -> None:
-    """Goal: nobody listens there, or there is no such host: the error names the address."""
+def test_a_wrong_address(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: nobody listens there, or there is no such host: both are told soon, with the address.
+
+    It may be an outage, so it is waited for as long as `task.timeout.ms` says; what is waited for
+    is told each second meanwhile, and by nothing but these lines.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     addresses = [f"127.0.0.1:{port}", f"no-such-host.invalid:{port}"]
     topology = copying("in", "out").build()
-    applications = [KafkaStreams(topology, config(each, tmp_path), spark) for each in addresses]
+    applications = [
+        KafkaStreams(topology, config(each, tmp_path, task_timeout_ms=6_000), spark)
+        for each in addresses
+    ]
     with ends_soon(*applications) as caught, ThreadPoolExecutor() as pool:
         for starting in [pool.submit(each.start) for each in applications]:
             with pytest.raises(BrokerUnavailableError) as raised:
@@ -126,27 +141,132 @@ def test_a_wrong_address(spark: SparkSession, tmp_path: Path) -> None:
             caught.errors.append(raised.value)
     for error, address in zip(caught.errors, addresses, strict=True):
         assert address in str(error)
+        assert "within 6 s" in str(error)
         assert "Check bootstrap_servers" in str(error)
+        lines = [text for text in caplog.messages if address in text]
+        assert any(
+            "waits for a broker" in line and "2 s already, 6 s at most" in line for line in lines
+        ), lines
+        assert all("waits for a broker" in line for line in lines), lines
 
 
-def test_a_missing_source_topic(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
-    """Goal: both threads stop at once; the error names the topic."""
-    topic = unique("missing")
-    streams = KafkaStreams(copying(topic, "out").build(), config(kafka, tmp_path), spark)
-    caught = run(streams, MissingSourceTopicError)
-    assert caught.error.topic == topic
-    assert f"'{topic}'" in caught.text
-    assert "Create source topics" in caught.text
+def test_a_broker_that_is_away_at_the_start_is_waited_for(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: an instance that is started in the midst of an outage runs when the outage is over."""
+    topic = unique("in")
+    with EmbeddedKafka() as own, ThreadPoolExecutor() as pool:
+        own.create_topic(topic)
+        own.kill()
+        builder = StreamsBuilder()
+        builder.stream(topic, key=STRING, value=STRING).for_each(print)
+        streams = KafkaStreams(builder.build(), config(own, tmp_path), spark)
+        closed_early = KafkaStreams(builder.build(), config(own, tmp_path), spark)
+        starting = pool.submit(streams.start)
+        giving_up = pool.submit(closed_early.start)
+        for each in (streams, closed_early):
+            name = f"{each._config.application_id}: waits for a broker"
+            wait_for(lambda name=name: name in caplog.text, 30, name)
+        assert closed_early.close(timedelta(seconds=5))
+        giving_up.result(5)
+        assert not starting.done()
+        own.start()
+        starting.result(60)
+        streams.wait_for_state("RUNNING", RUNNING)
+        assert streams.close()
 
 
-def test_a_missing_output_topic(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("existing", ["in", "out", ""])
+def test_missing_topics(
+    kafka: EmbeddedKafka, tmp_path: Path, existing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: all that are missing are named at once, before Spark is started."""
+    monkeypatch.setattr("millstream.app_threads.SparkEngine", None)
+    topics = {name: unique(f"missing-{name}") for name in ("in", "out")}
+    missing = {name: topic for name, topic in topics.items() if name != existing}
+    if existing:
+        kafka.create_topic(topics[existing])
+    streams = KafkaStreams(copying(topics["in"], topics["out"]).build(), config(kafka, tmp_path))
+    caught = run(streams, MissingSourceTopicError if "in" in missing else UnknownTopicError)
+    assert caught.took_s < 5
+    assert caught.error.topic == next(iter(missing.values()))
+    for topic in missing.values():
+        assert f"'{topic}'" in caught.text
+    assert topics.get(existing, "none of these") not in caught.text
+    assert "Create the topics" in caught.text
+
+
+def test_a_topic_that_appears_meanwhile_is_none_that_is_missing(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Goal: an answer of a broker that has not heard of a new topic yet does not count."""
+    topic, out = unique("in"), unique("out")
+    kafka.create_topic(out)
+    checks = StartChecks(
+        copying(topic, out).build(), config(kafka, tmp_path), SystemClock(), lambda: False
+    )
+    with ThreadPoolExecutor() as pool:
+        checking = pool.submit(checks.run)
+        time.sleep(0.5)
+        assert not checking.done()
+        kafka.create_topic(topic)
+        checking.result(30)
+
+
+def test_topics_that_are_not_copartitioned(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Goal: told before Spark is started, with both counts and the place of the join."""
+    one, other = unique("one"), unique("other")
+    kafka.create_topic(one, 2)
+    kafka.create_topic(other, 3)
+    builder = StreamsBuilder()
+    table = builder.table(other, key=STRING, value=STRING)
+    stream = builder.stream(one, key=STRING, value=STRING)
+    stream.join(table, lambda left, right: left + right).for_each(print)
+    caught = run(KafkaStreams(builder.build(), config(kafka, tmp_path)), CopartitionError)
+    assert caught.took_s < 5
+    assert f"'{one}' has 2" in caught.text
+    assert f"'{other}' has 3" in caught.text
+    assert "test_clear_errors.py:" in caught.text
+
+
+def test_a_topic_that_brokers_create_need_not_exist(spark: SparkSession, tmp_path: Path) -> None:
+    """Goal: with auto.create.topics.enable, what is written to comes to be when it is written."""
+    topic, out = unique("in"), unique("out")
+    with EmbeddedKafka(properties={"auto.create.topics.enable": "true"}) as own:
+        own.create_topic(topic)
+        fill(own.bootstrap_servers, topic, [(b"k", b"v")])
+        with KafkaStreams(copying(topic, out).build(), config(own, tmp_path), spark):
+            wait_for(
+                lambda: out in topics_of(own) and read_all(own.bootstrap_servers, out), 60, out
+            )
+
+
+def topics_of(kafka: EmbeddedKafka) -> set[str]:
+    """The topics of a broker; asking for one that does not exist might create it."""
+    return set(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(30).topics)
+
+
+def test_an_output_topic_that_is_deleted(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
     """Goal: what cannot be written is not waited for."""
-    topic, out = unique("in"), unique("missing")
+    topic, out = unique("in"), unique("out")
     kafka.create_topic(topic, 2)
-    fill(kafka.bootstrap_servers, topic, [(b"k", b"v")])
+    kafka.create_topic(out)
     settings = config(kafka, tmp_path)
     streams = KafkaStreams(copying(topic, out).build(), settings, spark)
-    caught = run(streams, ProductionError)
+    with ends_soon(streams) as caught:
+        streams.start()
+        (deleted,) = (
+            AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+            .delete_topics([out])
+            .values()
+        )
+        deleted.result(30)
+        fill(kafka.bootstrap_servers, topic, [(b"k", b"v")])
+        with pytest.raises(ProductionError) as raised:
+            streams.wait_for_state("NOT_RUNNING", timedelta(seconds=60))
+        caught.errors.append(raised.value)
     assert caught.error.topic == out
     assert out in caught.text
     assert committed_lag(kafka.bootstrap_servers, settings.application_id, topic) == 1
@@ -224,26 +344,17 @@ def test_user_code_that_raises(kafka: EmbeddedKafka, spark: SparkSession, tmp_pa
 
 
 def test_an_internal_topic_with_a_wrong_partition_count(
-    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+    kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """Goal: only the leader finds it out, but all threads of both instances end, each with it."""
+    """Goal: told before Spark is started, with both counts and what to do."""
     application = WordCount(kafka, tmp_path, partitions=3)
     kafka.create_topic(application.repartition_topic, 5)
-    one, other = (
-        application.streams(spark, state_dir=str(tmp_path / name)) for name in ("one", "other")
-    )
-    with ends_soon(one, other) as caught:
-        one.start()
-        other.start()
-        for streams in (one, other):
-            with pytest.raises(TopologyError) as raised:
-                streams.wait_for_state("RUNNING", timedelta(seconds=60))
-            caught.errors.append(raised.value)
-    for error in caught.errors:
-        assert error.topic == application.repartition_topic
-        assert f"'{application.repartition_topic}'" in str(error)
-        assert "expected 3, actual 5" in str(error)
-        assert "Reset the application" in str(error)
+    caught = run(application.streams(), TopologyError)
+    assert caught.took_s < 5
+    assert caught.error.topic == application.repartition_topic
+    assert f"'{application.repartition_topic}'" in caught.text
+    assert "expected 3, actual 5" in caught.text
+    assert "Reset the application" in caught.text
 
 
 TOO_FEW_SLOTS = """

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.leftovers import nothing_left
+from support.topics import unique
 from support.waiting import wait_for
 from support.word_count import RUNNING, WordCount
 
@@ -106,7 +107,7 @@ EXPECTED: dict[str, tuple[type[StreamsError], str]] = {
 
 def config(kafka: EmbeddedKafka, folder: Path, clients: dict[str, Any]) -> StreamsConfig:
     return StreamsConfig(
-        application_id="refused",
+        application_id=unique("refused"),
         bootstrap_servers=kafka.bootstrap_servers,
         state_dir=str(folder / "state"),
         clients=clients,
