@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from itertools import chain
+from itertools import chain, repeat
+from operator import is_not
 from typing import Any, TextIO
 
 from millstream.operators.batch import Batch, has_none
@@ -212,8 +213,8 @@ class Branch(Operator):
 def _shown_to(action: Callable[[Any, Any], Any], batch: Batch, context: OperatorContext) -> Batch:
     """The records that a function of the user's was called for; its results are of no use."""
     results, batch = call_each(action, (batch.keys, batch.values), batch, context)
-    # Nobody else would see a coroutine among them. Counting takes 1 ns a record, looking 140 ns.
-    if results.count(None) != len(results):
+    # Nobody else would see a coroutine among them. This takes 14 ns a record, looking 140 ns.
+    if any(map(is_not, results, repeat(None))):
         _, batch = call_each(checked_result, (results,), batch, context)
     return batch
 

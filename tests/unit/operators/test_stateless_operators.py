@@ -165,6 +165,18 @@ def test_for_each_goes_on_after_a_failure(stage: Any) -> None:
     assert len(run.failures) == 1
 
 
+def test_what_is_done_for_each_record_may_return_anything(stage: Any) -> None:
+    """Arrays, for one, cannot be compared with anything: the result is only told from None."""
+
+    class Array:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("the truth value of an array is ambiguous")
+
+    run = stage(Peek(lambda k, v: Array()))
+    assert run.feed(("k", "a", 1)) == [("k", "a", 1, ())]
+    assert run.failures == []
+
+
 @pytest.mark.parametrize("result", [None, ["a", "b"], ("a",), ("a", "b", "c"), "ab"])
 def test_a_mapper_must_give_pairs(stage: Any, result: Any) -> None:
     """Anything but a pair is the failure of that record, not of its neighbours."""
