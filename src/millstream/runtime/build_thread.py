@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
-from millstream.kafka.client_settings import client_setting, librdkafka_settings
+from millstream.kafka.client_settings import client_setting
 from millstream.kafka.member import GroupMember
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.build_task import TaskServices, build_task
@@ -97,8 +97,6 @@ def build_thread(
         offset_sums = OffsetSums(directory)
         assignor = _assignor(topology, config, identity, clients, offset_sums, clock)
         member = _member(topology, config, identity, clients, assignor, clock)
-        # A full queue means that brokers are slow or away, not that the loop hangs.
-        clients.producer.on_wait = member.progress
         rocksdb = RocksDBResources()
         global_updates = build_global_updates(
             topology,
@@ -121,9 +119,7 @@ def build_thread(
             global_updates,
             rocksdb,
         )
-        commits = Commits(
-            clients.producer, member, clock, config.task_timeout_ms, _flush_timeout_ms(config)
-        )
+        commits = _commits(config, clients, member, clock)
         settings = _settings(config, identity)
         thread = StreamThread(
             settings,
@@ -303,11 +299,15 @@ def _max_poll_records(config: StreamsConfig) -> int:
     return int(client_setting(config, "main_consumer", "max.poll.records"))
 
 
-def _flush_timeout_ms(config: StreamsConfig) -> int:
-    """As long as a record is tried: without the setting, none outlives its transaction."""
-    settings = librdkafka_settings(config, "producer", "")
-    record_ms = settings.get("delivery.timeout.ms") or settings["transaction.timeout.ms"]
-    return int(record_ms) + _FLUSH_MARGIN_MS
+def _commits(
+    config: StreamsConfig, clients: ThreadClients, member: GroupMember, clock: Clock
+) -> Commits:
+    # A full queue means that brokers are slow or away, not that the loop hangs.
+    clients.producer.on_wait = member.progress
+    delivery_ms = int(client_setting(config, "producer", "delivery.timeout.ms"))
+    return Commits(
+        clients.producer, member, clock, config.task_timeout_ms, delivery_ms + _FLUSH_MARGIN_MS
+    )
 
 
 def _settings(config: StreamsConfig, identity: ThreadIdentity) -> ThreadSettings:
