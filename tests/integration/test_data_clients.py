@@ -289,6 +289,42 @@ def test_partitions_come_and_go(clients: Clients, make_topic: Callable[..., str]
     assert consumer.position(place(topic, 1)) == 51
 
 
+def test_what_was_fetched_before_a_partition_was_unassigned_does_not_come(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """Method: take partitions away and give them back elsewhere, at random moments of fetching.
+
+    Records come from assigned partitions only, one after the other from where each was assigned.
+    """
+    count, rounds, chance = 20_000, 300, random.Random(1)
+    topic, other = make_topic(partitions=2), make_topic()
+    places = [place(topic, 0), place(topic, 1), place(other)]
+    producer = clients.producer()
+    for each in places:
+        producer.send_many(*each, *numbered(count))
+    producer.flush(TIMEOUT_MS)
+    consumer = clients.consumer()
+    position: dict[TopicPartition, int] = {}
+    taken = 0
+    for _ in range(rounds):
+        for each in places:
+            if each in position and chance.random() < 0.5:
+                consumer.unassign([each])
+                del position[each]
+            if each not in position and chance.random() < 0.5:
+                position[each] = chance.randrange(count // 2)
+                consumer.assign({each: position[each]})
+        for _ in range(chance.randrange(3)):
+            most, wait_ms = chance.choice((10, 500)), chance.choice((0, 5, 20))
+            for each, columns in consumer.poll_columns(most, wait_ms).items():
+                first, last = columns.offsets[0], columns.offsets[-1]
+                assert first == position[each]
+                assert columns.values == numbered(last + 1 - first, start=first)[1]
+                position[each] = last + 1
+                taken += len(columns.offsets)
+    assert taken > rounds
+
+
 def test_pause_and_resume(clients: Clients, make_topic: Callable[..., str]) -> None:
     """A paused partition gives nothing, the others go on; then it goes on where it stopped."""
     topic = make_topic(partitions=2)

@@ -88,6 +88,8 @@ class RecordConsumer:
         self._consume = self._client.consume
         #: The partitions and where reading of each began.
         self._assigned: dict[TopicPartition, int] = {}
+        #: Whether any was taken away: from then on it is looked where each record is from.
+        self._had_others = False
         self._paused: set[TopicPartition] = set()
         self._partition_counts: dict[str, int] = {}
 
@@ -140,6 +142,7 @@ class RecordConsumer:
         self.resume(leaving)
         self._client.incremental_unassign([ClientPartition(*partition) for partition in leaving])
         self._ends.remove(leaving)
+        self._had_others = True
         for partition in leaving:
             del self._assigned[partition]
             self._failures.pop(partition, None)
@@ -184,8 +187,17 @@ class RecordConsumer:
     def poll_columns(
         self, max_records: int, timeout_ms: int
     ) -> dict[TopicPartition, RecordColumns]:
-        """`poll`, with the records of each partition as columns (see `message_columns`)."""
-        return message_columns(self.poll(max_records, timeout_ms), self._assigned)
+        """`poll`, with the records of each assigned partition as columns (see `message_columns`).
+
+        librdkafka hands out nothing that it fetched of a partition before that was unassigned, even
+        if it is assigned again elsewhere. A record that came all the same would never be taken for
+        another partition's: it is left out.
+        """
+        records = self.poll(max_records, timeout_ms)
+        if not self._had_others:
+            return message_columns(records, self._assigned)
+        columns = message_columns(records)
+        return {place: columns[place] for place in columns if place in self._assigned}
 
     def position(self, partition: TopicPartition) -> int | None:
         """The offset of the next record that `poll` has not returned.

@@ -339,6 +339,7 @@ class Tasks:
         starts = {
             place: self._offsets.out_of_range(place, error.offsets[place]) for place in places
         }
+        self._paused.difference_update(places)
         self._consumer.unassign(places)
         self._consumer.assign(starts)
 

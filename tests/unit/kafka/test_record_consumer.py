@@ -1,0 +1,40 @@
+"""Goal: no record is ever taken for one of another partition."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from confluent_kafka import Message
+
+from millstream.kafka import consumer as module
+from millstream.kafka.consumer import RecordConsumer
+from millstream.record import TopicPartition
+
+KEPT, GIVEN_UP = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+def test_a_record_of_a_partition_just_unassigned_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka does not hand such records out; here a client that does."""
+    client = Mock()
+    client.list_topics.return_value.topics = {"a": SimpleNamespace(error=None, partitions=[0, 1])}
+    monkeypatch.setattr(module, "create_client", lambda kind, settings: client)
+    consumer = RecordConsumer({})
+    consumer.assign({KEPT: 5, GIVEN_UP: 70})
+    consumer.unassign([GIVEN_UP])
+
+    def message(place: TopicPartition, offset: int) -> Any:
+        where: Any = {"topic": place.topic, "partition": place.partition, "offset": offset}
+        return Message(**where, value=b"%d" % offset, timestamp=(1, 1))
+
+    late = [message(GIVEN_UP, 71), message(KEPT, 5), message(GIVEN_UP, 72), message(KEPT, 6)]
+    client.consume.side_effect = [late[:1], late[1:]]
+    (found,) = consumer.poll_columns(100, 0).items()
+    place, columns = found
+    assert (place, columns.offsets, columns.values) == (KEPT, range(5, 7), [b"5", b"6"])
+    client.consume.side_effect = [late[:1], []]
+    assert consumer.poll_columns(100, 0) == {}
