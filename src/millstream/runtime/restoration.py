@@ -226,10 +226,14 @@ class Restoration:
             if log.task_id == task_id
         )
 
-    def step(self, timeout_ms: int) -> None:
-        """Start what waits, and apply the next records; blocks for at most `timeout_ms`.
+    def step(self, timeout_ms: int, work_ms: int = 0) -> None:
+        """Start what waits, and apply the next records.
 
         While an active task restores, standbys wait.
+
+        Args:
+            timeout_ms: how long to wait for a first record.
+            work_ms: for how long more records are taken for active tasks, as long as there are any.
 
         Raises:
             TaskCorruptedError: stores stand at offsets which their changelogs do not have.
@@ -240,6 +244,13 @@ class Restoration:
                 self._begin(task_id, waiting)
         if not self._reading:
             return
+        until_ms = self._clock.monotonic_ms() + work_ms
+        came = self._read_on(timeout_ms)
+        while came and self.is_reading and self._clock.monotonic_ms() < until_ms:
+            came = self._read_on(0)
+
+    def _read_on(self, timeout_ms: int) -> bool:
+        """Apply the records of one poll; whether there were any."""
         self._hold_standbys(self.is_reading)
         if not self._held:
             self._look_for_new_limits()
@@ -264,6 +275,7 @@ class Restoration:
             else:
                 del self._reading[place]
                 self._finish(place, log)
+        return bool(fetched)
 
     def _look_for_new_limits(self) -> None:
         """Let standbys go on that wait for their active task, where it has."""

@@ -297,8 +297,12 @@ class Tasks:
                 self._unexpected.add(task_id)
             self._add(task_id, task.partitions)
 
-    def advance(self, timeout_ms: int) -> None:
-        """Bring tasks that do not run yet one step further; blocks for at most `timeout_ms`.
+    def advance(self, timeout_ms: int, restore_ms: int = 0) -> None:
+        """Bring tasks that do not run yet one step further.
+
+        Args:
+            timeout_ms: how long to wait for a record to be restored.
+            restore_ms: for how long more of them are restored, as long as there are any.
 
         Raises:
             TaskCorruptedError: a task's state must be rebuilt (`revive`).
@@ -309,7 +313,7 @@ class Tasks:
         for task_id, retry in sorted(self._opening.items()):
             if retry.is_due:
                 self._open(self._tasks[task_id], retry)
-        self._restoration.step(timeout_ms)
+        self._restoration.step(timeout_ms, restore_ms)
         for task_id in [each for each in self._revivals if each in self._standby]:
             if self._restoration.has_caught_up(task_id):
                 del self._revivals[task_id]

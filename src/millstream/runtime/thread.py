@@ -44,6 +44,9 @@ _JOIN_FIRST_MS = 100
 _JOIN_MOST_MS = 10_000
 #: How long running tasks wait for those that restore to get records.
 _RESTORE_WAIT_MS = 10
+#: How the two share the thread: for how long there is restored, then processed, in each round.
+_RESTORE_MS = 100
+_PROCESS_WHILE_RESTORING_MS = 100
 
 
 class StreamThread:
@@ -212,7 +215,7 @@ class StreamThread:
             restoring = self._tasks.is_restoring
             # Both wait for records here: the running tasks get a look in between.
             most_ms = _RESTORE_WAIT_MS if running else settings.poll_ms
-            self._tasks.advance(min(timeout_ms, most_ms) if restoring else 0)
+            self._tasks.advance(min(timeout_ms, most_ms) if restoring else 0, _RESTORE_MS)
             if restoring:
                 timeout_ms = 0
         elif self._tasks.standby:
@@ -248,6 +251,9 @@ class StreamThread:
         """Let the tasks take batches in turn until nothing waits, or it is time to look around."""
         settings = self._settings
         self._punctuate()
+        most_ms = settings.poll_pause_ms
+        if not self._tasks.all_running:
+            most_ms = min(most_ms, _PROCESS_WHILE_RESTORING_MS)
         started_ms = self._clock.monotonic_ms()
         while tasks := self._tasks.processable(settings.max_task_idle_ms):
             for task in self._in_turn(tasks):
@@ -257,7 +263,7 @@ class StreamThread:
                 self._punctuate()
                 self._rebalances.progress()
                 self._commit_if_due()
-                late = self._clock.monotonic_ms() - started_ms > settings.poll_pause_ms
+                late = self._clock.monotonic_ms() - started_ms > most_ms
                 if late or self._rebalances.has_news():
                     return
         self._commit_if_due()

@@ -102,6 +102,32 @@ def test_reads_from_where_each_store_stands_to_the_end() -> None:
     assert not log.positions
 
 
+def test_restores_for_as_long_as_it_is_given_and_there_is_something() -> None:
+    """Each poll takes 10 ms: as many as fit into the time, at least one, and none beyond the end.
+    Standbys get one."""
+    log, clock = Log({A: 10, B: 10}), ManualClock()
+    store, copy = Store("a", None), Store("b", None)
+    restoring = restoration(log, [], clock)
+    poll, polls = log.poll_columns, []
+
+    def slow_poll(most: int, timeout_ms: int) -> dict[TopicPartition, RecordColumns]:
+        polls.append(timeout_ms)
+        clock.advance(10)
+        return poll(most, timeout_ms)
+
+    log.poll_columns = slow_poll  # type: ignore[method-assign]
+    restoring.add(TASK_A, {A: store})  # type: ignore[dict-item]
+    restoring.step(7)
+    assert (len(store.applied), polls) == (1, [7])
+    restoring.step(7, 40)
+    assert (len(store.applied), polls) == (5, [7, 7, 0, 0, 0])
+    restoring.step(0, 1_000)
+    assert (len(store.applied), len(polls)) == (10, 10)
+    restoring.add(TASK_B, {B: copy}, standby=True)  # type: ignore[dict-item]
+    restoring.step(0, 1_000)
+    assert len(copy.applied) == 1
+
+
 def test_what_is_up_to_date_is_done_at_once() -> None:
     log, events = Log({A: 5, B: 0}), list[RestoreEvent]()
     restoring = restoration(log, events, ManualClock())

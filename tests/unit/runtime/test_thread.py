@@ -7,6 +7,24 @@ from support.thread_parts import Parts, of
 from millstream.errors import BrokerUnavailableError, TaskCorruptedError, TaskMigratedError
 from millstream.record import TaskId
 
+BATCH_MS = 50
+
+
+def backlog(*, restores: bool) -> Parts:
+    """Parts of which a task always has records at hand, for some rounds."""
+    parts = Parts(*[None] * 10)
+    tasks, (task,) = parts.all.tasks, parts.all.tasks.running
+    task.task_id = TaskId(0, 0)
+    tasks.processable.return_value = [task]
+    tasks.all_running, tasks.is_restoring = not restores, restores
+
+    def process(task: object, most: int) -> int:
+        parts.clock.advance(BATCH_MS)
+        return most
+
+    tasks.process.side_effect = process
+    return parts
+
 
 def test_a_paused_thread_commits_what_it_has_done() -> None:
     """It reads and processes nothing more."""
@@ -82,3 +100,18 @@ def test_a_thread_that_cannot_commit_joins_anew_more_and_more_rarely() -> None:
     assert calls.count("rebalances.progress") == 13
     # Whatever time went by was the rounds' own.
     assert parts.clock.now_ms() == 13 * 100
+
+
+def test_restoring_has_a_fair_share_beside_a_task_with_a_backlog() -> None:
+    """A third of the time at least, several times a second."""
+    parts = backlog(restores=True)
+    calls = parts.run()
+    processed_ms = BATCH_MS * calls.count("tasks.process")
+    assert processed_ms <= 200 * calls.count("tasks.advance")
+    restored_ms = sum(each.args[1] for each in parts.all.tasks.advance.call_args_list)
+    assert restored_ms >= (restored_ms + processed_ms) / 3
+
+
+def test_rounds_are_long_where_nothing_restores() -> None:
+    calls = backlog(restores=False).run()
+    assert BATCH_MS * calls.count("tasks.process") >= 1_000 * calls.count("consumer.poll_columns")
