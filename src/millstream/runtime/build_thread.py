@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
-from millstream.kafka.client_settings import client_setting
+from millstream.kafka.client_settings import client_setting, librdkafka_settings
 from millstream.kafka.member import GroupMember
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.build_task import TaskServices, build_task
@@ -304,9 +304,11 @@ def _commits(
 ) -> Commits:
     # A full queue means that brokers are slow or away, not that the loop hangs.
     clients.producer.on_wait = member.progress
-    delivery_ms = int(client_setting(config, "producer", "delivery.timeout.ms"))
+    settings = librdkafka_settings(config, "producer", "")
+    # As long as a record is tried: without the setting, none outlives its transaction.
+    record_ms = int(settings.get("delivery.timeout.ms") or settings["transaction.timeout.ms"])
     return Commits(
-        clients.producer, member, clock, config.task_timeout_ms, delivery_ms + _FLUSH_MARGIN_MS
+        clients.producer, member, clock, config.task_timeout_ms, record_ms + _FLUSH_MARGIN_MS
     )
 
 
