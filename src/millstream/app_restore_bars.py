@@ -30,6 +30,11 @@ class RestoreBars:
         self._progress: Progress | None = None
         self._bars: dict[TopicPartition, tuple[Any, int]] = {}
 
+    @property
+    def may_show(self) -> bool:
+        """Whether there is a terminal to draw on."""
+        return bool(self._file.isatty())
+
     def show(self, event: RestoreEvent) -> None:
         """Follow what a restore listener is told."""
         if event.kind == "start":
@@ -72,7 +77,7 @@ class RestoreBars:
             self._bars[event.place] = (bar, start)
 
     def _started(self) -> Progress | None:
-        if not self._file.isatty():
+        if not self.may_show:
             return None
         try:
             from rich.console import Console

@@ -18,6 +18,7 @@ from millstream.runtime.backoff import Backoff
 from millstream.runtime.build_thread import keeps_state_on_disk
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.restoration import RestoreEvent
+from millstream.runtime.restore_reports import RestoreAudience
 from millstream.runtime.start_checks import StartChecks
 from millstream.runtime.states import ClientState, ThreadState
 from millstream.runtime.topology_topics import reset_policy, topology_topics
@@ -280,6 +281,11 @@ class ThreadSupervisor:
             process_id=self._process_id,
             thread_name=f"{self._client_id}-StreamThread-{index}",
             thread_index=index,
+            restore_audience=RestoreAudience(
+                restore_listener=self.restore_listener is not None,
+                standby_listener=self.standby_listener is not None,
+                bars=self._bars.may_show,
+            ),
         )
 
     def _start_thread(self, index: int, payload: bytes, pause_ms: int = 0) -> None:

@@ -28,6 +28,7 @@ from millstream.runtime.offset_sums import OffsetSums
 from millstream.runtime.purge import RepartitionPurge
 from millstream.runtime.rebalance import Rebalances
 from millstream.runtime.restoration import Restoration
+from millstream.runtime.restore_reports import RestoreAudience, RestoreReports
 from millstream.runtime.start_offsets import StartOffsets
 from millstream.runtime.stream_task import StreamTask
 from millstream.runtime.tasks import Tasks
@@ -68,7 +69,11 @@ class ThreadIdentity:
 
 
 def build_thread(
-    topology: Topology, config: StreamsConfig, identity: ThreadIdentity, control: Control
+    topology: Topology,
+    config: StreamsConfig,
+    identity: ThreadIdentity,
+    control: Control,
+    restore_audience: RestoreAudience,
 ) -> StreamThread:
     """Make a stream thread with everything it owns; nothing talks to Kafka before it runs.
 
@@ -77,6 +82,7 @@ def build_thread(
         config: settings.
         identity: which thread it is.
         control: the connection to the driver.
+        restore_audience: who wants to know in the driver what is restored.
 
     Raises:
         ConfigError: a Kafka client refuses its settings, or a serde is missing.
@@ -98,13 +104,14 @@ def build_thread(
         assignor = _assignor(topology, config, identity, clients, offset_sums, clock)
         member = _member(topology, config, identity, clients, assignor, clock)
         rocksdb = RocksDBResources()
+        restored = RestoreReports(control, restore_audience, clock)
         global_updates = build_global_updates(
             topology,
             config,
             directory.global_directory(identity.index),
             clients,
             rocksdb,
-            control,
+            restored,
             clock,
         )
         tasks = _tasks(
@@ -112,7 +119,7 @@ def build_thread(
             config,
             clients,
             member,
-            control,
+            restored,
             clock,
             directory,
             offset_sums,
@@ -137,12 +144,7 @@ def build_thread(
             consumer=clients.consumer,
             producer=clients.producer,
             global_updates=global_updates,
-            purge=RepartitionPurge(
-                clients.admin,
-                repartition_topics(topology, config),
-                settings.purge_interval_ms,
-                clock,
-            ),
+            purge=_purge(topology, config, clients, settings, clock),
             cleanup=StateCleanup(directory, config.state_cleanup_delay_ms, clock),
             close_others=[*clients.closers_beside_tasks, directory.release],
             clock=clock,
@@ -223,12 +225,23 @@ def _member(
     )
 
 
+def _purge(
+    topology: Topology,
+    config: StreamsConfig,
+    clients: ThreadClients,
+    settings: ThreadSettings,
+    clock: Clock,
+) -> RepartitionPurge:
+    topics = repartition_topics(topology, config)
+    return RepartitionPurge(clients.admin, topics, settings.purge_interval_ms, clock)
+
+
 def _tasks(
     topology: Topology,
     config: StreamsConfig,
     clients: ThreadClients,
     member: GroupMember,
-    control: Control,
+    restored: RestoreReports,
     clock: Clock,
     directory: StateDirectory,
     offset_sums: OffsetSums,
@@ -265,7 +278,7 @@ def _tasks(
         clients.restore_consumer,
         clock,
         config.task_timeout_ms,
-        lambda event: control.report("restore", event),
+        restored,
         limits,
     )
     return Tasks(

@@ -28,7 +28,6 @@ from millstream.errors import (
 from millstream.kafka.client_settings import client_setting
 from millstream.kafka.consumer import OFFSET_BEGINNING, RecordConsumer
 from millstream.record import TopicPartition
-from millstream.runtime.control import Control
 from millstream.runtime.global_stores import GLOBAL_TASK, GlobalStores
 from millstream.runtime.node_context import Dropped
 from millstream.runtime.restoration import RestoreEvent
@@ -390,7 +389,7 @@ def build_global_updates(
     directory: LockedDirectory,
     clients: ThreadClients,
     rocksdb: RocksDBResources,
-    control: Control,
+    restored: Callable[[RestoreEvent], None],
     clock: Clock,
 ) -> GlobalUpdates | NoGlobalUpdates:
     """What keeps the global stores of a topology up to date in one thread.
@@ -401,7 +400,7 @@ def build_global_updates(
         directory: where the thread's copies lie.
         clients: of the thread.
         rocksdb: what the stores of the process share.
-        control: takes what restore listeners are told.
+        restored: takes what restore listeners are told.
         clock: time.
 
     Raises:
@@ -424,7 +423,7 @@ def build_global_updates(
         clients.admin,
         directory if stores.are_persistent else None,
         clock,
-        lambda event: control.report("restore", event),
+        restored,
         timeout_ms=config.task_timeout_ms,
         max_records=int(client_setting(config, "global_consumer", "max.poll.records")),
         look_ms=int(client_setting(config, "global_consumer", "metadata.max.age.ms")),

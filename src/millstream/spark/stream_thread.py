@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from millstream.config import StreamsConfig
 from millstream.runtime.build_thread import ThreadIdentity, build_thread
 from millstream.runtime.control import ThreadOutcome
+from millstream.runtime.restore_reports import RestoreAudience
 from millstream.spark.control import ControlChannel
 from millstream.spark.messages import ThreadExit
 from millstream.spark.thread_task import AttemptInfo
@@ -27,6 +28,7 @@ class StreamThreadMain:
         process_id: of the application instance; threads with one id share a state directory.
         thread_name: `<client id>-StreamThread-<index>`.
         thread_index: from 1.
+        restore_audience: who wants to know in the driver what is restored.
     """
 
     topology: Topology
@@ -34,11 +36,15 @@ class StreamThreadMain:
     process_id: uuid.UUID
     thread_name: str
     thread_index: int
+    restore_audience: RestoreAudience
 
     def __call__(self, channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
         identity = ThreadIdentity(self.thread_name, self.thread_index, self.process_id)
         with _collecting_seldom():
-            outcome = build_thread(self.topology, self.config, identity, channel).run()
+            thread = build_thread(
+                self.topology, self.config, identity, channel, self.restore_audience
+            )
+            outcome = thread.run()
         return thread_exit(outcome, channel.lost_reason or channel.stop_signal)
 
 

@@ -28,6 +28,7 @@ def event(kind: str, offset: int, *, end: int = 1_000_000) -> RestoreEvent:
 def test_a_long_restoration_gets_a_bar_that_goes_when_it_is_over() -> None:
     screen = Screen(terminal=True)
     bars = RestoreBars(screen)
+    assert bars.may_show
     bars.show(event("start", -2))
     bars.show(event("batch", 499_999))
     assert bars._progress is not None

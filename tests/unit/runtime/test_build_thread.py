@@ -13,6 +13,7 @@ from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.runtime.build_thread import ThreadIdentity, build_thread
+from millstream.runtime.restore_reports import RestoreAudience
 from millstream.runtime.thread import StreamThread
 from millstream.serdes import STRING
 from millstream.state.directory import StateDirectory
@@ -31,7 +32,7 @@ def build(state_dir: Path, process_id: uuid.UUID, *, kind: str = "rocksdb", **mo
         application_id="app", bootstrap_servers="127.0.0.1:1", state_dir=str(state_dir), **more
     )
     identity = ThreadIdentity("app-StreamThread-1", 1, process_id)
-    return build_thread(builder.build(), config, identity, Mock(lost=True))
+    return build_thread(builder.build(), config, identity, Mock(lost=True), RestoreAudience())
 
 
 def free_folder(state_dir: Path) -> str:

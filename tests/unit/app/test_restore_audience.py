@@ -1,0 +1,37 @@
+"""The driver tells its threads who listens to what is restored."""
+
+from __future__ import annotations
+
+import io
+import sys
+import uuid
+
+import pytest
+
+from millstream.app import KafkaStreams
+from millstream.config import StreamsConfig
+from millstream.runtime.restore_reports import RestoreAudience
+from millstream.serdes import BYTES
+from millstream.topology.builder import StreamsBuilder
+
+
+@pytest.mark.parametrize("restore", [True, False])
+@pytest.mark.parametrize("standby", [True, False])
+def test_batches_are_asked_for_by_those_who_listen(
+    restore: bool, standby: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a terminal there are no bars."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    builder = StreamsBuilder()
+    builder.stream("in", key=BYTES, value=BYTES).to("out")
+    streams = KafkaStreams(
+        builder.build(), StreamsConfig(application_id="app", bootstrap_servers="127.0.0.1:1")
+    )
+    if restore:
+        streams.set_global_state_restore_listener(object())
+    if standby:
+        streams.set_standby_update_listener(object())
+    supervisor = streams._supervisor
+    supervisor._process_id = uuid.UUID(int=1)
+    shipped = supervisor._main(1).restore_audience
+    assert shipped == RestoreAudience(restore_listener=restore, standby_listener=standby)
