@@ -45,7 +45,6 @@ _REGISTER_TIMEOUT_MS = 25_000
 _REPLACE_FIRST_MS = 250
 _REPLACE_MOST_MS = 30_000
 _REPLACE_CALM_MS = 60_000
-#: How long a thread that has failed may take to close before it is killed and replaced.
 _FAILED_CLOSE_TIMEOUT_MS = 30_000
 
 
@@ -78,8 +77,6 @@ class ThreadSupervisor:
         config: settings.
         spark: where the threads run, None to find or make a session.
         states: the application's state, which it drives.
-        failed_close_timeout_ms: how long a thread that has failed may take to close, before it is
-            killed and replaced.
     """
 
     def __init__(
@@ -88,7 +85,6 @@ class ThreadSupervisor:
         config: StreamsConfig,
         spark: SparkSession | None,
         states: ClientStates,
-        failed_close_timeout_ms: int = _FAILED_CLOSE_TIMEOUT_MS,
     ) -> None:
         self.exception_handler: ExceptionHandler = _shut_down
         self.restore_listener: Callable[[RestoreEvent], None] | None = None
@@ -121,7 +117,8 @@ class ThreadSupervisor:
         self._judged: set[str] = set()
         self._to_replace: set[str] = set()
         self._backoffs: dict[str, Backoff] = {}
-        self.failed_close_timeout_ms = failed_close_timeout_ms
+        #: How long a thread that has failed may take to close, before it is killed and replaced.
+        self.failed_close_timeout_ms = _FAILED_CLOSE_TIMEOUT_MS
         self._clock = SystemClock()
 
     def start(self) -> None:
@@ -292,7 +289,8 @@ class ThreadSupervisor:
         assert self._engine is not None
         name = f"{self._client_id}-StreamThread-{index}"
         self._indexes[name] = index
-        self._states.thread_is(name, ThreadState.CREATED, "submitted to Spark")
+        when = f" in {pause_ms} ms" if pause_ms else ""
+        self._states.thread_is(name, ThreadState.CREATED, f"submitted to Spark{when}")
         self._engine.start_thread(name, index, payload, pause_ms=pause_ms)
 
     def _on_event(self, event: ThreadEvent) -> None:
