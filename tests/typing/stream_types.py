@@ -6,15 +6,17 @@ An ignored error is an expected error: mypy reports ignores that are not needed.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, assert_type
+from typing import Any, Never, assert_type
 
 from millstream.processor.context import FixedKeyProcessorContext, ProcessorContext
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.record import FixedKeyRecord, Record, ValueAndTimestamp
-from millstream.serdes import LONG, STRING, Serde, avro, json_schema, protobuf
+from millstream.serdes import JSON, LONG, STRING, Serde, avro, json_schema, protobuf
+from millstream.state.builders import KeyValueStoreBuilder
 from millstream.state.iterators import KeyValueIterator
 from millstream.state.keyvalue import KeyValueStore
 from millstream.state.session_store import SessionStore
+from millstream.state.stores import Stores
 from millstream.state.window_store import WindowStore
 from millstream.testing import TestInputTopic, TestOutputTopic, TopologyTestDriver
 from millstream.topology.branched import BranchedKStream
@@ -184,6 +186,47 @@ def tables() -> None:
     assert_type(totals, KTable[str, int])
     assert_type(totals.to_stream(), KStream[str, int])
     assert_type(totals.to_stream(lambda key, total: (key, total)), KStream[tuple[str, int], int])
+
+
+def maybe(number: int) -> int | None:
+    """None for a row that goes."""
+    return number or None
+
+
+def stores_of_tables() -> None:
+    """What a store holds is what the operation gives, if the store says what it holds."""
+    grouped = words.group_by_key()
+    ages = builder.table("ages", key=STRING, value=LONG, store=Materialized("ages", value=LONG))
+    assert_type(grouped.count(store=Materialized("c", key=STRING, value=LONG)), KTable[str, int])
+    assert_type(grouped.count(store=Materialized("c", value=JSON)), KTable[str, int])
+    assert_type(grouped.count(store=Materialized("c")), KTable[str, int])
+    assert_type(ages.map_values(maybe, store=Materialized("m", value=LONG)), KTable[str, int])
+    assert_type(ages.join(ages, kept_both, store=Materialized(value=LONG)), KTable[str, int])
+    grouped.count(store=Materialized("c", value=STRING))  # type: ignore[arg-type]
+    grouped.count(store=Materialized("c", key=LONG))  # type: ignore[arg-type]
+    grouped.reduce(max, store=Materialized("r", value=LONG))  # type: ignore[arg-type]
+    words.to_table(store=Materialized("t", value=LONG))  # type: ignore[arg-type]
+    ages.filter(by_age, store=Materialized("f", value=STRING))  # type: ignore[arg-type]
+    grouped.windowed_by(TimeWindows(timedelta(1))).count(store=Materialized("w", value=STRING))  # type: ignore[arg-type]
+    choice = Materialized("anything")
+    assert_type(choice, Materialized[Never, Never])
+    assert_type(grouped.count(store=choice), KTable[str, int])
+    assert_type(ages.map_values(str, store=choice), KTable[str, str])
+    assert_type(grouped.aggregate(int, numbers, store=choice), KTable[str, int])
+    ages.map_values(maybe, store=Materialized("m", value=STRING))  # type: ignore[arg-type]
+    ages.join(ages, kept_both, store=Materialized(value=STRING))  # type: ignore[arg-type]
+    grouped.aggregate(int, numbers, store=Materialized(value=STRING))  # type: ignore[arg-type]
+    visits = Stores.key_value_builder(Stores.in_memory_key_value("v"), STRING, LONG)
+    assert_type(visits, KeyValueStoreBuilder[str, int])
+    assert_type(visits.with_caching(True), KeyValueStoreBuilder[str, int])
+
+
+def kept_both(one: int, other: int) -> int | None:
+    return one + other or None
+
+
+def by_age(key: str, age: int) -> bool:
+    return bool(key) and age > 17
 
 
 class Shout:

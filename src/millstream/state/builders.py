@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self
 
 from millstream.errors import ConfigError
 from millstream.serdes import Serde
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from millstream.state.open_store import OpenStore, StoreEnvironment
+
+    # Where no serde is given a store may hold anything.
+    StoredK = TypeVar("StoredK", default=Any)
+    StoredV = TypeVar("StoredV", default=Any)
+else:
+    from typing import TypeVar
+
+    StoredK = TypeVar("StoredK")
+    StoredV = TypeVar("StoredV")
 
 #: Where a store keeps its data.
 StoreKind = Literal["rocksdb", "in_memory", "lru"]
@@ -78,7 +89,7 @@ class StoreBuilder(Protocol):
         ...
 
 
-class SerdedBuilder:
+class SerdedBuilder(Generic[StoredK, StoredV]):
     """What builders of stores with serdes have in common. They are frozen dataclasses."""
 
     if TYPE_CHECKING:
@@ -87,9 +98,9 @@ class SerdedBuilder:
         @property
         def name(self) -> str: ...
         @property
-        def key_serde(self) -> Serde[Any] | None: ...
+        def key_serde(self) -> Serde[StoredK] | None: ...
         @property
-        def value_serde(self) -> Serde[Any] | None: ...
+        def value_serde(self) -> Serde[StoredV] | None: ...
 
     def __post_init__(self) -> None:
         check_store_name(self.name)
@@ -122,7 +133,7 @@ class SerdedBuilder:
             value_serde=value_serde_of(self, config),
         )
 
-    def serdes(self) -> tuple[Serde[Any], Serde[Any]]:
+    def serdes(self) -> tuple[Serde[StoredK], Serde[StoredV]]:
         """The serdes of keys and values, which must be resolved."""
         key_serde, value_serde = self.key_serde, self.value_serde
         assert key_serde is not None, f"the key serde of store {self.name} is not resolved"
@@ -175,7 +186,7 @@ def _serde(store: str, what: str, serde: Serde[Any] | None) -> Serde[Any]:
 
 
 @dataclass(frozen=True)
-class KeyValueStoreBuilder(SerdedBuilder):
+class KeyValueStoreBuilder(SerdedBuilder[StoredK, StoredV]):
     """A key-value store to be (Kafka Streams' `KeyValueStoreBuilder`). Immutable.
 
     Args:
@@ -197,8 +208,8 @@ class KeyValueStoreBuilder(SerdedBuilder):
 
     name: str
     kind: StoreKind | None = None
-    key_serde: Serde[Any] | None = None
-    value_serde: Serde[Any] | None = None
+    key_serde: Serde[StoredK] | None = None
+    value_serde: Serde[StoredV] | None = None
     timestamped: bool = False
     caching: bool = False
     logging: bool = True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from millstream.errors import ConfigError
+from millstream.record import K, V
 from millstream.serdes import Serde
 from millstream.state.builders import KeyValueStoreBuilder, StoreKind, check_store_name
 from millstream.state.versioned_builder import VersionedStoreBuilder, VersionedStoreSupplier
@@ -225,9 +225,9 @@ class Stores:
     @staticmethod
     def key_value_builder(
         supplier: KeyValueStoreSupplier,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
-    ) -> KeyValueStoreBuilder:
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+    ) -> KeyValueStoreBuilder[K, V]:
         """A store of plain values: logged, not cached.
 
         Args:
@@ -251,9 +251,9 @@ class Stores:
     @staticmethod
     def timestamped_key_value_builder(
         supplier: KeyValueStoreSupplier,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
-    ) -> KeyValueStoreBuilder:
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+    ) -> KeyValueStoreBuilder[K, V]:
         """A store of values with timestamps (`ValueAndTimestamp`): logged, not cached.
 
         Args:
@@ -282,9 +282,9 @@ class Stores:
     @staticmethod
     def versioned_builder(
         supplier: VersionedStoreSupplier,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
-    ) -> VersionedStoreBuilder:
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+    ) -> VersionedStoreBuilder[K, V]:
         """A store of several versions of each key: logged, never cached.
 
         Processors get a `VersionedKeyValueStore`.
@@ -311,9 +311,9 @@ class Stores:
     @staticmethod
     def window_builder(
         supplier: WindowStoreSupplier,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
-    ) -> WindowStoreBuilder:
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+    ) -> WindowStoreBuilder[K, V]:
         """A store of a plain value per key and window: logged, not cached.
 
         Processors get a `WindowStore`.
@@ -337,9 +337,9 @@ class Stores:
     @staticmethod
     def timestamped_window_builder(
         supplier: WindowStoreSupplier,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
-    ) -> WindowStoreBuilder:
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+    ) -> WindowStoreBuilder[K, V]:
         """A store of a `ValueAndTimestamp` per key and window: logged, not cached.
 
         Processors get a `WindowStore`.
@@ -363,9 +363,9 @@ class Stores:
     @staticmethod
     def session_builder(
         supplier: SessionStoreSupplier,
-        key: Serde[Any] | None = None,
-        value: Serde[Any] | None = None,
-    ) -> SessionStoreBuilder:
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+    ) -> SessionStoreBuilder[K, V]:
         """A store of a value per key and session: logged, not cached.
 
         Processors get a `SessionStore`.
@@ -391,11 +391,11 @@ class Stores:
 
 def _window_builder(
     supplier: WindowStoreSupplier,
-    key: Serde[Any] | None,
-    value: Serde[Any] | None,
+    key: Serde[K] | None,
+    value: Serde[V] | None,
     *,
     timestamped: bool,
-) -> WindowStoreBuilder:
+) -> WindowStoreBuilder[K, V]:
     method = "timestamped_window_builder" if timestamped else "window_builder"
     _check_supplier(method, supplier, WindowStoreSupplier)
     return WindowStoreBuilder(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from millstream.durations import milliseconds
 from millstream.errors import IllegalStateError
 from millstream.serdes import Serde
-from millstream.state.builders import COMPACTED, SerdedBuilder, check_store_name
+from millstream.state.builders import COMPACTED, SerdedBuilder, StoredK, StoredV, check_store_name
 
 if TYPE_CHECKING:
     from millstream.state.open_store import OpenStore, StoreEnvironment
@@ -67,7 +67,7 @@ def default_segment_ms(history_ms: int) -> int:
 
 
 @dataclass(frozen=True)
-class VersionedStoreBuilder(SerdedBuilder):
+class VersionedStoreBuilder(SerdedBuilder[StoredK, StoredV]):
     """A versioned store to be (Kafka Streams' `VersionedKeyValueStoreBuilder`). Immutable.
 
     Operators get a `VersionedTable`, processors a `VersionedKeyValueStore`.
@@ -85,8 +85,8 @@ class VersionedStoreBuilder(SerdedBuilder):
     name: str
     history_ms: int
     segment_ms: int
-    key_serde: Serde[Any] | None = None
-    value_serde: Serde[Any] | None = None
+    key_serde: Serde[StoredK] | None = None
+    value_serde: Serde[StoredV] | None = None
     logging: bool = True
     topic_config: Mapping[str, str] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from millstream.durations import milliseconds
 from millstream.errors import ConfigError
@@ -16,6 +16,8 @@ from millstream.state.builders import (
     SerdedBuilder,
     StoreBuilder,
     StoreDefaults,
+    StoredK,
+    StoredV,
     check_store_name,
 )
 from millstream.windowed import MAX_TIME_MS
@@ -96,7 +98,7 @@ class SessionStoreSupplier:
         object.__setattr__(self, "retention_ms", retention_ms)
 
 
-class _TimedStoreBuilder(SerdedBuilder):
+class _TimedStoreBuilder(SerdedBuilder[StoredK, StoredV]):
     """What the builders of window and session stores have in common."""
 
     if TYPE_CHECKING:
@@ -144,7 +146,7 @@ class _TimedStoreBuilder(SerdedBuilder):
 
 
 @dataclass(frozen=True)
-class WindowStoreBuilder(_TimedStoreBuilder):
+class WindowStoreBuilder(_TimedStoreBuilder[StoredK, StoredV]):
     """A window store to be (Kafka Streams' `WindowStoreBuilder`). Immutable.
 
     Operators get a `WindowTable`, processors a `WindowStore`.
@@ -174,8 +176,8 @@ class WindowStoreBuilder(_TimedStoreBuilder):
 
     name: str
     kind: WindowStoreKind | None = None
-    key_serde: Serde[Any] | None = None
-    value_serde: Serde[Any] | None = None
+    key_serde: Serde[StoredK] | None = None
+    value_serde: Serde[StoredV] | None = None
     retention_ms: int = 0
     window_size_ms: int = 0
     retain_duplicates: bool = False
@@ -213,7 +215,7 @@ class WindowStoreBuilder(_TimedStoreBuilder):
 
 
 @dataclass(frozen=True)
-class SessionStoreBuilder(_TimedStoreBuilder):
+class SessionStoreBuilder(_TimedStoreBuilder[StoredK, StoredV]):
     """A session store to be (Kafka Streams' `SessionStoreBuilder`). Immutable.
 
     Operators get a `SessionTable`, processors a `SessionStore`.
@@ -238,8 +240,8 @@ class SessionStoreBuilder(_TimedStoreBuilder):
 
     name: str
     kind: WindowStoreKind | None = None
-    key_serde: Serde[Any] | None = None
-    value_serde: Serde[Any] | None = None
+    key_serde: Serde[StoredK] | None = None
+    value_serde: Serde[StoredV] | None = None
     retention_ms: int = 0
     caching: bool = False
     logging: bool = True

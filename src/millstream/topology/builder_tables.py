@@ -45,7 +45,7 @@ class TableSources:
         value: Serde[V],
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: OffsetReset | None = None,
-        store: StoreChoice = None,
+        store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[K, V]: ...
     @overload
@@ -57,7 +57,7 @@ class TableSources:
         value: None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: OffsetReset | None = None,
-        store: StoreChoice = None,
+        store: StoreChoice[K, Any] = None,
         name: str | None = None,
     ) -> KTable[K, Any]: ...
     @overload
@@ -69,7 +69,7 @@ class TableSources:
         value: Serde[V],
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: OffsetReset | None = None,
-        store: StoreChoice = None,
+        store: StoreChoice[Any, V] = None,
         name: str | None = None,
     ) -> KTable[Any, V]: ...
     @overload
@@ -157,7 +157,7 @@ class TableSources:
         *,
         key: Serde[K],
         value: Serde[V],
-        store: StoreChoice = None,
+        store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> GlobalKTable[K, V]: ...
     @overload
@@ -167,7 +167,7 @@ class TableSources:
         *,
         key: Serde[K],
         value: None = None,
-        store: StoreChoice = None,
+        store: StoreChoice[K, Any] = None,
         name: str | None = None,
     ) -> GlobalKTable[K, Any]: ...
     @overload
@@ -177,7 +177,7 @@ class TableSources:
         *,
         key: None = None,
         value: Serde[V],
-        store: StoreChoice = None,
+        store: StoreChoice[Any, V] = None,
         name: str | None = None,
     ) -> GlobalKTable[Any, V]: ...
     @overload
@@ -248,7 +248,7 @@ class TableSources:
 def _store_of(
     graph: LogicalGraph,
     topic: str,
-    choice: Materialized,
+    choice: Materialized[Any, Any],
     key: Serde[Any] | None,
     value: Serde[Any] | None,
 ) -> TableStoreBuilder:

@@ -124,7 +124,7 @@ class CogroupedKStream(Generic[K, A]):
         self,
         initializer: Callable[[], A],
         *,
-        store: StoreChoice = None,
+        store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[K, A]:
         """Fold the values of each key, from all groups, into one aggregate.
@@ -196,7 +196,7 @@ class CogroupedKStream(Generic[K, A]):
 
     def _table(
         self,
-        choice: Materialized,
+        choice: Materialized[Any, Any],
         name: str | None,
         builder: TableStoreBuilder | WindowedStoreBuilder,
         supplier: Callable[[_Aggregator], Callable[..., Any]],
@@ -297,7 +297,7 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         self,
         initializer: Callable[[], A],
         *,
-        store: StoreChoice = None,
+        store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[Windowed[K], A]:
         """Fold the values of each key in each window, from all groups, into one aggregate.
@@ -368,7 +368,7 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
         initializer: Callable[[], A],
         session_merger: Callable[[K, A, A], A],
         *,
-        store: StoreChoice = None,
+        store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[Windowed[K], A]:
         """Fold the values of each session, from all groups, into one aggregate.

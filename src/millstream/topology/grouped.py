@@ -70,7 +70,9 @@ class KGroupedStream(Generic[K, V]):
         )
         self._grouping = Grouping(known, name)
 
-    def count(self, *, store: StoreChoice = None, name: str | None = None) -> KTable[K, int]:
+    def count(
+        self, *, store: StoreChoice[K, int] = None, name: str | None = None
+    ) -> KTable[K, int]:
         """The number of records of each key.
 
         Args:
@@ -91,7 +93,11 @@ class KGroupedStream(Generic[K, V]):
         return self._aggregated("KSTREAM-AGGREGATE-", choice, name, StreamCount, LONG)
 
     def reduce(
-        self, reducer: Callable[[V, V], V], *, store: StoreChoice = None, name: str | None = None
+        self,
+        reducer: Callable[[V, V], V],
+        *,
+        store: StoreChoice[K, V] = None,
+        name: str | None = None,
     ) -> KTable[K, V]:
         """Combine the values of each key. The first value of a key is taken as it is.
 
@@ -121,7 +127,7 @@ class KGroupedStream(Generic[K, V]):
         initializer: Callable[[], A],
         aggregator: Callable[[K, V, A], A],
         *,
-        store: StoreChoice = None,
+        store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[K, A]:
         """Fold the values of each key into an aggregate of any type.
@@ -200,7 +206,7 @@ class KGroupedStream(Generic[K, V]):
     def _aggregated(
         self,
         prefix: str,
-        choice: Materialized,
+        choice: Materialized[Any, Any],
         name: str | None,
         operator: Callable[[str], Any],
         value_serde: Serde[Any] | None,

@@ -60,7 +60,9 @@ class KGroupedTable(Generic[K, V]):
         self._name = name
         self._repartition: _ChangesGraphNode | None = None
 
-    def count(self, *, store: StoreChoice = None, name: str | None = None) -> KTable[K, int]:
+    def count(
+        self, *, store: StoreChoice[K, int] = None, name: str | None = None
+    ) -> KTable[K, int]:
         """The number of rows of each group. A group that had rows and has none left counts 0.
 
         Args:
@@ -82,7 +84,7 @@ class KGroupedTable(Generic[K, V]):
         adder: Callable[[V, V], V],
         subtractor: Callable[[V, V], V],
         *,
-        store: StoreChoice = None,
+        store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """Combine the values of each group. The first value of a group is taken as it is.
@@ -114,7 +116,7 @@ class KGroupedTable(Generic[K, V]):
         adder: Callable[[K, V, A], A],
         subtractor: Callable[[K, V, A], A],
         *,
-        store: StoreChoice = None,
+        store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[K, A]:
         """Fold the values of each group into an aggregate of any type.
@@ -199,7 +201,7 @@ class KGroupedTable(Generic[K, V]):
         )
 
     def _placed(
-        self, choice: Materialized, sink: str, source: str, store_name: str
+        self, choice: Materialized[Any, Any], sink: str, source: str, store_name: str
     ) -> _ChangesGraphNode:
         """The node through which changes reach the tasks of their groups."""
         part = self._part

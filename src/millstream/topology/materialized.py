@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn
 
 from millstream.durations import milliseconds
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
-from millstream.state.builders import KeyValueStoreBuilder
+from millstream.state.builders import KeyValueStoreBuilder, StoredK, StoredV
 from millstream.state.stores import KeyValueStoreSupplier
 from millstream.state.versioned_builder import VersionedStoreBuilder, VersionedStoreSupplier
 from millstream.state.window_builders import SessionStoreSupplier, WindowStoreSupplier
@@ -18,14 +18,27 @@ from millstream.topology.arguments import checked_serdes, wrong_type
 from millstream.topology.call_site import call_site
 from millstream.topology.naming import Names, checked_name
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # What is given no serde is a store of Never, which passes for a store of anything: the types
+    # are those of the operation then.
+    KeptK = TypeVar("KeptK", covariant=True, default=Never)
+    KeptV = TypeVar("KeptV", covariant=True, default=Never)
+else:
+    from typing import TypeVar
+
+    KeptK = TypeVar("KeptK", covariant=True)
+    KeptV = TypeVar("KeptV", covariant=True)
+
 #: A store that `Stores` makes.
 StoreSupplier = (
     KeyValueStoreSupplier | VersionedStoreSupplier | WindowStoreSupplier | SessionStoreSupplier
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Materialized:
+@dataclass(frozen=True)
+class Materialized(Generic[KeptK, KeptV]):
     """How a table is kept: under which name, in what, and whether it is cached and logged.
 
     A store without a name is called after its operation and cannot be queried. Its name changes
@@ -58,8 +71,8 @@ class Materialized:
     _: KW_ONLY
     kind: Literal["rocksdb", "in_memory", "versioned"] | None = None
     supplier: StoreSupplier | None = None
-    key: Serde[Any] | None = None
-    value: Serde[Any] | None = None
+    key: Serde[KeptK] | None = None
+    value: Serde[KeptV] | None = None
     caching: bool | None = None
     logging: bool | Mapping[str, str] = True
     retention: timedelta | None = None
@@ -133,13 +146,13 @@ class Materialized:
 
 
 #: Whatever `store=` takes.
-StoreChoice = str | Materialized | StoreSupplier | None
+StoreChoice = str | Materialized[StoredK, StoredV] | StoreSupplier | None
 
 #: The store of a table by key.
 TableStoreBuilder = KeyValueStoreBuilder | VersionedStoreBuilder
 
 
-def materialized(store: StoreChoice) -> Materialized:
+def materialized(store: StoreChoice) -> Materialized[Any, Any]:
     """What `store=` means: a name, a supplier, or nothing in particular."""
     if store is None:
         return Materialized()
@@ -151,7 +164,7 @@ def materialized(store: StoreChoice) -> Materialized:
 
 
 def key_value_builder(
-    choice: Materialized,
+    choice: Materialized[Any, Any],
     names: Names,
     prefix: str,
     *,

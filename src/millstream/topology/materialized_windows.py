@@ -24,7 +24,7 @@ WindowedStoreBuilder = WindowStoreBuilder | SessionStoreBuilder
 
 
 def window_builder(
-    choice: Materialized,
+    choice: Materialized[Any, Any],
     part: StreamPart,
     prefix: str,
     windows: FixedSizeWindows,
@@ -75,7 +75,7 @@ def window_builder(
 
 
 def session_builder(
-    choice: Materialized,
+    choice: Materialized[Any, Any],
     part: StreamPart,
     prefix: str,
     windows: SessionWindows,
@@ -106,7 +106,7 @@ def session_builder(
 
 
 def _kind(
-    choice: Materialized,
+    choice: Materialized[Any, Any],
     name: str,
     supplier: type[WindowStoreSupplier] | type[SessionStoreSupplier],
 ) -> WindowStoreKind | None:
@@ -127,7 +127,7 @@ def _kind(
     return choice.supplier.kind
 
 
-def _retention_ms(choice: Materialized, name: str, least_ms: int, what: str) -> int:
+def _retention_ms(choice: Materialized[Any, Any], name: str, least_ms: int, what: str) -> int:
     retention_ms = least_ms
     if isinstance(choice.supplier, WindowStoreSupplier | SessionStoreSupplier):
         retention_ms = choice.supplier.retention_ms

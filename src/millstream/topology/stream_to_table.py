@@ -33,7 +33,7 @@ class StreamToTable(Generic[K, V]):
         *,
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
-        store: StoreChoice = None,
+        store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """Take each record for the new value of its key; one without a value deletes the key.

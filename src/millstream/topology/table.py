@@ -87,7 +87,7 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
         self,
         predicate: Callable[[K, V], object],
         *,
-        store: StoreChoice = None,
+        store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """The rows for which the predicate holds. A row for which it no longer holds is gone.
@@ -111,7 +111,7 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
         self,
         predicate: Callable[[K, V], object],
         *,
-        store: StoreChoice = None,
+        store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[K, V]:
         """The rows for which the predicate does not hold.
@@ -134,27 +134,27 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
     @overload
     def map_values(
         self,
-        mapper: Callable[[V], V1],
+        mapper: Callable[[V], V1 | None],
         *,
         with_key: Literal[False] = False,
-        store: StoreChoice = None,
+        store: StoreChoice[K, V1] = None,
         name: str | None = None,
     ) -> KTable[K, V1]: ...
     @overload
     def map_values(
         self,
-        mapper: Callable[[K, V], V1],
+        mapper: Callable[[K, V], V1 | None],
         *,
         with_key: Literal[True],
-        store: StoreChoice = None,
+        store: StoreChoice[K, V1] = None,
         name: str | None = None,
     ) -> KTable[K, V1]: ...
     def map_values(
         self,
-        mapper: Callable[..., V1],
+        mapper: Callable[..., V1 | None],
         *,
         with_key: bool = False,
-        store: StoreChoice = None,
+        store: StoreChoice[K, V1] = None,
         name: str | None = None,
     ) -> KTable[K, V1]:
         """The same rows with other values. A row for which the mapper gives None is gone.
@@ -185,10 +185,10 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
 
     def transform_values(
         self,
-        supplier: Callable[[], ValueTransformer[K, V, V1]],
+        supplier: Callable[[], ValueTransformer[K, V, V1 | None]],
         *,
         stores: str | Sequence[str] = (),
-        store: StoreChoice = None,
+        store: StoreChoice[K, V1] = None,
         name: str | None = None,
     ) -> KTable[K, V1]:
         """The same rows with values that an object with state gives (`KTable.transformValues`).

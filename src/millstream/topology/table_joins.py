@@ -47,32 +47,32 @@ class TableJoins(Generic[K, V]):
     def join(
         self,
         other: KTable[K, V2],
-        joiner: Callable[[V, V2], R],
+        joiner: Callable[[V, V2], R | None],
         *,
         foreign_key: None = None,
-        store: StoreChoice = None,
+        store: StoreChoice[K, R] = None,
         name: str | None = None,
     ) -> KTable[K, R]: ...
     @overload
     def join(
         self,
         other: KTable[K2, V2],
-        joiner: Callable[[V, V2], R],
+        joiner: Callable[[V, V2], R | None],
         *,
         foreign_key: Callable[[V], K2 | None],
         with_key: Literal[False] = False,
-        store: StoreChoice = None,
+        store: StoreChoice[K, R] = None,
         name: str | None = None,
     ) -> KTable[K, R]: ...
     @overload
     def join(
         self,
         other: KTable[K2, V2],
-        joiner: Callable[[V, V2], R],
+        joiner: Callable[[V, V2], R | None],
         *,
         foreign_key: Callable[[K, V], K2 | None],
         with_key: Literal[True],
-        store: StoreChoice = None,
+        store: StoreChoice[K, R] = None,
         name: str | None = None,
     ) -> KTable[K, R]: ...
     def join(
@@ -120,32 +120,32 @@ class TableJoins(Generic[K, V]):
     def left_join(
         self,
         other: KTable[K, V2],
-        joiner: Callable[[V, V2 | None], R],
+        joiner: Callable[[V, V2 | None], R | None],
         *,
         foreign_key: None = None,
-        store: StoreChoice = None,
+        store: StoreChoice[K, R] = None,
         name: str | None = None,
     ) -> KTable[K, R]: ...
     @overload
     def left_join(
         self,
         other: KTable[K2, V2],
-        joiner: Callable[[V, V2 | None], R],
+        joiner: Callable[[V, V2 | None], R | None],
         *,
         foreign_key: Callable[[V], K2 | None],
         with_key: Literal[False] = False,
-        store: StoreChoice = None,
+        store: StoreChoice[K, R] = None,
         name: str | None = None,
     ) -> KTable[K, R]: ...
     @overload
     def left_join(
         self,
         other: KTable[K2, V2],
-        joiner: Callable[[V, V2 | None], R],
+        joiner: Callable[[V, V2 | None], R | None],
         *,
         foreign_key: Callable[[K, V], K2 | None],
         with_key: Literal[True],
-        store: StoreChoice = None,
+        store: StoreChoice[K, R] = None,
         name: str | None = None,
     ) -> KTable[K, R]: ...
     def left_join(
@@ -184,9 +184,9 @@ class TableJoins(Generic[K, V]):
     def outer_join(
         self,
         other: KTable[K, V2],
-        joiner: Callable[[V | None, V2 | None], R],
+        joiner: Callable[[V | None, V2 | None], R | None],
         *,
-        store: StoreChoice = None,
+        store: StoreChoice[K, R] = None,
         name: str | None = None,
     ) -> KTable[K, R]:
         """As `join`, with every row of either table: without a partner it is joined with None.

@@ -92,7 +92,7 @@ class TimeWindowedKStream(Generic[K, V]):
         return self
 
     def count(
-        self, *, store: StoreChoice = None, name: str | None = None
+        self, *, store: StoreChoice[K, int] = None, name: str | None = None
     ) -> KTable[Windowed[K], int]:
         """The number of records of each key in each window.
 
@@ -119,7 +119,11 @@ class TimeWindowedKStream(Generic[K, V]):
         return self._aggregated(_AGGREGATE, choice, name, supplier, LONG)
 
     def reduce(
-        self, reducer: Callable[[V, V], V], *, store: StoreChoice = None, name: str | None = None
+        self,
+        reducer: Callable[[V, V], V],
+        *,
+        store: StoreChoice[K, V] = None,
+        name: str | None = None,
     ) -> KTable[Windowed[K], V]:
         """Combine the values of each key in each window. The first value is taken as it is.
 
@@ -147,7 +151,7 @@ class TimeWindowedKStream(Generic[K, V]):
         initializer: Callable[[], A],
         aggregator: Callable[[K, V, A], A],
         *,
-        store: StoreChoice = None,
+        store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[Windowed[K], A]:
         """Fold the values of each key in each window into an aggregate of any type.
@@ -180,7 +184,7 @@ class TimeWindowedKStream(Generic[K, V]):
     def _aggregated(
         self,
         prefix: str,
-        choice: Materialized,
+        choice: Materialized[Any, Any],
         name: str | None,
         operator: Callable[..., Any],
         value_serde: Serde[Any] | None,
@@ -246,7 +250,7 @@ class SessionWindowedKStream(Generic[K, V]):
         return self
 
     def count(
-        self, *, store: StoreChoice = None, name: str | None = None
+        self, *, store: StoreChoice[K, int] = None, name: str | None = None
     ) -> KTable[Windowed[K], int]:
         """The number of records of each session.
 
@@ -266,7 +270,11 @@ class SessionWindowedKStream(Generic[K, V]):
         return self._aggregated(_AGGREGATE, choice, name, int, count_one, _both, LONG)
 
     def reduce(
-        self, reducer: Callable[[V, V], V], *, store: StoreChoice = None, name: str | None = None
+        self,
+        reducer: Callable[[V, V], V],
+        *,
+        store: StoreChoice[K, V] = None,
+        name: str | None = None,
     ) -> KTable[Windowed[K], V]:
         """Combine the values of each session. The first value is taken as it is.
 
@@ -302,7 +310,7 @@ class SessionWindowedKStream(Generic[K, V]):
         aggregator: Callable[[K, V, A], A],
         session_merger: Callable[[K, A, A], A],
         *,
-        store: StoreChoice = None,
+        store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[Windowed[K], A]:
         """Fold the values of each session into an aggregate of any type.
@@ -339,7 +347,7 @@ class SessionWindowedKStream(Generic[K, V]):
     def _aggregated(
         self,
         prefix: str,
-        choice: Materialized,
+        choice: Materialized[Any, Any],
         name: str | None,
         initializer: Callable[[], Any],
         aggregator: Callable[[Any, Any, Any], Any],
@@ -377,7 +385,7 @@ class SessionWindowedKStream(Generic[K, V]):
 def windowed_table(
     grouping: Grouping,
     prefix: str,
-    choice: Materialized,
+    choice: Materialized[Any, Any],
     name: str | None,
     *,
     builder: WindowedStoreBuilder,
@@ -414,7 +422,7 @@ def windowed_table(
     return KTable(part, queryable_store_name=choice.store_name, inner=inner)
 
 
-def _count_choice(grouping: Grouping, store: StoreChoice) -> Materialized:
+def _count_choice(grouping: Grouping, store: StoreChoice) -> Materialized[Any, Any]:
     choice = materialized(store)
     if store is not None and choice.store_name is None:
         # Follows Kafka Streams: count(Materialized) without a name takes two numbers.
