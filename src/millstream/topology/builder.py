@@ -57,6 +57,11 @@ class StreamsBuilder(TableSources):
         self._optimizations = optimizations(optimize)
         self._graph = LogicalGraph()
 
+    def __repr__(self) -> str:
+        nodes = self._graph.nodes
+        topics = list(dict.fromkeys(topic for node in nodes for topic in node.read_topics))
+        return f"StreamsBuilder({len(nodes)} operations, topics={topics!r})"
+
     @overload
     def stream(
         self,

@@ -65,6 +65,11 @@ class LogicalGraph:
         node.priority = self._next_priority
         self._next_priority += 1
 
+    @property
+    def nodes(self) -> list[GraphNode]:
+        """What was attached so far, in order."""
+        return list(self._attached)
+
     def copartition(self, source_names: Iterable[str]) -> None:
         """Say that all topics read by these sources must have equally many partitions."""
         self._copartitioned.append((SourceNames(source_names), call_site()))

@@ -80,6 +80,11 @@ class GraphNode:
         """The physical nodes from which this one takes records."""
         return [parent.name for parent in self.parents]
 
+    @property
+    def read_topics(self) -> tuple[str, ...]:
+        """The topics of the user's that this node reads, or the pattern of their names."""
+        return ()
+
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class RootGraphNode(GraphNode):
@@ -111,6 +116,11 @@ class SourceGraphNode(GraphNode):
             offset_reset=self.offset_reset,
             declared_at=self.declared_at,
         )
+
+    @property
+    def read_topics(self) -> tuple[str, ...]:
+        """The topics, or the pattern of their names."""
+        return self.topics if self.pattern is None else (self.pattern.pattern,)
 
     def reads_the_same(self, other: SourceGraphNode) -> bool:
         """Whether both read the same topics or have the same pattern.
@@ -256,6 +266,11 @@ class GlobalStoreGraphNode(GraphNode):
     key_serde: Serde[Any] | None
     value_serde: Serde[Any] | None
     store_name_generated: bool = False
+
+    @property
+    def read_topics(self) -> tuple[str, ...]:
+        """The topic."""
+        return (self.topic,)
 
     def write(self, topology: Topology) -> None:
         """The store, its source and its processor."""

@@ -55,6 +55,9 @@ class KStream(StreamJoins[K, V], StreamProcess[K, V], StreamToTable[K, V], Gener
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        return self._part.shown("KStream")
+
     def filter(
         self, predicate: Callable[[K, V], object], *, name: str | None = None
     ) -> KStream[K, V]:

@@ -36,3 +36,33 @@ class StreamPart:
     def name(self) -> str:
         """The name of the physical node whose output this is."""
         return self.node.name
+
+    def shown(self, kind: str, **more: object) -> str:
+        """A repr: the node, the topics that its records come from, and the serdes that are known.
+
+        Args:
+            kind: the class.
+            more: what else is known; None is left out.
+        """
+        known = {
+            "topics": topics_above(self.node),
+            "key": self.key_serde,
+            "value": self.value_serde,
+            **more,
+        }
+        told = [f"{name}={value!r}" for name, value in known.items() if value is not None]
+        return f"{kind}({', '.join([repr(self.name), *told])})"
+
+
+def topics_above(*nodes: GraphNode) -> list[str]:
+    """The topics, or their patterns, from which the records of some nodes come, in order."""
+    topics: dict[str, None] = {}
+    seen: dict[GraphNode, None] = {}
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen[node] = None
+            topics.update(dict.fromkeys(node.read_topics))
+            waiting.extend(reversed(node.parents))
+    return list(topics)

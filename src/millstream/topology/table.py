@@ -83,6 +83,9 @@ class KTable(TableJoins[K, V], TableSuppression[K, V], Generic[K, V]):
         self._inner = inner
         self.queryable_store_name = queryable_store_name
 
+    def __repr__(self) -> str:
+        return self._part.shown("KTable", store=self.queryable_store_name)
+
     def filter(
         self,
         predicate: Callable[[K, V], object],

@@ -106,6 +106,11 @@ class TableSourceGraphNode(LazyTableGraphNode):
     offset_reset: OffsetReset | None
     topic_is_changelog: bool = False
 
+    @property
+    def read_topics(self) -> tuple[str, ...]:
+        """The topic."""
+        return (self.topic,)
+
     def write(self, topology: Topology) -> None:
         """A source node and a processor node, and a store if there is one."""
         topology.add_source(

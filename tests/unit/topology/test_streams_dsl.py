@@ -234,6 +234,29 @@ def test_sources_of_the_same_topics_are_one() -> None:
     assert parents == [("ab",), ("ab",), ("xs",), ("xs",), ("ys",)]
 
 
+def test_what_a_program_holds_says_what_it_is() -> None:
+    """In a notebook or a debugger: the node, where its records come from, and known serdes."""
+    builder = StreamsBuilder()
+    words = builder.stream(["a", "b"], name="words", key=STRING, value=STRING)
+    others = builder.stream(re.compile("x.*"), name="others")
+    counts = words.group_by(lambda k, v: v, key=LONG).count(store="counts", name="count")
+    rows = builder.table("rows", value=LONG, name="rows")
+    builder.global_table("all", value=LONG, store="all")
+    joined = words.map_values(len, name="lengths").join(rows, max, name="joined")
+    assert repr(words) == "KStream('words', topics=['a', 'b'], key=STRING, value=STRING)"
+    assert repr(words.merge(others, name="both")) == "KStream('both', topics=['a', 'b', 'x.*'])"
+    assert repr(counts) == (
+        "KTable('count', topics=['a', 'b'], key=LONG, value=LONG, store='counts')"
+    )
+    assert repr(joined) == "KStream('joined', topics=['a', 'b', 'rows'], key=STRING)"
+    assert re.fullmatch(
+        r"StreamsBuilder\(\d operations, topics=\['a', 'b', 'x\.\*', 'rows', 'all'\]\)",
+        repr(builder),
+    )
+    builder.build()
+    assert repr(words) == "KStream('words', topics=['a', 'b'], key=STRING, value=STRING)"
+
+
 def test_options_of_a_source_arrive() -> None:
     """Extractor, reset and serdes are on the source node."""
 
