@@ -362,6 +362,45 @@ def test_an_assignor_that_raises_fails_its_member_but_not_the_group(
         leader.member.commit({TopicPartition(topic, 0): CommitOffset(1)}, 1_000)
 
 
+def test_a_leader_whose_questions_are_not_answered_ends_nobody(start: Start, topic: str) -> None:
+    """Aim: nothing is decided without the cluster's answers, and the group joins again until they
+    come; nobody loses what it owns. That goes on as long as brokers are waited for."""
+    group = unique("unanswered")
+    asked: list[str] = []
+
+    def unanswered() -> None:
+        asked.append("leader")
+        if len(asked) <= 2:
+            raise BrokerUnavailableError("Looking up topics failed")
+
+    flaky = Assignor({topic: 4})
+    leader = start(group, [topic], flaky)
+    leader.await_owned(4)
+    follower = start(group, [topic], Assignor({topic: 4}))
+    kept = follower.await_owned(2)
+    until(lambda: leader.generations[-1] == follower.generations[-1])
+    generation = leader.generations[-1]
+    flaky.before_assign = unanswered
+    leader.member.request_rejoin("to have it ask the cluster")
+    until(lambda: len(asked) == 3 and leader.generations[-1] == follower.generations[-1])
+    assert leader.generations[-1] >= generation + 3
+    assert (len(leader.owned), follower.owned) == (2, kept)
+    assert not leader.of(Lost)
+    assert not follower.of(Lost)
+
+    hopeless = Assignor({topic: 4})
+    alone = start(unique("hopeless"), [topic], hopeless, bootstrap_timeout_ms=2_000)
+    alone.await_owned(4)
+
+    def never() -> None:
+        raise BrokerUnavailableError("Looking up topics failed")
+
+    hopeless.before_assign = never
+    alone.member.request_rejoin("to have it ask the cluster")
+    assert isinstance(alone.await_event(Failed).error, BrokerUnavailableError)
+    assert len(hopeless.asked) >= 3
+
+
 def test_an_assignors_own_errors_keep_their_kind(start: Start, topic: str) -> None:
     def fail() -> None:
         raise MissingSourceTopicError("no such topic", topic="orders")

@@ -106,7 +106,8 @@ class StreamsAssignor:
                 co-partitioned, or internal topics with a wrong partition count. Follows Kafka
                 Streams: only the leader learns of it, by this exception; the next leader will, in
                 turn.
-            BrokerUnavailableError: the cluster did not answer in time.
+            BrokerUnavailableError: the cluster did not answer in time; nothing was decided, and
+                the group may try again.
         """
         version = LATEST_VERSION
         try:

@@ -180,7 +180,8 @@ class Cluster(Protocol):
     """What the assignor asks of the Kafka cluster.
 
     Every call has a deadline of the implementation's, all of them together well below
-    `session.timeout.ms`: while it leads a rebalance, a member does not heartbeat.
+    `session.timeout.ms`: the rest of the group waits meanwhile. A topic that should be there is not
+    told to be missing because of a single answer that lacks it.
     """
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:

@@ -17,14 +17,15 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from kafka import errors as client_errors
 from kafka.future import Future
 from kafka.net.wakeup_notifier import WakeupNotifier
 
 from millstream.clock import Clock
-from millstream.errors import RebalanceInProgressError, StreamsError, TaskAssignmentError
+from millstream.errors import RebalanceInProgressError
+from millstream.kafka.member_assigning import AssignorCalls
 from millstream.kafka.member_assignor import (
     MemberAssignment,
     MemberAssignor,
@@ -41,8 +42,6 @@ from millstream.kafka.member_topics import TopicWatch
 from millstream.record import TopicPartition
 
 log = logging.getLogger("millstream.kafka.member")
-
-T = TypeVar("T")
 
 #: How long the loop sleeps at most; whatever happens wakes it earlier.
 _TICK_MS: Final = 250
@@ -76,8 +75,6 @@ class Membership:
     ) -> None:
         self._link = link
         self._events = events
-        self._assignor = assignor
-        self._on_member_thread = on_member_thread
         self._clock = clock
         self._pattern = pattern
         self._max_poll_interval_ms: int = link.config["max_poll_interval_ms"]
@@ -85,6 +82,9 @@ class Membership:
         self._watch = TopicWatch(clock, link.config["metadata_max_age_ms"])
         self.coordinator = MemberCoordinator(link.client, link.config, self)
         self._contact = CoordinatorContact(link, self.coordinator, clock)
+        self._assignor = AssignorCalls(
+            link, assignor, self.coordinator, on_member_thread, self._interrupted, clock
+        )
 
         # Written by the event loop only.
         self._owned: frozenset[TopicPartition] = frozenset()
@@ -277,10 +277,7 @@ class Membership:
         with self._lock:
             self._rejoins_sent = self._rejoins_wanted
             self._joined_topics = self._topics
-        user_data: bytes = await self._ask_assignor(
-            self._assignor.user_data, "user data", heartbeats=False
-        )
-        return self._joined_topics, user_data
+        return self._joined_topics, await self._assignor.user_data()
 
     def owned(self) -> frozenset[TopicPartition]:
         return self._owned
@@ -290,14 +287,7 @@ class Membership:
     ) -> Mapping[str, MemberAssignment]:
         topics = {topic for member in members.values() for topic in member.topics}
         counts = await partition_counts(self._link, topics)
-        assignments: Mapping[str, MemberAssignment] = await self._ask_assignor(
-            lambda: self._assignor.assign(members), "an assignment", heartbeats=True
-        )
-        if set(assignments) != set(members):
-            raise TaskAssignmentError(
-                f"The assignor of group {self.coordinator.group_id!r} answered for the members "
-                f"{sorted(assignments)}, but the group has {sorted(members)}."
-            )
+        assignments = await self._assignor.assign(members)
         self._watch.begin(members, assignments, counts)
         return assignments
 
@@ -440,29 +430,6 @@ class Membership:
     @property
     def _name(self) -> str:
         return str(self._link.config["client_id"])
-
-    async def _ask_assignor(self, call: Callable[[], T], what: str, *, heartbeats: bool) -> T:
-        """Call the assignor on the member's thread, with heartbeats meanwhile or without."""
-        answer = self._on_member_thread(call)
-        heartbeat_ms = self.coordinator.config["heartbeat_interval_ms"]
-        while not answer.is_done:
-            try:
-                await self._link.manager.wait_for(answer, heartbeat_ms)
-            except client_errors.KafkaTimeoutError:
-                if heartbeats:
-                    self.coordinator.heartbeat_while_assigning()
-            except Exception:
-                break
-        error = answer.exception
-        if error is None:
-            result: T = answer.value
-            return result
-        if isinstance(error, StreamsError):
-            raise error
-        raise TaskAssignmentError(
-            f"The assignor of group {self.coordinator.group_id!r} raised "
-            f"{type(error).__name__} when asked for {what}: {error}"
-        ) from error
 
     async def _look_at_topics(self) -> None:
         if not self._watch.due or not (self._watch.topics or self._pattern):

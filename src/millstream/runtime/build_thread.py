@@ -185,18 +185,20 @@ def _assignor(
     offset_sums: OffsetSums,
     clock: Clock,
 ) -> GroupAssignor:
+    topics = topology_topics(topology, config)
     session_ms = int(clients.member_settings.get("session_timeout_ms", _DEFAULT_SESSION_MS))
     cluster = AssignorCluster(
         clients.assignor_admin,
         config.application_id,
         int(session_ms * _ASSIGN_PART_OF_SESSION),
         clock,
+        needed=topics.external_source_topics,
     )
     return GroupAssignor(
         identity.process_id,
         config.application_server,
         config.client_tags,
-        topology_topics(topology, config),
+        topics,
         cluster,
         offset_sums,
         _assignment_config(config),

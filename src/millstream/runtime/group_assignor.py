@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
@@ -21,6 +22,12 @@ from millstream.kafka.member_assignor import MemberAssignment, MemberSubscriptio
 from millstream.kafka.member_events import Assigned
 from millstream.record import TaskId, TopicPartition
 
+logger = logging.getLogger(__name__)
+
+#: How long a topic that should be there may be missing, and how often it is asked for meanwhile.
+_MISSING_PATIENCE_MS = 3_000
+_ASK_AGAIN_MS = 250
+
 
 class AssignorCluster:
     """The cluster as the assignor asks it, with one deadline for all the questions of a rebalance.
@@ -28,24 +35,52 @@ class AssignorCluster:
     Args:
         admin: talks to the cluster.
         group_id: whose committed offsets are asked for.
-        timeout_ms: for all calls of one rebalance together. The leader does not heartbeat
-            meanwhile, so it must be well below `session.timeout.ms`.
+        timeout_ms: for all calls of one rebalance together. The rest of the group waits meanwhile.
         clock: for the deadline.
+        needed: topics without which nothing can be assigned.
     """
 
-    def __init__(self, admin: ClusterAdmin, group_id: str, timeout_ms: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        admin: ClusterAdmin,
+        group_id: str,
+        timeout_ms: int,
+        clock: Clock,
+        needed: Collection[str] = (),
+    ) -> None:
         self._admin = admin
         self._group_id = group_id
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._deadline = Deadline(clock, timeout_ms)
+        self._needed = frozenset(needed)
+        self._seen: frozenset[str] = frozenset()
 
     def begin(self) -> None:
         """A rebalance begins: the time starts to run."""
         self._deadline = Deadline(self._clock, self._timeout_ms)
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
-        """The partition count of each of the topics that exists."""
+        """The partition count of each of the topics that exists.
+
+        A topic that is needed, or was there the last time, is not believed to be missing at once:
+        a broker may lag behind, and the answer decides about every task of the group.
+        """
+        expected = frozenset(topics) & (self._needed | self._seen)
+        # The other questions of this rebalance need their time, too.
+        patience_ms = min(_MISSING_PATIENCE_MS, self._remaining_ms() // 3)
+        patience = Deadline(self._clock, patience_ms)
+        while True:
+            counts = self._admin.partition_counts(topics, self._remaining_ms())
+            missing = expected - counts.keys()
+            if not missing or patience.passed:
+                self._seen = frozenset(counts)
+                return counts
+            logger.debug("asks again for %s, which the cluster does not have", sorted(missing))
+            self._clock.sleep_ms(patience.remaining_ms(_ASK_AGAIN_MS))
+
+    def look_up(self, topics: Collection[str]) -> Mapping[str, int]:
+        """As `partition_counts`, and as it stands."""
         return self._admin.partition_counts(topics, self._remaining_ms())
 
     def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
@@ -174,7 +209,7 @@ class GroupAssignor:
         """The leader's code does not say which topics are missing: look it up here."""
         self._cluster.begin()
         try:
-            counts = self._cluster.partition_counts(self._topics.external_source_topics)
+            counts = self._cluster.look_up(self._topics.external_source_topics)
         except StreamsError:
             return error
         missing = missing_source_topics(self._topics, counts)
