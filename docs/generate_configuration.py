@@ -84,7 +84,8 @@ WHY = {
     "queued.min.messages": "Fetching goes on while fewer records than this wait.",
     "fetch.queue.backoff.ms": "How soon is fetched again after the local queue was full.",
     "fetch.error.backoff.ms": "How soon is fetched again after an error.",
-    "batch.size": "Larger batches; `linger.ms` limits the wait for them.",
+    "batch.size": "Larger batches; `linger.ms` limits the wait for them. Topics with a smaller "
+    "`max.message.bytes` get smaller ones.",
     "batch.num.messages": "No limit of its own beside `batch.size`.",
     "queue.buffering.max.messages": "Records that may wait to be sent.",
     "compression.type": "Less to send and to store, at little cost.",

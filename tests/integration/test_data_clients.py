@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from confluent_kafka import Consumer, Message
 from support.topics import fill, read_all, topic_names, unique
 from support.waiting import wait_for
 
+from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import (
     BrokerUnavailableError,
@@ -26,6 +28,7 @@ from millstream.errors import (
     UnknownTopicError,
 )
 from millstream.kafka.admin import ClusterAdmin
+from millstream.kafka.batch_limits import BatchLimits
 from millstream.kafka.client_settings import librdkafka_settings
 from millstream.kafka.consumer import OFFSET_BEGINNING, OFFSET_END, RecordConsumer
 from millstream.kafka.group_metadata import group_metadata
@@ -64,12 +67,18 @@ class Clients:
         )
 
     def producer(
-        self, transactional_id: str | None = None, *, own: Any = None, **settings: Any
+        self,
+        transactional_id: str | None = None,
+        *,
+        own: Any = None,
+        limited: bool = False,
+        **settings: Any,
     ) -> RecordProducer:
         if transactional_id is not None:
             settings["processing_guarantee"] = "exactly_once_v2"
         told = {**librdkafka_settings(self.config(**settings), "producer", "p"), **(own or {})}
-        return self._keep(RecordProducer(told, transactional_id, max_block_ms=2_000))
+        limits = BatchLimits(self.admin(), SystemClock(), TIMEOUT_MS) if limited else None
+        return self._keep(RecordProducer(told, transactional_id, limits=limits, max_block_ms=2_000))
 
     def admin(self, **settings: Any) -> ClusterAdmin:
         return self._keep(ClusterAdmin(librdkafka_settings(self.config(**settings), "admin", "a")))
@@ -561,6 +570,36 @@ def test_purged_records_are_not_written(
     consumer = clients.consumer(processing_guarantee="exactly_once_v2")
     consumer.assign({place(topic): 0})
     assert [record.value() for record in until_end(consumer, place(topic))] == written
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_batches_are_no_larger_than_the_topic_takes(
+    clients: Clients, make_topic: Callable[..., str], tracked: bool
+) -> None:
+    """Aim: librdkafka does not split a batch that the broker refuses, so none may be too large,
+    since random bytes do not compress. A record that alone is too large is an error still."""
+    topic = make_topic(max_message_bytes="20000")
+    other = make_topic()
+    producer = clients.producer(limited=True, producer={"linger.ms": 50})
+    if tracked:
+        producer.track(topic)
+    values = [b"%06d" % number + os.urandom(94) for number in range(20_000)]
+    for begin in range(0, len(values), 5_000):
+        part = values[begin : begin + 5_000]
+        producer.send_many(topic, 0, [None] * len(part), part, [1] * len(part))
+        producer.send_many(other, 0, [None] * len(part), part, [1] * len(part))
+    producer.flush(TIMEOUT_MS)
+    for written in (topic, other):
+        assert [value for _, value in read_all(clients.bootstrap, written)] == values
+    if tracked:
+        assert producer.acked_offsets() == {place(topic): len(values) - 1}
+    producer.send(topic, 0, None, os.urandom(30_000), 1)
+    with pytest.raises(ProductionError, match="larger than") as raised:
+        producer.flush(TIMEOUT_MS)
+    assert raised.value.topic == topic
+    producer.purge()
+    producer.send(topic, 0, None, b"later", 1)
+    producer.flush(TIMEOUT_MS)
 
 
 def test_a_record_that_is_refused(clients: Clients, make_topic: Callable[..., str]) -> None:

@@ -24,6 +24,7 @@ from millstream.errors import (
     StreamsError,
     TaskMigratedError,
 )
+from millstream.kafka.batch_limits import BatchLimits
 from millstream.kafka.delivery import Deliveries, DeliveryCallback
 from millstream.kafka.outgoing_records import BY_KEY, OutgoingRecords
 from millstream.kafka.producer_clients import ProducerClients
@@ -68,6 +69,7 @@ class RecordProducer:
         settings: from `librdkafka_settings` for "producer".
         transactional_id: makes it a transactional producer.
         clock: where deadlines are measured.
+        limits: knows how large a batch each topic takes; without it all take any.
         max_block_ms: `max.block.ms`, how long a send waits for room before it says so.
         task_timeout_ms: `task.timeout.ms`, how long it goes on waiting; at least `max_block_ms`.
 
@@ -81,10 +83,14 @@ class RecordProducer:
         transactional_id: str | None = None,
         clock: Clock | None = None,
         *,
+        limits: BatchLimits | None = None,
         max_block_ms: int = _MAX_BLOCK_MS,
         task_timeout_ms: int = 0,
     ) -> None:
         self._clock = clock or SystemClock()
+        self._limits = limits
+        #: Of the topics that were written to.
+        self._most_bytes: dict[str, int | None] = {}
         self._max_block_ms = max_block_ms
         self._task_timeout_ms = task_timeout_ms
         #: Called again and again while a send waits for room, so that those who watch whether the
@@ -158,7 +164,7 @@ class RecordProducer:
             RecordRefusedError: one record was refused at once; those before it were handed over.
             ProductionError: an earlier record failed. Raised until `purge` or `abort_transaction`.
             BrokerUnavailableError: the queue was full for too long; the records that had room are
-                on their way.
+                on their way. Or nobody told how large a batch the topic takes.
             TaskMigratedError: another producer has taken over.
             IllegalStateError: closed, or a tracked topic without a partition.
         """
@@ -368,20 +374,31 @@ class RecordProducer:
             raise IllegalStateError("The producer is closed.", topic=topic)
         if self._deliveries.failed or clients.access_failure is not None:
             self._raise_failure()
-        client, each, last = clients.main, None, None
-        if topic in self._tracked_topics:
+        tracked = topic in self._tracked_topics
+        client = clients.client_for(tracked=tracked, most_bytes=self._largest_batch(topic))
+        each, last = None, None
+        if tracked:
             if not isinstance(partitions, int):
                 raise IllegalStateError(
                     "A tracked topic needs one explicit partition.", topic=topic
                 )
             last = self._callback(TopicPartition(topic, partitions))
-            if not clients.transactional and clients.tracked is not None:
-                client, each = clients.tracked, last
+            if not clients.transactional:
+                each = last
         elif clients.transactional:
             last = self._deliveries.failures_only
         if clients.transactional:
             self._begin()
         return client, each, last
+
+    def _largest_batch(self, topic: str) -> int | None:
+        """Bytes. Asked for once: another client would take the topic's records out of order."""
+        try:
+            return self._most_bytes[topic]
+        except KeyError:
+            limit = None if self._limits is None else self._limits.of(topic, self.on_wait)
+            self._most_bytes[topic] = limit
+            return limit
 
     def _callback(self, partition: TopicPartition) -> DeliveryCallback:
         callback = self._callbacks.get(partition)

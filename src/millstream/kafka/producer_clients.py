@@ -19,10 +19,13 @@ _log = logging.getLogger(__name__)
 
 #: For the reports about purged records, which wait for nothing.
 _REPORTS_TIMEOUT_S: Final = 1.0
+#: librdkafka's default.
+_BATCH_BYTES: Final = 1_000_000
 
 
 class ProducerClients:
-    """One client, or two where topics are tracked.
+    """One client, or two where topics are tracked, and more for topics that only take smaller
+    batches than the others: their size is a choice for the whole client.
 
     How failures and acknowledged offsets are learned, per record of 80 bytes and about 450 ns for
     the record itself: confluent-kafka can report every record (220 ns), or failures only (free).
@@ -52,6 +55,9 @@ class ProducerClients:
         self._deliveries = deliveries
         self._clock = clock
         self.transactional = transactional_id is not None
+        self._batch_bytes = int(settings.get("batch.size", _BATCH_BYTES))
+        #: By whether its topics are tracked, and the size of their batches.
+        self._smaller: dict[tuple[bool, int], Producer] = {}
         #: A login that was refused, until somebody is told.
         self.access_failure: StreamsError | None = None
         self._connection_error = ""
@@ -64,12 +70,30 @@ class ProducerClients:
             self.main = self._create({"transactional.id": transactional_id})
             self.tracked = self.main
         else:
-            self.main = self._create_untracked()
+            self.main = self._create_untracked({})
 
     def track(self) -> None:
         """Topics are to be tracked from now on."""
         if self.tracked is None:
             self.tracked = self._create({})
+
+    def client_for(self, *, tracked: bool, most_bytes: int | None) -> Producer:
+        """The client for a topic.
+
+        Args:
+            tracked: whether it is tracked; `track` was called then.
+            most_bytes: the size of the batches that it takes; None if any will do. In a
+                transaction, which one client has to write, it is not heeded.
+        """
+        if self.transactional or most_bytes is None or most_bytes >= self._batch_bytes:
+            return self.tracked if tracked and self.tracked is not None else self.main
+        client = self._smaller.get((tracked, most_bytes))
+        if client is None:
+            _log.info("Batches for some topics are limited to %d bytes", most_bytes)
+            size = {"batch.size": most_bytes}
+            client = self._create(size) if tracked else self._create_untracked(size)
+            self._smaller[tracked, most_bytes] = client
+        return client
 
     def all(self) -> list[Producer]:
         """Each client once.
@@ -80,8 +104,8 @@ class ProducerClients:
         if self.closed:
             raise IllegalStateError("The producer is closed.")
         if self.tracked is None or self.tracked is self.main:
-            return [self.main]
-        return [self.main, self.tracked]
+            return [self.main, *self._smaller.values()]
+        return [self.main, self.tracked, *self._smaller.values()]
 
     def because(self) -> str:
         """What the connections have met with, to be put behind an error."""
@@ -101,7 +125,8 @@ class ProducerClients:
             _log.info("Dropped up to %d records that were not acknowledged", waiting)
         # The old ones cannot go on: in the numbers by which the broker tells doubles, what was
         # dropped is a gap.
-        self.main = self._create_untracked()
+        self._smaller.clear()
+        self.main = self._create_untracked({})
         if self.tracked is not None:
             self.tracked = self._create({})
         self.access_failure = None
@@ -120,12 +145,14 @@ class ProducerClients:
         self.closed = True
         # Producer.close() waits for ever to abort a transaction when no broker answers; losing the
         # last reference closes the connections at once.
+        self._smaller.clear()
         self.tracked = None
         del self.main
 
-    def _create_untracked(self) -> Producer:
+    def _create_untracked(self, own: Mapping[str, Any]) -> Producer:
         return self._create(
             {
+                **own,
                 "delivery.report.only.error": True,
                 "on_delivery": self._deliveries.failures_only,
             }

@@ -52,8 +52,9 @@ _OUT_OF_SEQUENCE: Final = frozenset(
 
 _ADVICE: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: (
-        "It, or the batch it went in, is larger than max.request.size or the topic's "
-        "max.message.bytes allow."
+        "It is larger than the producer's max.request.size or the topic's max.message.bytes "
+        "allow: raise those. If no record is, the batch it went in was: lower the producer's "
+        "batch.size."
     ),
     KafkaError._MSG_TIMED_OUT: (
         "No broker took it within delivery.timeout.ms. Check that the leaders of the topic can be "

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
 from millstream.kafka.admin import ClusterAdmin
+from millstream.kafka.batch_limits import BatchLimits
 from millstream.kafka.client_settings import (
     client_setting,
     kafka_python_settings,
@@ -58,6 +59,7 @@ class ThreadClients:
         self.producer = RecordProducer(
             librdkafka_settings(config, "producer", f"{name}-producer"),
             clock=clock,
+            limits=BatchLimits(self.admin, clock, config.task_timeout_ms),
             max_block_ms=int(client_setting(config, "producer", "max.block.ms")),
             task_timeout_ms=config.task_timeout_ms,
         )
