@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from support.leftovers import nothing_left
 from support.scripts import Script
-from support.topics import committed_lag, fill, latest, read_all, unique
+from support.topics import committed_lag, fill, latest, unique
 from support.waiting import wait_for
 from support.word_count import RUNNING, WordCount
 
@@ -229,23 +229,6 @@ def test_topics_that_are_not_copartitioned(kafka: EmbeddedKafka, tmp_path: Path)
     assert "test_clear_errors.py:" in caught.text
 
 
-def test_a_topic_that_brokers_create_need_not_exist(spark: SparkSession, tmp_path: Path) -> None:
-    """Goal: with auto.create.topics.enable, what is written to comes to be when it is written."""
-    topic, out = unique("in"), unique("out")
-    with EmbeddedKafka(properties={"auto.create.topics.enable": "true"}) as own:
-        own.create_topic(topic)
-        fill(own.bootstrap_servers, topic, [(b"k", b"v")])
-        with KafkaStreams(copying(topic, out).build(), config(own, tmp_path), spark):
-            wait_for(
-                lambda: out in topics_of(own) and read_all(own.bootstrap_servers, out), 60, out
-            )
-
-
-def topics_of(kafka: EmbeddedKafka) -> set[str]:
-    """The topics of a broker; asking for one that does not exist might create it."""
-    return set(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(30).topics)
-
-
 def test_an_output_topic_that_is_deleted(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -257,11 +240,8 @@ def test_an_output_topic_that_is_deleted(
     streams = KafkaStreams(copying(topic, out).build(), settings, spark)
     with ends_soon(streams) as caught:
         streams.start()
-        (deleted,) = (
-            AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-            .delete_topics([out])
-            .values()
-        )
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        (deleted,) = admin.delete_topics([out]).values()
         deleted.result(30)
         fill(kafka.bootstrap_servers, topic, [(b"k", b"v")])
         with pytest.raises(ProductionError) as raised:

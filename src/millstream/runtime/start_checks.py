@@ -25,7 +25,6 @@ from millstream.errors import (
     UnknownTopicError,
 )
 from millstream.kafka.admin import ClusterAdmin
-from millstream.kafka.auto_creation import creates_topics
 from millstream.kafka.client_settings import librdkafka_settings
 from millstream.kafka.listener_probe import protocol_hint, refuses_protocol
 from millstream.record import TopicPartition
@@ -95,7 +94,7 @@ class StartChecks:
             AccessDeniedError: a broker refuses the login, or its certificate is not trusted.
             MissingSourceTopicError: topics that are read do not exist; names what is written and
                 does not exist as well.
-            UnknownTopicError: topics that are written do not exist, and brokers create none.
+            UnknownTopicError: topics that are written do not exist.
             CopartitionError: topics that are joined have different partition counts.
             TopologyError: an internal topic has a wrong partition count.
         """
@@ -160,9 +159,6 @@ class StartChecks:
         missing = missing_source_topics(self._topics, counts)
         missing += sorted(self._global_topics - counts.keys())
         unwritable = sorted(self._written - counts.keys())
-        if unwritable and creates_topics(self._settings, _ANSWER_MS) is not False:
-            logger.info("brokers may have to create what is written to: %s", ", ".join(unwritable))
-            unwritable = []
         advice = (
             "which the cluster does not have. Create the topics before the application is started; "
             "probably a name is misspelt, or this is another cluster "
