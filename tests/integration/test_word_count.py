@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -156,14 +157,51 @@ def test_damaged_state_is_rebuilt(
         )
 
 
+def forks_once(children: Path) -> Callable[[str], list[str]]:
+    """Splits lines; each process that does so has a child that lives on, noted in a folder."""
+
+    def split(line: str) -> list[str]:
+        note = children / str(os.getpid())
+        if not note.exists():
+            note.touch()
+            child = os.fork()
+            if child == 0:
+                time.sleep(600)
+                os._exit(0)
+            note.write_text(str(child))
+        return line.split()
+
+    children.mkdir()
+    return split
+
+
+@pytest.fixture
+def children(tmp_path: Path) -> Iterator[Path]:
+    """A folder of notes of processes, which are killed at the end."""
+    yield tmp_path / "children"
+    for note in (tmp_path / "children").iterdir():
+        with suppress(ProcessLookupError):
+            os.kill(int(note.read_text()), signal.SIGKILL)
+
+
 def test_a_killed_worker_is_replaced_and_no_record_is_lost(
-    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, children: Path
 ) -> None:
-    """SIGKILL on a session that never retries: the driver submits the thread again."""
-    app = WordCount(kafka, tmp_path)
+    """SIGKILL on a session that never retries: the driver submits the thread again.
+
+    Children that the worker's user code has forked live on: they keep neither its locks, so that
+    others take its tasks over, nor its connections, so that it is missed.
+    """
+    app = WordCount(kafka, tmp_path, split=forks_once(children))
     app.write_lines(3_000)
+
+    def both_have_a_child() -> bool:
+        app.write_lines(100)
+        return len(list(children.iterdir())) == 2
+
     with running(app, spark) as (streams, _):
         wait_for(lambda: len(app.found()) > 0, 30, "first counts")
+        wait_for(both_have_a_child, 60, "a child of each worker")
         victim = pids(streams)[0]
         app.write_lines(3_000)
         os.kill(victim, signal.SIGKILL)

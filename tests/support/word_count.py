@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ class WordCount:
         state_dir: where its state goes.
         partitions: of the input topic.
         kind: of the store.
+        split: makes words of a line.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class WordCount:
         partitions: int = 4,
         kind: Any = "rocksdb",
         commit_interval_ms: int = 200,
+        split: Callable[[str], list[str]] = str.split,
         **settings: Any,
     ) -> None:
         # Topics are filled and looked at without the security that the application needs.
@@ -46,6 +49,7 @@ class WordCount:
         self.expected: Counter[str] = Counter()
         self._random = random.Random(self.application_id)
         self._kind = kind
+        self._split = split
         self._settings: dict[str, Any] = {
             "state_dir": str(state_dir),
             "commit_interval_ms": commit_interval_ms,
@@ -68,7 +72,7 @@ class WordCount:
         builder = StreamsBuilder()
         (
             builder.stream(self.lines, key=STRING, value=STRING)
-            .flat_map_values(lambda line: line.split())
+            .flat_map_values(self._split)
             .group_by(lambda _, word: word, key=STRING, value=STRING)
             .count(store=Materialized(self.store, kind=self._kind, key=STRING, value=LONG))
             .to_stream()

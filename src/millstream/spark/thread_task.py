@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from millstream.errors import EnvironmentMismatchError
 from millstream.spark.control import GRACE_MS, ControlChannel
 from millstream.spark.messages import Epoch, Hello, ThreadExit, encode_value
+from millstream.spark.worker_sockets import kept_from_children
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,11 @@ def run_plan(data: bytes) -> bytes:
     """
     plan: ThreadPlan = pickle.loads(data)
     started = set(threading.enumerate())
-    with _logging_to_stderr(plan), _modules_of_the_driver(plan.module_path):
+    with (
+        kept_from_children(),
+        _logging_to_stderr(plan),
+        _modules_of_the_driver(plan.module_path),
+    ):
         ended = _run_thread(plan)
         left = [thread.name for thread in threading.enumerate() if thread not in started]
         if left:
