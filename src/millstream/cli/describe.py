@@ -1,8 +1,12 @@
-"""`millstream describe app.py`: what a program's topology looks like, without running it."""
+"""`millstream describe app.py`: what a program's topology looks like, without running it.
+
+The program is a file, or a module as `import` knows it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import inspect
 import json
@@ -12,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from millstream.config_fields import did_you_mean
 from millstream.errors import StreamsError
@@ -26,14 +30,25 @@ HELP = "Print the topology of a program: sub-topologies, nodes, topics, stores."
 _USUAL_NAMES = ("topology", "build", "build_topology")
 
 
+class _Program(NamedTuple):
+    """A user's program: how the user calls it, and its file."""
+
+    called: str
+    file: Path
+
+    def __str__(self) -> str:
+        return self.called
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the program and the form of the description."""
     parser.add_argument(
         "program",
-        metavar="FILE[:NAME]",
-        help="the program's file, and in it the Topology, the StreamsBuilder, or a function without"
-        " arguments that returns one; by default what is called topology or build, or the only one"
-        " (of functions, those that say `-> Topology`)",
+        metavar="PROGRAM[:NAME]",
+        help="the program's file, or its module (shop.orders), and in it the Topology, the "
+        "StreamsBuilder, or a function without arguments that returns one; by default what is "
+        f"called {_either(_USUAL_NAMES)}, or the only one (of functions, those that say "
+        "`-> Topology`)",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
@@ -61,29 +76,47 @@ def topology_of(program: str) -> Topology:
     run.
 
     Args:
-        program: the path of its file, and optionally a colon and a name in it.
+        program: the path of its file, or its dotted name as a module that can be imported from
+            here, and optionally a colon and a name in it.
 
     Raises:
-        StreamsError: there is no such file or name, the program fails while it is loaded, or it is
-            not clear where its topology is.
+        StreamsError: there is no such file, module or name, the program fails while it is loaded,
+            or it is not clear where its topology is.
     """
-    path, name = _split(program)
-    with _importable(path.parent):
-        module = _loaded(path)
+    called, name = _split(program)
+    path = Path(called)
+    with _importable(Path.cwd() if _is_module(called) else path.parent):
+        found = _Program(called, path)
+        if _is_module(called):
+            module = _imported(called)
+            found = _Program(called, Path(str(module.__file__)))
+        else:
+            module = _loaded(found)
         if name is not None:
-            return _named(module, path, name)
+            return _named(module, found, name)
         for usual in _USUAL_NAMES:
             if hasattr(module, usual):
-                return _made(getattr(module, usual), usual, path)
-        return _only_one(module, path)
+                return _made(getattr(module, usual), usual, found)
+        return _only_one(module, found)
 
 
-def _split(program: str) -> tuple[Path, str | None]:
-    file, colon, name = program.rpartition(":")
+def _split(program: str) -> tuple[str, str | None]:
+    called, colon, name = program.rpartition(":")
     # What follows the colon of a drive letter is no name.
     if colon and name.isidentifier() and not Path(program).exists():
-        return Path(file), name
-    return Path(program), None
+        return called, name
+    return program, None
+
+
+def _is_module(called: str) -> bool:
+    """Whether it is the name of a module, and not the path of a file."""
+    if Path(called).is_file() or called.endswith(".py"):
+        return False
+    return all(part.isidentifier() for part in called.split("."))
+
+
+def _either(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 @contextmanager
@@ -97,10 +130,14 @@ def _importable(folder: Path) -> Iterator[None]:
         sys.path.remove(entry)
 
 
-def _loaded(path: Path) -> ModuleType:
+def _loaded(program: _Program) -> ModuleType:
+    path = program.file
     if not path.is_file():
         hint = " It is a directory." if path.is_dir() else ""
-        raise StreamsError(f"There is no file {path}.{hint} Give the path of the program's file.")
+        raise StreamsError(
+            f"There is no file {path}.{hint} Give the path of the program's file, or its name as a "
+            "module: shop.orders"
+        )
     # A name of its own: a program called json.py must not take the place of another module.
     name = f"_described_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -109,80 +146,108 @@ def _loaded(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Before it runs: dataclasses and pickling look their module up by its name.
     sys.modules[name] = module
-    try:
+    with _telling(program):
         spec.loader.exec_module(module)
+    return module
+
+
+def _imported(name: str) -> ModuleType:
+    importlib.invalidate_caches()
+    with _telling(_Program(name, Path(*name.split(".")).with_suffix(".py"))):
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            # A module that the program itself misses is the program's failure.
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise StreamsError(
+                f"There is no file and no module {name}: {error}. Give the path of the program's "
+                "file, or run this where the module can be imported."
+            ) from error
+    if getattr(module, "__file__", None) is None:
+        raise StreamsError(
+            f"There is no file {name}. It is a directory. Give the path of the program's file, or "
+            "its name as a module: shop.orders"
+        )
+    return module
+
+
+@contextmanager
+def _telling(program: _Program) -> Iterator[None]:
+    """Tell what goes wrong while a program is loaded."""
+    try:
+        yield
     except StreamsError:
         raise
     except SystemExit as error:
         raise StreamsError(
-            f"{path} ended the process while it was loaded (exit code {error.code}). Put what runs "
-            'the program under `if __name__ == "__main__":`.'
+            f"{program} ended the process while it was loaded (exit code {error.code}). Put what "
+            'runs the program under `if __name__ == "__main__":`.'
         ) from error
     except Exception as error:
-        _fail(f"{path} could not be loaded", path, error)
-    return module
+        _fail(f"{program} could not be loaded", program, error)
 
 
-def _named(module: ModuleType, path: Path, name: str) -> Topology:
+def _named(module: ModuleType, program: _Program, name: str) -> Topology:
     if not hasattr(module, name):
         raise StreamsError(
-            f"There is no {name!r} in {path}.{did_you_mean(name, vars(module))} Name a Topology, a "
-            "StreamsBuilder, or a function that returns one."
+            f"There is no {name!r} in {program}.{did_you_mean(name, vars(module))} Name a "
+            "Topology, a StreamsBuilder, or a function that returns one."
         )
-    return _made(getattr(module, name), name, path)
+    return _made(getattr(module, name), name, program)
 
 
-def _made(thing: Any, name: str, path: Path) -> Topology:
+def _made(thing: Any, name: str, program: _Program) -> Topology:
     """The topology that a thing of the program is or makes."""
     if callable(thing) and not isinstance(thing, Topology | StreamsBuilder):
-        thing = _called(thing, name, path)
+        thing = _called(thing, name, program)
         name = f"{name}()"
     if isinstance(thing, StreamsBuilder):
         return thing.build()
     if isinstance(thing, Topology):
         return thing
     raise StreamsError(
-        f"{name} in {path} is {type(thing).__name__}, not a Topology or a StreamsBuilder. Name "
-        f"another thing: millstream describe {path}:NAME"
+        f"{name} in {program} is {type(thing).__name__}, not a Topology or a StreamsBuilder. Name "
+        f"another thing: millstream describe {program}:NAME"
     )
 
 
-def _called(function: Callable[..., Any], name: str, path: Path) -> Any:
+def _called(function: Callable[..., Any], name: str, program: _Program) -> Any:
     try:
         inspect.signature(function).bind()
     except TypeError as error:
         raise StreamsError(
-            f"{name}() in {path} cannot be called without arguments ({error}). Give them defaults, "
-            f"or name another function: millstream describe {path}:NAME"
+            f"{name}() in {program} cannot be called without arguments ({error}). Give them "
+            f"defaults, or name another function: millstream describe {program}:NAME"
         ) from error
     try:
         return function()
     except StreamsError:
         raise
     except Exception as error:
-        _fail(f"{name}() in {path} failed", path, error)
+        _fail(f"{name}() in {program} failed", program, error)
 
 
-def _only_one(module: ModuleType, path: Path) -> Topology:
+def _only_one(module: ModuleType, program: _Program) -> Topology:
     found: dict[int, tuple[str, Topology]] = {}
     things = list(vars(module).items())
     objects = [entry for entry in things if isinstance(entry[1], Topology | StreamsBuilder)]
     for name, thing in objects or [entry for entry in things if _says_so(entry[1], module)]:
         # A builder and what it has built are the same topology.
-        topology = _made(thing, name, path)
+        topology = _made(thing, name, program)
         found.setdefault(id(topology), (name, topology))
     if len(found) == 1:
         return next(iter(found.values()))[1]
     if found:
         names = [name for name, _ in found.values()]
         raise StreamsError(
-            f"{path} has several topologies: {', '.join(names)}. Name one: "
-            f"millstream describe {path}:{names[0]}"
+            f"{program} has several topologies: {', '.join(names)}. Name one: "
+            f"millstream describe {program}:{names[0]}"
         )
     raise StreamsError(
-        f"{path} has no topology: no Topology or StreamsBuilder, and no function topology() or "
-        "build() that returns one. If it has another function for it, name it: "
-        f"millstream describe {path}:NAME"
+        f"{program} has no topology: no Topology or StreamsBuilder, and nothing called "
+        f"{_either(_USUAL_NAMES)} that is or returns one. If a function does, name it: "
+        f"millstream describe {program}:NAME"
     )
 
 
@@ -198,12 +263,12 @@ def _says_so(thing: Any, module: ModuleType) -> bool:
     )
 
 
-def _fail(what: str, path: Path, error: Exception) -> NoReturn:
+def _fail(what: str, program: _Program, error: Exception) -> NoReturn:
     """Tell the program's own error by the innermost line of the program's file."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).resolve() == path.resolve()
+        if Path(frame.filename).resolve() == program.file.resolve()
     ]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     where = "" if line is None else f" (line {line})"

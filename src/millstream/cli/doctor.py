@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from millstream.errors import EmbeddedKafkaError
 from millstream.kafka.broker_jars import (
@@ -15,7 +17,7 @@ from millstream.kafka.broker_jars import (
     expected_sums,
     ivy_jar,
 )
-from millstream.kafka.java import find_java
+from millstream.kafka.java import OLDEST_JAVA, find_java
 
 NAME = "doctor"
 HELP = "Check what Millstream needs on this machine."
@@ -69,6 +71,13 @@ def _checked(look: Callable[[], str]) -> Finding:
 
 def _java() -> str:
     java = find_java()
+    home = os.environ.get("JAVA_HOME")
+    if home and java.path != Path(home, "bin", "java"):
+        raise EmbeddedKafkaError(
+            f"JAVA_HOME is {home}, where there is no Java {OLDEST_JAVA} or later (bin/java). Spark "
+            f"starts that one, although there is Java {java.version} at {java.path}: let JAVA_HOME "
+            "lead to a Java, or unset it."
+        )
     return f"Java {java.version} ({java.path})"
 
 

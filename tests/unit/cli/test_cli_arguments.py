@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -76,3 +77,34 @@ def test_doctor_finds_what_is_missing(
     assert lines[1].startswith("MISSING No Java was found")
     assert lines[2].startswith("ok      orjson ")
     assert lines[3].startswith("MISSING no-such-package is not installed")
+
+
+def test_doctor_tells_of_a_java_home_that_spark_cannot_use(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Spark starts the Java of JAVA_HOME, however good the one on the PATH is."""
+    for place, version_text in (("bin", "21.0.1"), ("old/bin", "1.8.0_402")):
+        program = tmp_path / place / "java"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version_text}\"' >&2\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setattr(doctor, "_PACKAGES", ())
+    for home in ("nowhere", "old"):
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / home))
+        assert main(["doctor"]) == 1
+        said = capsys.readouterr().out.splitlines()[1]
+        assert said.startswith(f"MISSING JAVA_HOME is {tmp_path / home}, where there is no Java 17")
+        assert f"Java 21.0.1 at {tmp_path / 'bin' / 'java'}" in said
+    for home in ("", str(tmp_path)):
+        monkeypatch.setenv("JAVA_HOME", home)
+        main(["doctor"])
+        assert capsys.readouterr().out.splitlines()[1].startswith("ok      Java 21.0.1")
+
+
+def test_help_of_describe_names_all_that_it_looks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """What it does by itself must not have to be found in the source."""
+    with pytest.raises(SystemExit):
+        main(["describe", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "by default what is called topology, build or build_topology, or the only one" in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,47 @@ def test_what_goes_wrong(
     assert error.startswith("millstream: ")
     assert "app.py" in error
     assert "Traceback" not in error
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package of the user's in the working directory; its modules are forgotten at the end."""
+    folder = tmp_path / "a_shop"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "names.py").write_text("TOPIC = 'orders'\n")
+    monkeypatch.chdir(tmp_path)
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == "a_shop"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("suffix", ["", ":build_topology", ":made"])
+def test_a_program_may_be_a_module(package: Path, suffix: str) -> None:
+    """As `python -m` takes it, with imports relative to its package."""
+    program(package, "from .names import TOPIC\ndef build_topology(): return made()")
+    before = list(sys.path)
+    assert len(topology_of(f"a_shop.app{suffix}").nodes) == 2
+    assert sys.path == before
+
+
+def test_modules_that_are_none(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A module that is not there is not confused with one that it misses itself."""
+    program(package, "import no_such_module_of_the_shop")
+    (package / "empty.py").write_text("")
+    (package.parent / "plain").mkdir()
+    for name, said in [
+        ("a_shop.nothing", "There is no file and no module a_shop.nothing: No module named"),
+        ("no_shop.app:build", "There is no file and no module no_shop.app: No module named"),
+        ("a_shop.app", "could not be loaded (line 8): ModuleNotFoundError: No module named 'no_s"),
+        ("a_shop.empty", "a_shop.empty has no topology"),
+        ("plain", "It is a directory"),
+        ("app", "There is no file and no module app"),
+    ]:
+        assert main(["describe", name]) == 1
+        error = capsys.readouterr().err
+        assert said in error
+        assert "Traceback" not in error
 
 
 def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

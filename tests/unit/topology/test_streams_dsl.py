@@ -239,7 +239,7 @@ def test_what_a_program_holds_says_what_it_is() -> None:
     builder = StreamsBuilder()
     words = builder.stream(["a", "b"], name="words", key=STRING, value=STRING)
     others = builder.stream(re.compile("x.*"), name="others")
-    counts = words.group_by(lambda k, v: v, key=LONG).count(store="counts", name="count")
+    counts = words.group_by(lambda k, v: len(v), key=LONG).count(store="counts", name="count")
     rows = builder.table("rows", value=LONG, name="rows")
     builder.global_table("all", value=LONG, store="all")
     joined = words.map_values(len, name="lengths").join(rows, max, name="joined")
@@ -248,9 +248,9 @@ def test_what_a_program_holds_says_what_it_is() -> None:
     assert repr(counts) == (
         "KTable('count', topics=['a', 'b'], key=LONG, value=LONG, store='counts')"
     )
-    assert repr(joined) == "KStream('joined', topics=['a', 'b', 'rows'], key=STRING)"
+    assert repr(joined) == "KStream('joined', topics=['a', 'b'], key=STRING)"
     assert re.fullmatch(
-        r"StreamsBuilder\(\d operations, topics=\['a', 'b', 'x\.\*', 'rows', 'all'\]\)",
+        r"StreamsBuilder\(\d+ operations, topics=\['a', 'b', 'x\.\*', 'rows', 'all'\]\)",
         repr(builder),
     )
     builder.build()
