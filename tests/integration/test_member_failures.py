@@ -172,6 +172,95 @@ def test_a_loop_without_progress_leaves_and_comes_back_with_progress(
     other.await_owned(2)
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_loop_that_recovers_while_its_revocation_breaks_off(
+    start: Start, topic: str, taken: bool
+) -> None:
+    """Aim: whether the loop has seen the event or not, a member that has not given up what it
+    should, and does not leave because its loop is back, does not stay in a generation with
+    partitions that nobody processes."""
+    group = unique("recovers")
+    stuck = start(group, [topic], Assignor({topic: 4}))
+    stuck.await_owned(4)
+    life = stuck.member._life
+    assert life is not None
+    stalled, release = threading.Event(), threading.Event()
+    give_up = life._give_up
+
+    async def stalls_meanwhile(partitions: frozenset[TopicPartition]) -> bool:
+        if not taken and not broken_off:
+            stalled.set()
+        done = await give_up(partitions)
+        broken_off.append(done)
+        stalled.clear()
+        release.set()
+        return done
+
+    def hang(event: Revoked) -> None:
+        if taken and not broken_off:
+            stalled.set()
+            release.wait(20)
+        stuck.commit_revoked(event)
+
+    broken_off: list[bool] = []
+    life._give_up = stalls_meanwhile  # type: ignore[method-assign]
+    life._without_progress = stalled.is_set  # type: ignore[method-assign]
+    stuck.on_revoked = hang
+    other = start(group, [topic], Assignor({topic: 4}))
+    until(lambda: broken_off)
+    assert not broken_off[0]
+    stuck.await_owned(2)
+    other.await_owned(2)
+    assert not stuck.owned & other.owned
+    until(lambda: stuck.generations[-1] == other.generations[-1])
+
+
+def test_a_group_that_is_left_while_its_answer_comes_in_is_joined_again(
+    start: Start, topic: str
+) -> None:
+    """Aim: kafka-python takes a member for joined whose generation was reset between the answer
+    and its use; it would never join again."""
+    group = unique("left")
+    loop = start(group, [topic], Assignor({topic: 4}))
+    loop.await_owned(4)
+    life = loop.member._life
+    assert life is not None
+    coordinator = life.coordinator
+    complete = coordinator._on_join_complete_async
+
+    async def left_meanwhile(*answer: Any) -> None:
+        coordinator._on_join_complete_async = complete
+        coordinator._generation = type(coordinator._generation).NO_GENERATION
+        await complete(*answer)
+
+    coordinator._on_join_complete_async = left_meanwhile
+    generation = loop.generations[-1]
+    loop.member.request_rejoin("to have an answer come in")
+    loop.await_event(Lost)
+    until(lambda: loop.generations[-1] > generation)
+    loop.await_owned(4)
+    assert -1 not in loop.generations
+
+
+def test_a_failure_is_told_even_if_leaving_fails_as_well(start: Start, topic: str) -> None:
+    """Aim: a stream thread that never hears of its member's end would wait for ever."""
+
+    def fail() -> None:
+        raise ZeroDivisionError("no user data")
+
+    async def leave(reason: str, timeout_ms: int) -> None:
+        raise RuntimeError("the connection is in no state to leave")
+
+    assignor = Assignor({topic: 4})
+    loop = start(unique("cannot-leave"), [topic], assignor)
+    loop.await_owned(4)
+    assert loop.member._life is not None
+    loop.member._life.coordinator.leave = leave  # type: ignore[method-assign]
+    assignor.before_user_data = fail
+    loop.member.request_rejoin("to make it fail")
+    assert isinstance(loop.await_event(Failed).error, TaskAssignmentError)
+
+
 def test_a_loop_stuck_over_a_revocation_does_not_hold_up_the_group(
     start: Start, topic: str
 ) -> None:

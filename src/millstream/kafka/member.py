@@ -313,7 +313,8 @@ class GroupMember:
             self._offsets = GroupOffsets(life.coordinator, stable_only=stable_only)
             self._link = link
             self._life = life
-        link.manager.call_soon(life.run).add_both(lambda _: self._jobs.put(None))
+        ended = link.manager.call_soon(life.run)
+        ended.add_both(lambda _: self._jobs.put(None))
         while True:
             try:
                 job = self._jobs.get(timeout=_LOOK_AROUND_S)
@@ -325,6 +326,8 @@ class GroupMember:
                     "kafka.net.selector says why."
                 ) from link.net._exception
             if job is None:
+                if ended.exception is not None:
+                    raise ended.exception
                 return
             job()
 

@@ -104,7 +104,8 @@ class Membership:
         self._leave_on_close = False
         self._leave_timeout_ms = _LEAVE_TIMEOUT_MS
         self._progress_at_ms = clock.monotonic_ms()
-        self._stalled = False
+        #: The last progress before a stall that was answered by leaving.
+        self._stalled_since_ms: int | None = None
 
     # What the stream thread calls.
 
@@ -124,7 +125,7 @@ class Membership:
     def progress(self) -> None:
         """The processing loop is alive."""
         self._progress_at_ms = self._clock.monotonic_ms()
-        if self._stalled:
+        if self._stalled_since_ms is not None:
             self.wake()
 
     def request_rejoin(self, reason: str, generation: int | None) -> None:
@@ -203,7 +204,7 @@ class Membership:
             await self._leave_for_want_of_progress()
             await self._nap()
             return
-        self._stalled = False
+        self._stalled_since_ms = None
         if coordinator.fallen_out and self._owned:
             await self._lose("the group has moved on without this member")
         elif self._events.awaits():
@@ -304,6 +305,10 @@ class Membership:
         with self._lock:
             self._join_begun = False
         coordinator = self.coordinator
+        if coordinator.fallen_out:
+            # The group was left while its answer came in, which the client overlooks.
+            coordinator.drop_out()
+            return
         # Read before any wait: this assignment's, whatever happens meanwhile.
         generation, member_id = coordinator.generation_id, coordinator.member_id
         partitions = frozenset(assignment.partitions)
@@ -318,6 +323,10 @@ class Membership:
         )
         gone = self._owned - partitions
         if gone and not await self._give_up(gone):
+            # What this member was given in this generation it never hears of: nobody works on it.
+            # Should the loop be back by now, so that it stays, it has to be given all anew.
+            coordinator.reason = "an assignment that came to nothing"
+            coordinator.request_rejoin()
             return
         self._owned = partitions
         self._events.put(Assigned(partitions, assignment.user_data, generation, member_id))
@@ -375,9 +384,11 @@ class Membership:
         return self._clock.monotonic_ms() - self._progress_at_ms > self._max_poll_interval_ms
 
     async def _leave_for_want_of_progress(self) -> None:
-        if self._stalled:
+        # One stall is answered once, and the next one anew, even within one attempt to join.
+        since_ms = self._progress_at_ms
+        if self._stalled_since_ms == since_ms:
             return
-        self._stalled = True
+        self._stalled_since_ms = since_ms
         log.warning(
             "%s: %s group %s, because the processing loop has not come round for "
             "max.poll.interval.ms (%d ms): process less at a time, or raise it. "
@@ -422,8 +433,12 @@ class Membership:
         traced = error.__cause__ if told is error else error
         log.error("%s: ended: %s", self._name, told, exc_info=traced)
         # The others must not wait for this member, least of all for its assignment.
-        await self._leave_unless_static("the member failed")
-        self._events.put(Failed(told))
+        try:
+            await self._leave_unless_static("the member failed")
+        except Exception as second:
+            log.warning("%s: could not leave after it had failed: %s", self._name, second)
+        finally:
+            self._events.put(Failed(told))
 
     # Helpers of the above.
 
