@@ -23,6 +23,7 @@ from millstream.assignment.internal_topics import (
     topics_to_create,
 )
 from millstream.assignment.lags import end_offset_sums
+from millstream.assignment.other_topologies import refusal, strangers_among
 from millstream.assignment.partitions import tasks_of
 from millstream.assignment.protocol import (
     LATEST_VERSION,
@@ -96,7 +97,7 @@ class StreamsAssignor:
 
         A missing source topic, bytes that cannot be read, or an invalid result of the task
         assignor are told to every member as an error code, with nothing assigned, and the story is
-        logged here.
+        logged here. So are members that subscribe to other topics, each by itself.
 
         Args:
             members: what each member brought, by member id.
@@ -116,7 +117,16 @@ class StreamsAssignor:
             if group.shutdown_requested:
                 log.info("a member asked that the whole application shuts down: telling all")
                 return _error_for_all(members, AssignorError.SHUTDOWN_REQUESTED, version)
-            return self._assign(group)
+            strangers = strangers_among(
+                self._topics, {name: member.topics for name, member in members.items()}
+            )
+            if not strangers:
+                return self._assign(group)
+            for name, why in strangers.items():
+                log.error("%s runs another topology and gets no task: %s", name, why)
+            known = {name: each for name, each in members.items() if name not in strangers}
+            refused = ConsumerAssignment((), refusal(self._topics, version))
+            return {**self._assign(read_group(known)), **dict.fromkeys(strangers, refused)}
         except MissingSourceTopicError as error:
             log.error("nothing is assigned: %s", error)
             code = AssignorError.INCOMPLETE_SOURCE_TOPIC_METADATA

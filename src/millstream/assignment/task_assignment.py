@@ -29,7 +29,8 @@ class TaskAssignment:
         partitions_by_host: where the active tasks of the whole application are, by the partitions
             they read.
         standby_partitions_by_host: the same of the standby tasks.
-        error: what the leader reports; with any but NONE nothing is assigned.
+        error: what the leader reports; with any but NONE nothing is assigned, and what stands
+            among the standby tasks is for `check_same_topology`.
         next_rebalance_ms: when to ask for another rebalance, in milliseconds since the epoch; 0 for
             at once, None for not at all, which also cancels what was asked for before.
         subscription_version: the version of the subscription to send from now on.
@@ -89,7 +90,9 @@ def decode_assignment(
     info = AssignmentInfo.decode(user_data)
     if info.error_code != AssignorError.NONE:
         return TaskAssignment(
-            error=_error_of(info.error_code), subscription_version=subscription_version
+            standby=info.standby_tasks,
+            error=_error_of(info.error_code),
+            subscription_version=subscription_version,
         )
     _check_versions(info, subscription_version)
     next_version = _next_subscription_version(info, subscription_version)

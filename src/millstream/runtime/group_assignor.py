@@ -10,6 +10,7 @@ from typing import Any, cast
 from millstream.assignment.assignor import StreamsAssignor
 from millstream.assignment.high_availability import assign_high_availability
 from millstream.assignment.internal_topics import missing_source_topics
+from millstream.assignment.other_topologies import check_same_topology
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import AssignmentConfig, TaskAssignor
@@ -49,7 +50,7 @@ class AssignorCluster:
         needed: Collection[str] = (),
     ) -> None:
         self._admin = admin
-        self._group_id = group_id
+        self.group_id = group_id
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._deadline = Deadline(clock, timeout_ms)
@@ -95,7 +96,7 @@ class AssignorCluster:
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """The offset that the group has committed of each partition; 0 where it has none."""
-        return self._admin.committed_offsets(self._group_id, partitions, self._remaining_ms())
+        return self._admin.committed_offsets(self.group_id, partitions, self._remaining_ms())
 
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
         """Create internal topics and wait until they are there."""
@@ -194,9 +195,11 @@ class GroupAssignor:
         Raises:
             MissingSourceTopicError: topics that the application reads do not exist; names them.
             TaskAssignmentError: the leader could not decide.
+            TopologyError: the leader runs another topology.
             StreamsError: a member asked that the whole application shuts down.
         """
         assignment = decode_assignment(event.partitions, event.user_data, end_point=self._end_point)
+        check_same_topology(self._topics, assignment, self._cluster.group_id)
         try:
             assignment.raise_for_error()
         except MissingSourceTopicError as error:

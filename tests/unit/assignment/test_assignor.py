@@ -76,7 +76,7 @@ class FakeCluster:
 class Member:
     info: SubscriptionInfo
     owned_partitions: tuple[TopicPartition, ...] = ()
-    topics: tuple[str, ...] = ("in",)
+    topics: tuple[str, ...] = ()
     rack_id: str | None = None
 
     @property
