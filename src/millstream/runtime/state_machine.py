@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
@@ -63,7 +64,12 @@ class StateMachine(Generic[S]):
                 f"{self.subject} cannot go from {old.name} to {state.name} ({why}). "
                 f"Its story: {'; '.join(self._story) or 'nothing happened yet'}."
             )
-        self._story.append(f"{self._clock.now_ms()} {old.name} to {state.name}: {why}")
+        self._story.append(f"{_local_time(self._clock.now_ms())} {old.name} to {state.name}: {why}")
         self.state = state
         if self._listener is not None:
             self._listener(state, old, why)
+
+
+def _local_time(now_ms: int) -> str:
+    """The time of day where this runs, as people's clocks there show it: `14:31:07.042`."""
+    return f"{time.strftime('%H:%M:%S', time.localtime(now_ms // 1_000))}.{now_ms % 1_000:03}"

@@ -28,6 +28,7 @@ from millstream.spark.py4j_traces import hide_traces, show_traces
 from millstream.spark.session import HostSession, is_local, resolve_session, slots
 from millstream.spark.shipping import ship
 from millstream.spark.thread_task import ThreadMain, ThreadPlan
+from millstream.spark.worker_logging import LoggingSetup, short_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -313,7 +314,7 @@ class SparkEngine:
     ) -> HostedThread:
         session = self.session
         module_path = tuple(path for path in sys.path if path) if is_local(session) else ()
-        level = logging.getLogger("millstream").getEffectiveLevel()
+        loggers = LoggingSetup.of_this_process()
 
         def plan_of(submission: int) -> bytes:
             return pickle.dumps(
@@ -325,7 +326,7 @@ class SparkEngine:
                     server.address,
                     self._authkey,
                     self._versions,
-                    level,
+                    loggers,
                     payload,
                     self._grace_ms,
                     module_path,
@@ -371,7 +372,7 @@ class SparkEngine:
         logger.warning(
             "%d stream threads did not close in time and are killed: %s",
             len(late),
-            ", ".join(thread.name for thread in late),
+            ", ".join(short_name(thread.name) for thread in late),
         )
         for thread in late:
             thread.cancel()

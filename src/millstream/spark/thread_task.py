@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from typing import Any, Final, NamedTuple
 from millstream.errors import EnvironmentMismatchError
 from millstream.spark.control import GRACE_MS, ControlChannel
 from millstream.spark.messages import Epoch, Hello, ThreadExit, encode_value
+from millstream.spark.worker_logging import LoggingSetup
 from millstream.spark.worker_sockets import kept_from_children
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class ThreadPlan:
         control_address: host and port at which the driver listens.
         authkey: the application's key.
         versions: the driver's, see `environment`.
-        log_level: of the worker's logger `millstream`.
+        logging: the driver's loggers.
         payload: a pickled `ThreadMain`, from `shipping.ship`.
         grace_ms: how long the thread works without its driver, in milliseconds.
         module_path: where the driver finds modules, for workers on the same machine.
@@ -72,7 +72,7 @@ class ThreadPlan:
     control_address: tuple[str, int]
     authkey: bytes = field(repr=False)
     versions: dict[str, str | None]
-    log_level: int
+    logging: LoggingSetup
     payload: bytes = field(repr=False)
     grace_ms: int = GRACE_MS
     module_path: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ def run_plan(data: bytes) -> bytes:
     started = set(threading.enumerate())
     with (
         kept_from_children(),
-        _logging_to_stderr(plan),
+        plan.logging.applied(plan.thread_name),
         _modules_of_the_driver(plan.module_path),
     ):
         ended = _run_thread(plan)
@@ -184,35 +184,6 @@ def _closing_on_signals(channel: ControlChannel) -> Iterator[None]:
         if channel.stop_signal == "SIGTERM":
             # PySpark's daemon lives on and may give this process another task.
             signal.alarm(0)
-
-
-@contextmanager
-def _logging_to_stderr(plan: ThreadPlan) -> Iterator[None]:
-    """Send our own log lines to the worker's stderr, at the driver's level, and no others."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_UtcFormatter(plan.thread_name))
-    ours = logging.getLogger("millstream")
-    level = ours.level
-    ours.addHandler(handler)
-    ours.setLevel(plan.log_level)
-    try:
-        yield
-    finally:
-        ours.removeHandler(handler)
-        ours.setLevel(level)
-        handler.close()
-
-
-class _UtcFormatter(logging.Formatter):
-    """One line as `2026-01-31 12:00:00,000Z INFO [shop-StreamThread-1] millstream.x: text`."""
-
-    @staticmethod
-    def converter(seconds: float | None) -> time.struct_time:
-        return time.gmtime(seconds)
-
-    def __init__(self, thread_name: str) -> None:
-        name = thread_name.replace("%", "%%")
-        super().__init__(f"%(asctime)sZ %(levelname)s [{name}] %(name)s: %(message)s")
 
 
 @contextmanager

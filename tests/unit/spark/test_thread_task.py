@@ -22,6 +22,7 @@ from millstream.spark.environment import checked_task, installed_versions
 from millstream.spark.messages import Hello, Report, ThreadExit, decode_value
 from millstream.spark.shipping import ship
 from millstream.spark.thread_task import AttemptInfo, ThreadPlan, run_plan
+from millstream.spark.worker_logging import LoggingSetup
 
 KEY = b"k" * 32
 
@@ -58,7 +59,7 @@ def plan(driver: Driver, main: Any, **changes: Any) -> bytes:
         "control_address": driver.server.address,
         "authkey": KEY,
         "versions": installed_versions(),
-        "log_level": logging.INFO,
+        "logging": LoggingSetup(logging.INFO),
         "payload": ship(main, "main"),
     }
     return pickle.dumps(ThreadPlan(**(fields | changes)))

@@ -1,0 +1,91 @@
+"""A program's own loggers on a worker: as it has set them up, and nothing stays in the process."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from millstream.spark.worker_logging import LoggingSetup, short_name
+
+NAMES = ("", "millstream", "millstream.quiet", "myapp", "myapp.loud", "alone", "kafka", "kafka.x")
+THREAD = "shop-f1bbcb51-9fb9-44d4-87b0-aa5b859789e1-StreamThread-2"
+
+
+@contextmanager
+def nothing_set_up() -> Iterator[None]:
+    """Inside these loggers are as in a new process."""
+    loggers = [logging.getLogger(name) for name in NAMES]
+    before = [(each, each.level, each.propagate, list(each.handlers)) for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.WARNING if each is logging.root else logging.NOTSET)
+        each.propagate = True
+        each.handlers.clear()
+    try:
+        yield
+    finally:
+        for each, level, propagate, handlers in before:
+            each.setLevel(level)
+            each.propagate, each.handlers[:] = propagate, handlers
+
+
+@pytest.fixture
+def setup() -> LoggingSetup:
+    """Of a driver that has configured its logging, after a journey."""
+    with nothing_set_up():
+        logging.basicConfig(level=logging.INFO, format="%(name)s says %(message)s")
+        logging.getLogger("myapp.loud").setLevel(logging.DEBUG)
+        logging.getLogger("millstream.quiet").setLevel(logging.ERROR)
+        alone = logging.getLogger("alone")
+        alone.propagate = False
+        alone.addHandler(logging.StreamHandler(sys.stderr))
+        alone.handlers[0].setFormatter(logging.Formatter("{levelname} {message}", style="{"))
+        found: LoggingSetup = pickle.loads(pickle.dumps(LoggingSetup.of_this_process()))
+        return found
+
+
+def test_own_loggers_are_seen_as_in_the_driver(
+    setup: LoggingSetup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Goal: levels and formats of the program's loggers; our own lines stay as they are."""
+    with nothing_set_up():
+        before = [(list(each.handlers), each.level, each.propagate) for each in loggers()]
+        with setup.applied(THREAD):
+            logging.getLogger("myapp").info("one")
+            logging.getLogger("myapp").debug("too fine")
+            logging.getLogger("myapp.loud").debug("two")
+            logging.getLogger("alone").warning("three")
+            logging.getLogger("millstream.x").info("%s begins", THREAD)
+            logging.getLogger("millstream.quiet").warning("not wanted")
+            logging.getLogger("kafka.x").error("of a client, whose user tells it")
+        after = [(list(each.handlers), each.level, each.propagate) for each in loggers()]
+        logging.getLogger("myapp").info("not any more")
+    assert after == before
+    *program, ours = capsys.readouterr().err.splitlines()
+    assert program == ["myapp says one", "myapp.loud says two", "WARNING three"]
+    assert ours.endswith("INFO [shop-StreamThread-2] millstream.x: shop-StreamThread-2 begins")
+
+
+def test_without_a_setup_only_warnings_are_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    """Goal: as in a driver that has configured nothing."""
+    with nothing_set_up():
+        setup = LoggingSetup.of_this_process()
+        with setup.applied(THREAD):
+            logging.getLogger("myapp").info("silent")
+            logging.getLogger("millstream.x").info("silent")
+            logging.getLogger("myapp").warning("seen")
+    assert capsys.readouterr().err == "seen\n"
+
+
+def test_names_of_threads_are_short() -> None:
+    """Goal: the id of a process is for machines; a name that a user has chosen stays."""
+    assert short_name(f"{THREAD} died") == "shop-StreamThread-2 died"
+    assert short_name("my-client-StreamThread-1") == "my-client-StreamThread-1"
+
+
+def loggers() -> list[logging.Logger]:
+    return [logging.getLogger(name) for name in NAMES]
