@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from millstream.config_checks import check_together
 from millstream.config_connections import ConnectionSettings
-from millstream.config_fields import setting
+from millstream.config_fields import PathSetting, setting
 from millstream.config_properties import read_properties
 
 __all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE_V2", "StreamsConfig"]
@@ -111,10 +111,11 @@ class StreamsConfig(ConnectionSettings):
     )
 
     # State.
-    state_dir: str = setting(
+    state_dir: PathSetting = setting(
         "state.dir",
         default=str(Path(tempfile.gettempdir()) / "kafka-streams"),
         doc="Where state directories are kept.",
+        kind="path",
     )
     num_standby_replicas: int = setting(
         "num.standby.replicas",

@@ -19,7 +19,9 @@ class ConnectionSettings(Settings):
 
     # What must be given.
     bootstrap_servers: str = setting(
-        "bootstrap.servers", doc="Brokers to begin with, as host:port, separated by commas."
+        "bootstrap.servers",
+        doc="Brokers to begin with, as host:port, separated by commas or in a list.",
+        kind="servers",
     )
 
     # The connections of all clients. Without a value each client keeps its own default.

@@ -13,6 +13,7 @@ An object is frozen, compares by value, and survives pickling. Not thread-local,
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,12 +30,22 @@ _SECRET_ENDS: Final = (".key", ".key.pem")
 T = TypeVar("T", bound="Settings")
 
 
+class PathSetting:
+    """For type checkers: given as a string or a path, a string afterwards."""
+
+    def __get__(self, instance: object, owner: Any = None) -> str:
+        raise NotImplementedError
+
+    def __set__(self, instance: object, value: str | os.PathLike[str]) -> None: ...
+
+
 @dataclass(slots=True)
 class Setting:
     """One setting: its names, type, default, bounds and meaning. What a docs generator reads.
 
-    `kind` is one of "int", "float", "bool", "str", "list", "mapping" and "object". A "choice" is a
-    "str" with `choices`. `unsupported` tells why a value other than the default is refused.
+    `kind` is one of "int", "float", "bool", "str", "path", "list", "servers" (a "str" that may be
+    given as a list), "mapping" and "object". A "choice" is a "str" with `choices`. `unsupported`
+    tells why a value other than the default is refused.
     """
 
     dotted: str
@@ -262,7 +273,7 @@ def parse(name: str, kind: str, text: str) -> Any:
         return stripped.lower() == "true"
     if kind == "list":
         return tuple(part.strip() for part in stripped.split(",") if part.strip())
-    return stripped if kind == "str" else text
+    return stripped if kind in ("str", "path", "servers") else text
 
 
 def masked(name: str, value: Any) -> Any:
@@ -298,16 +309,26 @@ def _typed(name: str, kind: str, value: Any) -> Any:
         return float(value)
     if kind in ("bool", "str") and isinstance(value, bool if kind == "bool" else str):
         return value
-    if kind == "list":
+    if kind == "path" and isinstance(value, str | os.PathLike):
+        return os.fspath(value)
+    if kind in ("list", "servers"):
+        if kind == "servers" and not isinstance(value, str) and isinstance(value, Iterable):
+            return ",".join(_typed(name, "str", item) for item in value)
         if isinstance(value, str):
-            return parse(name, kind, value)
+            return value if kind == "servers" else parse(name, kind, value)
         if isinstance(value, Iterable):
             return tuple(_typed(name, "str", item) for item in value)
     if kind == "mapping" and isinstance(value, Mapping):
         return _string_keys(name, value)
     if kind == "object":
         return _instance(name, value) if isinstance(value, type) else value
-    expected = {"bool": "True or False", "str": "a string", "list": "a list of strings"}
+    expected = {
+        "bool": "True or False",
+        "str": "a string",
+        "path": "a path",
+        "list": "a list of strings",
+        "servers": "a string or a list of strings",
+    }
     raise ConfigError(
         f"{name} is {_shown(name, value)} ({type(value).__name__}), but must be "
         f"{expected.get(kind, 'a number' if kind == 'float' else 'a dictionary')}."

@@ -15,7 +15,7 @@ from millstream.topology.topology import Topology
 logger = logging.getLogger(__name__)
 
 #: Settings that are known but not acted upon yet, where acting otherwise than asked would be wrong.
-_REFUSED = (
+REFUSED = (
     "production_exception_handler",
     "errors_dead_letter_queue_topic_name",
     "processor_wrapper_class",
@@ -81,7 +81,7 @@ def _check_supported(config: StreamsConfig) -> None:
             "processing_guarantee='exactly_once_v2' is not supported yet. Use 'at_least_once', "
             "the default, with consumers of the results that tolerate repeated records."
         )
-    for name in _REFUSED:
+    for name in REFUSED:
         if name in config.given:
             raise ConfigError(
                 f"The setting {name} is not supported yet. Remove it; docs/differences.md tells "

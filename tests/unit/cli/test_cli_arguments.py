@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -57,7 +59,8 @@ def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[
 
 def test_an_error_is_one_message_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     """What goes wrong in a command is printed without a traceback."""
-    assert main(["broker", "--property", "node.id=7"]) == 1
+    # Any free port: a developer's machine may have a broker at the usual one.
+    assert main(["broker", "--port", "0", "--property", "node.id=7"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("millstream: EmbeddedKafka sets node.id itself")
     assert "Traceback" not in error
@@ -108,3 +111,12 @@ def test_help_of_describe_names_all_that_it_looks_for(capsys: pytest.CaptureFixt
         main(["describe", "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "by default what is called topology, build or build_topology, or the only one" in told
+
+
+def test_the_package_can_be_run() -> None:
+    """`python -m millstream` is the command line, too."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "millstream", "--version"], capture_output=True, text=True
+    )
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("millstream ")

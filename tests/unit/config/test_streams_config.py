@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -286,3 +287,16 @@ def test_a_handler_that_cannot_be_called_is_refused(name: str) -> None:
     given: dict[str, Any] = {name: "continue"}
     with pytest.raises(ConfigError, match=f"{name} is 'continue', but must be a function"):
         StreamsConfig(application_id="a", bootstrap_servers="a:1", **given)
+
+
+def test_paths_and_lists_are_taken(tmp_path: Path) -> None:
+    """Goal: what Python programs have at hand; afterwards they are strings as in Java's files."""
+    settings = config(state_dir=tmp_path / "state", bootstrap_servers=["one:1", "two:2"])
+    assert settings.state_dir == str(tmp_path / "state")
+    assert settings.bootstrap_servers == "one:1,two:2"
+    with pytest.raises(ConfigError, match=r"state_dir .* must be a path"):
+        config(state_dir=3)
+    with pytest.raises(ConfigError, match=r"bootstrap_servers .* must be a string or a list"):
+        config(bootstrap_servers=9092)
+    with pytest.raises(ConfigError, match="empty"):
+        config(bootstrap_servers=[])
