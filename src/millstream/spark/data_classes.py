@@ -22,6 +22,9 @@ from typing import Any, Final
 
 import msgspec
 
+if sys.version_info >= (3, 14):
+    import annotationlib
+
 #: What a struct's metaclass takes and its `__struct_config__` tells.
 _STRUCT_OPTIONS: Final = (
     *("frozen", "eq", "order", "array_like", "gc", "repr_omit_defaults", "omit_defaults"),
@@ -30,6 +33,8 @@ _STRUCT_OPTIONS: Final = (
 #: Where msgspec keeps what it has found out about an enumeration, a dataclass, a typed dict.
 _CACHE: Final = "__msgspec_cache__"
 _POST_INIT: Final = "__post_init__"
+#: Where Python 3.14 keeps what it has not looked up yet (PEP 649): in a worker it could not.
+_LAZY_ANNOTATIONS: Final = ("__annotate__", "__annotate_func__", "__annotations_cache__")
 
 #: What restricts the values of a type, as in `Annotated[int, msgspec.Meta(ge=0)]`.
 _META: Final = (
@@ -54,8 +59,11 @@ def reduce_data_class(cls: type, reduced: Reduced) -> Reduced:
     """
     make, arguments, (variables, slots), *rest = reduced
     variables = {name: value for name, value in variables.items() if name != _CACHE}
-    if _is_data(cls) and "__annotations__" in variables:
-        variables["__annotations__"] = _resolved(cls, variables["__annotations__"])
+    annotations = _annotations(cls) if _is_data(cls) else {}
+    if annotations:
+        for name in _LAZY_ANNOTATIONS:
+            variables.pop(name, None)
+        variables["__annotations__"] = _resolved(cls, annotations)
     if isinstance(cls, msgspec.StructMeta):
         arguments = (StructMaker(*_fields(cls), _options(cls)), *arguments[1:])
     return (make, arguments, (variables, slots), *rest)
@@ -121,7 +129,7 @@ def _fields(cls: Any) -> tuple[dict[str, dict[str, Any]], bool]:
     defaults = cls.__struct_defaults__
     by_name = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
     fields: dict[str, dict[str, Any]] = {}
-    for name in vars(cls).get("__annotations__", {}):
+    for name in _annotations(cls):
         if name in names:
             default = by_name.get(name, msgspec.NODEFAULT)
             if default is msgspec.NODEFAULT:
@@ -138,9 +146,16 @@ def _options(cls: Any) -> dict[str, Any]:
     options = {name: getattr(config, name) for name in _STRUCT_OPTIONS if hasattr(config, name)}
     names = cls.__struct_fields__
     options["rename"] = dict(zip(names, cls.__struct_encode_fields__, strict=True))
-    own = set(vars(cls).get("__annotations__", ())) & set(names)
+    own = set(_annotations(cls)) & set(names)
     options["kw_only"] = not own <= set(cls.__match_args__)
     return options
+
+
+def _annotations(cls: type) -> dict[str, Any]:
+    """The annotations of a class's own body, with names that are not known yet as they stand."""
+    if sys.version_info >= (3, 14):
+        return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
+    return dict(vars(cls).get("__annotations__", {}))
 
 
 def _resolved(cls: type, annotations: dict[str, Any]) -> dict[str, Any]:
