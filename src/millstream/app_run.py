@@ -56,7 +56,7 @@ def run_script(
         SparkError: closing did not come to its end.
     """
     say = _voice()
-    supervisor.tells_offsets = True
+    supervisor.raises_error = True
     began = time.monotonic()
     threads = config.num_stream_threads
     say(

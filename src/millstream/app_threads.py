@@ -13,15 +13,13 @@ from millstream.app_restore_bars import RestoreBars
 from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import SparkError, StreamsError, ThreadUnavailableError
-from millstream.record import TopicPartition
 from millstream.runtime.backoff import Backoff
 from millstream.runtime.build_thread import keeps_state_on_disk
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.restoration import RestoreEvent
 from millstream.runtime.restore_reports import RestoreAudience
-from millstream.runtime.start_checks import StartChecks
+from millstream.runtime.start_checks import StartChecks, committed_in_words
 from millstream.runtime.states import ClientState, ThreadState
-from millstream.runtime.topology_topics import reset_policy, topology_topics
 from millstream.spark.engine import SparkEngine
 from millstream.spark.events import ThreadEvent
 from millstream.spark.local_session import StartGivenUpError
@@ -29,6 +27,7 @@ from millstream.spark.messages import Report, ThreadExit
 from millstream.spark.session import require_slots
 from millstream.spark.shipping import ship
 from millstream.spark.stream_thread import StreamThreadMain
+from millstream.spark.worker_logging import short_name
 from millstream.state.directory import StateDirectory
 from millstream.topology.topology import Topology
 
@@ -103,9 +102,8 @@ class ThreadSupervisor:
         self._close_asked: tuple[int, bool] | None = None
         #: Set by a signal handler, which may do no more: `start` shall end early.
         self.interrupted = False
-        #: Whether `begins_at` is going to be called.
-        self.tells_offsets = False
-        self._committed_before: dict[TopicPartition, int | None] = {}
+        #: Whether the error that ends the application is going to be raised by `run`.
+        self.raises_error = False
         #: Whether all threads ended by themselves when they were closed.
         self.closed_orderly = True
         self._payloads: dict[int, bytes] = {}
@@ -194,21 +192,8 @@ class ThreadSupervisor:
         return "" if self._engine is None else str(self._engine.session.sparkContext.master)
 
     def begins_at(self, tasks: Collection[str]) -> list[str]:
-        """Where tasks began to read what other programs write, in words; as far as it is known."""
-        policy = reset_policy(self._topology, self._config)
-        read = {
-            TopicPartition(topic, int(number))
-            for group in topology_topics(self._topology, self._config).groups
-            for subtopology, _, number in (task.partition("_") for task in tasks)
-            if int(subtopology) == group.subtopology_id
-            for topic in group.source_topics
-        }
-        return [
-            f"{place.topic}-{place.partition} from "
-            f"{policy(place.topic) if offset is None else offset}"
-            for place, offset in sorted(self._committed_before.items())
-            if place in read
-        ]
+        """Where the group has committed what tasks read, in words; empty if it is not told."""
+        return committed_in_words(self._topology, self._config, tasks)
 
     def clean_up(self) -> None:
         """Delete the local state."""
@@ -219,13 +204,7 @@ class ThreadSupervisor:
         return self.interrupted or self._close_asked is not None
 
     def _check_cluster(self) -> None:
-        self._committed_before = StartChecks(
-            self._topology,
-            self._config,
-            self._clock,
-            self._given_up,
-            with_offsets=self.tells_offsets,
-        ).run()
+        StartChecks(self._topology, self._config, self._clock, self._given_up).run()
 
     def _take_directory(self) -> None:
         if not keeps_state_on_disk(self._topology, self._config):
@@ -305,7 +284,10 @@ class ThreadSupervisor:
     def _follow(self, event: ThreadEvent) -> None:
         if event.kind == "registered":
             logger.info(
-                "%s runs in process %d on %s", event.thread, event.data.pid, event.data.host
+                "%s runs in process %d on %s",
+                short_name(event.thread),
+                event.data.pid,
+                event.data.host,
             )
             self._workers[event.thread] = (event.data.host, event.data.pid)
             self._to_replace.discard(event.thread)
@@ -315,7 +297,7 @@ class ThreadSupervisor:
         elif event.kind == "report":
             self._on_report(event.thread, event.data)
         elif event.kind == "restarting":
-            logger.warning("%s is started again: %s", event.thread, event.data)
+            logger.warning("%s is started again: %s", short_name(event.thread), event.data)
             self._workers.pop(event.thread, None)
             self._states.tasks_are(event.thread, {})
             self._states.thread_is(event.thread, ThreadState.CREATED, "started again")
@@ -364,7 +346,7 @@ class ThreadSupervisor:
                 calm_ms=_REPLACE_CALM_MS,
             )
         pause_ms = backoff.next_pause_ms()
-        logger.info("%s is replaced in %d ms", thread, pause_ms)
+        logger.info("%s is replaced in %d ms", short_name(thread), pause_ms)
         index = self._indexes[thread]
         self._start_thread(index, ship(self._main(index), "the topology"), pause_ms)
 
@@ -391,10 +373,12 @@ class ThreadSupervisor:
         self._judged.add(thread)
         failure = _as_streams_error(thread, error)
         if not self._is_live:
-            logger.warning("%s ended with an error while closing: %s", thread, failure)
+            logger.warning("%s ended with an error while closing: %s", short_name(thread), failure)
             self.error = self.error or failure
             return
-        logger.error("%s died: %s", thread, failure)
+        # A script raises the error, which tells the same.
+        level = logging.INFO if self.raises_error else logging.ERROR
+        logger.log(level, "%s died: %s", short_name(thread), failure)
         # What Spark cannot run it cannot run a second time either.
         hopeless = isinstance(failure, SparkError)
         replace = self._ask_handler(failure) is _Response.REPLACE_THREAD

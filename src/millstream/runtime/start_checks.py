@@ -7,7 +7,8 @@ later, and on another machine's log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from millstream.assignment.internal_topics import (
     changelog_counts,
@@ -28,7 +29,7 @@ from millstream.kafka.admin import ClusterAdmin
 from millstream.kafka.client_settings import librdkafka_settings
 from millstream.kafka.listener_probe import protocol_hint, refuses_protocol
 from millstream.record import TopicPartition
-from millstream.runtime.topology_topics import topology_topics
+from millstream.runtime.topology_topics import reset_policy, topology_topics
 from millstream.topology.topology import Topology
 
 logger = logging.getLogger(__name__)
@@ -56,7 +57,6 @@ class StartChecks:
         config: its settings.
         clock: for how long it waits.
         given_up: asked twice a second: whether nobody waits for the answers any more.
-        with_offsets: whether to ask where the group has committed as well.
     """
 
     def __init__(
@@ -65,28 +65,18 @@ class StartChecks:
         config: StreamsConfig,
         clock: Clock,
         given_up: Callable[[], bool],
-        *,
-        with_offsets: bool = False,
     ) -> None:
         self._config = config
         self._clock = clock
         self._given_up = given_up
-        self._with_offsets = with_offsets
         self._topics = topology_topics(topology, config)
         self._global_topics = {
             topic for store in topology.global_stores.values() for topic in store.source.topics
         }
-        self._settings = librdkafka_settings(config, "admin", f"{config.application_id}-admin")
-        if not logger.isEnabledFor(logging.DEBUG):
-            # What it runs into is told here, once.
-            self._settings["log_level"] = 0
+        self._settings = _quiet_settings(config)
 
-    def run(self) -> dict[TopicPartition, int | None]:
+    def run(self) -> None:
         """Wait until a broker answers, then look at the topics. Ends early if it is given up.
-
-        Returns:
-            Where the group has committed each partition of what is read by name, None where it has
-            not; empty if that was not asked for, or there was no answer.
 
         Raises:
             BrokerUnavailableError: none answered for `task.timeout.ms`, or those that are there
@@ -107,12 +97,10 @@ class StartChecks:
             if not self._given_up():
                 self._check_existence(counts)
                 self._check_counts(counts)
-                return self._committed(admin, counts) if self._with_offsets else {}
         except _GivenUpError:
             logger.debug("nobody waits for the answers of the cluster any more")
         finally:
             admin.close()
-        return {}
 
     @property
     def _written(self) -> set[str]:
@@ -137,23 +125,6 @@ class StartChecks:
             if external <= counts.keys() or appear.passed or self._given_up():
                 return counts
             self._clock.sleep_ms(_ASK_AGAIN_MS)
-
-    def _committed(
-        self, admin: ClusterAdmin, counts: Mapping[str, int]
-    ) -> dict[TopicPartition, int | None]:
-        partitions = [
-            TopicPartition(topic, number)
-            for topic in sorted(self._topics.external_source_topics)
-            for number in range(counts[topic])
-        ]
-        try:
-            found = admin.committed_offsets(
-                self._config.application_id, partitions, _ANSWER_MS, none=-1
-            )
-        except StreamsError as error:
-            logger.debug("it is not known where the group has committed: %s", error)
-            return {}
-        return {place: None if offset < 0 else offset for place, offset in found.items()}
 
     def _check_existence(self, counts: Mapping[str, int]) -> None:
         missing = missing_source_topics(self._topics, counts)
@@ -183,6 +154,49 @@ class StartChecks:
         specs = topics.repartition_topics
         expected = {name: (count, specs[name].config) for name, count in resolved.items()}
         topics_to_create(expected | changelog_counts(topics.groups, tasks), counts)
+
+
+def committed_in_words(
+    topology: Topology, config: StreamsConfig, tasks: Collection[str]
+) -> list[str]:
+    """Where the group has committed what tasks read from other programs: `in-0 from 120`.
+
+    For an application that runs: its group has a coordinator then, without which librdkafka's
+    question for committed offsets can crash. The offset reset policy stands where nothing is
+    committed. Empty if the cluster does not tell.
+    """
+    topics = topology_topics(topology, config)
+    policy = reset_policy(topology, config)
+    read = sorted(
+        TopicPartition(topic, int(number))
+        for group in topics.groups
+        for subtopology, _, number in (task.partition("_") for task in tasks)
+        if int(subtopology) == group.subtopology_id
+        for topic in group.source_topics
+        if topic not in topics.repartition_topics
+    )
+    admin = ClusterAdmin(_quiet_settings(config))
+    try:
+        counts = admin.partition_counts({place.topic for place in read}, _ANSWER_MS)
+        read = [place for place in read if place.partition < counts.get(place.topic, 0)]
+        found = admin.committed_offsets(config.application_id, read, _ANSWER_MS, none=-1)
+    except StreamsError as error:
+        logger.debug("it is not known where the group has committed: %s", error)
+        return []
+    finally:
+        admin.close()
+    return [
+        f"{place.topic}-{place.partition} from {policy(place.topic) if offset < 0 else offset}"
+        for place, offset in sorted(found.items())
+    ]
+
+
+def _quiet_settings(config: StreamsConfig) -> dict[str, Any]:
+    """Of a client whose troubles are told here, once."""
+    settings = librdkafka_settings(config, "admin", f"{config.application_id}-admin")
+    if not logger.isEnabledFor(logging.DEBUG):
+        settings["log_level"] = 0
+    return settings
 
 
 class _GivenUpError(Exception):

@@ -87,6 +87,11 @@ class ClientState(enum.Enum):
         PENDING_SHUTDOWN ◄─┘      PENDING_ERROR
            ▼                           ▼
         NOT_RUNNING                  ERROR
+
+    Example:
+        >>> streams = KafkaStreams(topology, config)
+        >>> streams.state is ClientState.CREATED
+        True
     """
 
     CREATED = "CREATED"

@@ -135,7 +135,8 @@ class StreamThread:
         except BaseException as failure:
             # User code may raise SystemExit, too: everything must be closed all the same.
             error = self._as_streams_error(failure)
-            logger.error("stopping: %s", error)
+            # The driver is told, whose log or exception has it.
+            logger.info("stopping: %s", error)
             # At once, so that the driver decides before other threads take over what this one
             # could not do: closing may take long.
             self._control.report("failed", error)

@@ -33,6 +33,7 @@ from millstream.spark.control_server import ControlServer
 from millstream.spark.events import ThreadEvent
 from millstream.spark.jobs import SparkJobs
 from millstream.spark.messages import Hello, ThreadExit
+from millstream.spark.worker_logging import short_name
 
 logger = logging.getLogger(__name__)
 
@@ -201,7 +202,7 @@ class HostedThread:
                 )
             pause_ms = self._backoff.next_pause_ms()
             self._emit(ThreadEvent(self.name, "restarting", over))
-            logger.warning("%s is started again in %d ms: %s", self.name, pause_ms, over)
+            logger.info("%s is started again in %d ms", short_name(self.name), pause_ms)
             self._stop_asked.wait(pause_ms / 1000)
 
     def _run_once(self) -> ThreadEvent | str:
