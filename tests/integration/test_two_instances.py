@@ -182,6 +182,16 @@ def test_a_driver_that_is_killed_is_replaced_by_the_other(
 
         other.signal(signal.SIGINT)
         assert other.wait_ended(30) == 0
+        name = application.application_id
+        begun, runs_now, closing, ended = (
+            line for line in other.errors.splitlines() if line.startswith("millstream: ")
+        )
+        assert f"starts {name}: " in begun
+        assert f"{name} is RUNNING after " in runs_now
+        assert "on Spark local[" in runs_now
+        assert f"{application.lines}-0 from " in runs_now
+        assert closing == f"millstream: SIGINT: {name} closes; once more ends it at once"
+        assert ended == f"millstream: {name} stopped, everything committed"
 
 
 def test_two_drivers_cannot_share_a_state_directory(
