@@ -9,6 +9,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from millstream.app_listeners import RestoreCalls, StandbyCalls
 from millstream.app_run import run_script
 from millstream.app_started import StartedApplications
 from millstream.app_threads import (
@@ -21,11 +22,10 @@ from millstream.config import StreamsConfig
 from millstream.errors import IllegalStateError, StreamsError
 from millstream.runtime.check import check_topology
 from millstream.runtime.client_states import ClientStates, StateListener
-from millstream.runtime.restoration import RestoreEvent
 from millstream.runtime.states import ClientState
 from millstream.topology.call_site import call_site
 from millstream.topology.topology import Topology
-from millstream.unawaited import refuse_asynchronous, refuse_asynchronous_methods
+from millstream.unawaited import refuse_asynchronous
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -368,7 +368,7 @@ class KafkaStreams:
             >>> streams.set_global_state_restore_listener(Told())
         """
         self._check_not_started("the restore listener")
-        self._supervisor.restore_listener = _RestoreCalls(listener)
+        self._supervisor.restore_listener = RestoreCalls(listener)
 
     def set_standby_update_listener(self, listener: Any) -> None:
         """Be told how the state of standby tasks is kept up to date (KIP-988).
@@ -389,7 +389,7 @@ class KafkaStreams:
             >>> streams.set_standby_update_listener(Told())
         """
         self._check_not_started("the standby listener")
-        self._supervisor.standby_listener = _StandbyCalls(listener)
+        self._supervisor.standby_listener = StandbyCalls(listener)
 
     # --- pausing ---------------------------------------------------------------------------------
 
@@ -455,45 +455,6 @@ def _tasks(states: Mapping[str, str], *, standby: bool) -> tuple[TaskMetadata, .
         for task_id, state in sorted(states.items())
         if (state == "STANDBY") is standby
     )
-
-
-class _RestoreCalls:
-    """Turns restore events into the calls that a listener knows."""
-
-    def __init__(self, listener: Any) -> None:
-        refuse_asynchronous_methods("set_global_state_restore_listener()", listener, "on_")
-        self._listener = listener
-
-    def __call__(self, event: RestoreEvent) -> None:
-        listener = self._listener
-        if event.kind == "start":
-            listener.on_restore_start(event.place, event.store, event.offset, event.end_offset)
-        elif event.kind == "batch":
-            listener.on_batch_restored(event.place, event.store, event.offset, event.records)
-        elif event.kind == "end":
-            listener.on_restore_end(event.place, event.store, event.records)
-        elif hasattr(listener, "on_restore_suspended"):
-            listener.on_restore_suspended(event.place, event.store, event.records)
-
-
-class _StandbyCalls:
-    """Turns what happens to standbys into the calls that a listener knows."""
-
-    def __init__(self, listener: Any) -> None:
-        refuse_asynchronous_methods("set_standby_update_listener()", listener, "on_")
-        self._listener = listener
-
-    def __call__(self, event: RestoreEvent) -> None:
-        listener, place, store = self._listener, event.place, event.store
-        if event.kind == "standby start":
-            listener.on_update_start(place, store, event.offset)
-        elif event.kind == "standby batch":
-            listener.on_batch_loaded(
-                place, store, event.task_id, event.offset, event.records, event.end_offset
-            )
-        else:
-            reason = event.kind.removeprefix("standby ").upper()
-            listener.on_update_suspended(place, store, event.offset, event.end_offset, reason)
 
 
 __all__ = [

@@ -1,0 +1,55 @@
+"""The listeners of restorations and standbys, as an application calls them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millstream.runtime.restoration import RestoreEvent
+from millstream.unawaited import refuse_asynchronous_methods
+
+
+class RestoreCalls:
+    """Turns restore events into the calls that a listener knows.
+
+    Args:
+        listener: as `set_global_state_restore_listener` takes it.
+    """
+
+    def __init__(self, listener: Any) -> None:
+        refuse_asynchronous_methods("set_global_state_restore_listener()", listener, "on_")
+        self._listener = listener
+
+    def __call__(self, event: RestoreEvent) -> None:
+        listener = self._listener
+        if event.kind == "start":
+            listener.on_restore_start(event.place, event.store, event.offset, event.end_offset)
+        elif event.kind == "batch":
+            listener.on_batch_restored(event.place, event.store, event.offset, event.records)
+        elif event.kind == "end":
+            listener.on_restore_end(event.place, event.store, event.records)
+        elif hasattr(listener, "on_restore_suspended"):
+            listener.on_restore_suspended(event.place, event.store, event.records)
+
+
+class StandbyCalls:
+    """Turns what happens to standbys into the calls that a listener knows.
+
+    Args:
+        listener: as `set_standby_update_listener` takes it.
+    """
+
+    def __init__(self, listener: Any) -> None:
+        refuse_asynchronous_methods("set_standby_update_listener()", listener, "on_")
+        self._listener = listener
+
+    def __call__(self, event: RestoreEvent) -> None:
+        listener, place, store = self._listener, event.place, event.store
+        if event.kind == "standby start":
+            listener.on_update_start(place, store, event.offset)
+        elif event.kind == "standby batch":
+            listener.on_batch_loaded(
+                place, store, event.task_id, event.offset, event.records, event.end_offset
+            )
+        else:
+            reason = event.kind.removeprefix("standby ").upper()
+            listener.on_update_suspended(place, store, event.offset, event.end_offset, reason)
