@@ -68,10 +68,11 @@ class _Open:
 
     def __init__(self, builder: StoreBuilder, folder: Path) -> None:
         self.changelog = _Changelog()
+        self.directory = StateDirectory(folder, "bench")
         self.stores = TaskStores(
             _TASK,
             [builder],
-            StateDirectory(folder, "bench"),
+            self.directory,
             application_id="bench",
             changelogs={builder.name: _CHANGELOG},
             writer=self.changelog,
@@ -85,7 +86,9 @@ class _Open:
 
     def flush(self) -> None:
         """Write what the cache holds back."""
-        self.stores.flush_caches(lambda name, changes: None)
+        for name, cache in self.stores.caches().items():
+            cache.flush()
+            self.stores.flush_silently(name)
 
     def commit(self) -> None:
         """Move what was written to RocksDB."""
@@ -211,7 +214,7 @@ class Operations:
             yield opened
         finally:
             opened.stores.close(clean=False)
-            opened.stores.wipe()
+            opened.directory.remove_task_directory(_TASK)
 
     def _time(self, store: str, operation: str, count: int, work: Callable[[], object]) -> None:
         # What a collection of garbage costs depends on what else is in memory, not on the store.

@@ -120,7 +120,7 @@ class ThreadSupervisor:
         self._clock = SystemClock()
 
     def start(self) -> None:
-        """Check the cluster, take the state directory, start the threads.
+        """Take the state directory, ask the cluster, start the threads.
 
         Ends early if it is closed meanwhile, from another thread or in a signal handler, or when
         it is `interrupted`: then it waits neither for a broker nor for Spark any longer.
@@ -128,9 +128,12 @@ class ThreadSupervisor:
         self._starter = threading.get_ident()
         try:
             with self._starting:
+                # What this machine can tell comes first, then what the cluster tells, and what
+                # takes long last.
                 for step in (
-                    self._check_cluster,
                     self._take_directory,
+                    self._pack_threads,
+                    self._check_cluster,
                     self._start_engine,
                     self._start_threads,
                 ):
@@ -213,12 +216,15 @@ class ThreadSupervisor:
         self._directory.lock_application()
         self._process_id = self._directory.process_id()
 
-    def _start_engine(self) -> None:
+    def _pack_threads(self) -> None:
         config = self._config
         self._payloads = {
             index: ship(self._main(index), f"the topology of {config.application_id}")
             for index in range(1, config.num_stream_threads + 1)
         }
+
+    def _start_engine(self) -> None:
+        config = self._config
         self._engine = SparkEngine(
             self._spark,
             config.application_id,
