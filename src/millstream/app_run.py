@@ -27,6 +27,8 @@ CLOSE = timedelta(seconds=30)
 #: How long killing them and stopping Spark may take beyond that, before the script ends anyway.
 _GIVE_BACK_S = 45.0
 _LOOK_S = 0.1
+#: How long it may be RUNNING without a task before it is said that there is none.
+_TASKS_COME_S = 5.0
 #: How many tasks, and partitions, are listed.
 _LISTED_MOST = 8
 
@@ -65,11 +67,17 @@ def run_script(
     )
     with _counting_signals(supervisor) as signals:
         application.start()
-        told = False
+        told, running_since = False, None
         while not signals.names and not states.is_final:
-            if not told and states.state is ClientState.RUNNING:
-                told = True
-                say(_what_runs(config, states, supervisor, time.monotonic() - began))
+            now = time.monotonic()
+            if states.state is not ClientState.RUNNING:
+                running_since = None
+            elif not told:
+                running_since = running_since or now
+                # The first rebalance may give it nothing, and the next one follows soon.
+                told = _tasks(states) != [] or now - running_since > _TASKS_COME_S
+                if told:
+                    say(_what_runs(config, states, supervisor, now - began))
             time.sleep(_LOOK_S)
         if signals.names:
             say(f"{signals.names[0]}: {config.application_id} closes; once more ends it at once")
@@ -151,8 +159,7 @@ def _voice() -> Callable[[str], None]:
 def _what_runs(
     config: StreamsConfig, states: ClientStates, supervisor: ThreadSupervisor, seconds: float
 ) -> str:
-    threads = states.threads()
-    tasks = sorted({task for _, tasks in threads.values() for task in tasks})
+    tasks = _tasks(states)
     where = supervisor.master
     text = (
         f"{config.application_id} is RUNNING after {seconds:.1f} s on Spark {where}: "
@@ -160,6 +167,10 @@ def _what_runs(
     )
     reads = supervisor.begins_at(tasks)
     return f"{text}; reads {_listed('partition', reads)}" if reads else text
+
+
+def _tasks(states: ClientStates) -> list[str]:
+    return sorted({task for _, tasks in states.threads().values() for task in tasks})
 
 
 def _listed(what: str, items: Sequence[str]) -> str:
