@@ -572,6 +572,25 @@ def test_purged_records_are_not_written(
     assert [record.value() for record in until_end(consumer, place(topic))] == written
 
 
+def test_a_log_that_was_cut_is_noticed_by_its_leader_epoch(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """Aim: an offset that is there again, with other records before it, is out of range as well."""
+    topic = make_topic()
+    producer = clients.producer()
+    producer.send_many(topic, 0, *numbered(10))
+    producer.flush(TIMEOUT_MS)
+    consumer = clients.consumer()
+    consumer.assign({place(topic): 4}, leader_epochs={place(topic): 0})
+    assert len(poll_values(consumer, 6)) == 6
+    # Of an epoch in which this log was never written.
+    consumer = clients.consumer()
+    consumer.assign({place(topic): 4}, leader_epochs={place(topic): 7})
+    with pytest.raises(OffsetOutOfRangeError) as raised:
+        poll_values(consumer, 1)
+    assert set(raised.value.offsets) == {place(topic)}
+
+
 @pytest.mark.parametrize("tracked", [False, True])
 def test_batches_are_no_larger_than_the_topic_takes(
     clients: Clients, make_topic: Callable[..., str], tracked: bool

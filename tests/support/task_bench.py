@@ -117,10 +117,17 @@ class _Main:
         self.assigned: dict[TopicPartition, int] = {}
         self.group: dict[TopicPartition, CommitOffset | None] = {}
         self.expected: list[frozenset[TopicPartition]] = []
+        self.epochs: dict[TopicPartition, int] = {}
 
-    def assign(self, offsets: Mapping[TopicPartition, int], timeout_ms: int = 0) -> None:
+    def assign(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        timeout_ms: int = 0,
+        leader_epochs: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
         assert not self.assigned.keys() & offsets.keys()
         self.assigned |= offsets
+        self.epochs |= leader_epochs or {}
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
         for place in partitions:

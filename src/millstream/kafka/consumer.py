@@ -33,7 +33,7 @@ from millstream.kafka.client_errors import TRANSIENT, client_error, is_access_er
 from millstream.kafka.client_settings import create_client
 from millstream.kafka.partition_ends import PartitionEnds
 from millstream.kafka.record_columns import RecordColumns, message_columns
-from millstream.record import TopicPartition
+from millstream.record import UNKNOWN, TopicPartition
 
 __all__ = ["OFFSET_BEGINNING", "OFFSET_END", "RecordConsumer"]
 
@@ -41,7 +41,13 @@ _log = logging.getLogger(__name__)
 
 _error = Message.error
 
-_OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+_OUT_OF_RANGE: Final = frozenset(
+    {
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError.OFFSET_OUT_OF_RANGE,
+        KafkaError._LOG_TRUNCATION,
+    }
+)
 #: Longer than any pause between two polls: the member watches over `max.poll.interval.ms`, not
 #: librdkafka.
 _POLL_INTERVAL_MS: Final = 86_400_000
@@ -99,7 +105,10 @@ class RecordConsumer:
         return frozenset(self._assigned)
 
     def assign(
-        self, offsets: Mapping[TopicPartition, int], timeout_ms: int = _REQUEST_TIMEOUT_MS
+        self,
+        offsets: Mapping[TopicPartition, int],
+        timeout_ms: int = _REQUEST_TIMEOUT_MS,
+        leader_epochs: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Add partitions, each with the offset of the next record to read.
 
@@ -109,6 +118,8 @@ class RecordConsumer:
         Args:
             offsets: an offset, `OFFSET_BEGINNING` or `OFFSET_END` for each partition.
             timeout_ms: how long the look-up may take.
+            leader_epochs: of the record before an offset, where it is known. If the log was cut
+                below that record since, `poll` reports the offset as out of range (KIP-320).
 
         Raises:
             UnknownTopicError: a topic or partition does not exist. Nothing was added.
@@ -126,11 +137,25 @@ class RecordConsumer:
         for partition in offsets:
             if self._partition_counts.get(partition.topic, 0) <= partition.partition:
                 self._look_up(partition, deadline)
-        self._client.incremental_assign(
-            [ClientPartition(*partition, offset) for partition, offset in offsets.items()]
-        )
+        epochs = leader_epochs or {}
+        positions = [
+            ClientPartition(*place, offset, leader_epoch=epochs.get(place, UNKNOWN))
+            for place, offset in offsets.items()
+        ]
+        self._client.incremental_assign(positions)
+        for position in positions:
+            if position.leader_epoch is not None and position.leader_epoch >= 0:
+                self._have_checked(position)
         self._assigned.update(offsets)
         self._ends.add(offsets)
+
+    def _have_checked(self, position: ClientPartition) -> None:
+        """Have librdkafka compare an epoch with the log: of itself it does so only when it hears of
+        the partition's leader, which the look-up has told it already."""
+        try:
+            self._client.seek(position)
+        except KafkaException as error:
+            _log.debug("The leader epoch of %s is not checked: %s", position, error)
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop reading partitions, and forget what was fetched of them and what went wrong with

@@ -40,6 +40,11 @@ class RawRecords(Protocol):
         """None when no record has any."""
         ...
 
+    @property
+    def leader_epoch(self) -> int | None:
+        """Of the last record; None when unknown."""
+        ...
+
 
 class DecodeErrors(Protocol):
     """Decides about records that cannot be read."""
@@ -166,6 +171,7 @@ class RecordQueue:
         self._poison: StreamsError | None = None
         self._poison_offset = -1
         self._next_offset: int | None = None
+        self._last_epoch: int | None = None
         self._passed = 0
 
     def add(self, raw: RawRecords) -> None:
@@ -250,17 +256,28 @@ class RecordQueue:
             return self._raw[0].offsets[0]
         return self._next_offset
 
+    def leader_epoch(self) -> int | None:
+        """The leader epoch to commit beside `next_offset`; None when unknown.
+
+        That of the last record taken, or of one that was polled together with it: a later epoch
+        only means that a truncation within the poll goes unseen, an earlier one would feign some.
+        """
+        head = self._head
+        return self._last_epoch if head is None or not head.taken else head.raw.leader_epoch
+
     def clear(self) -> None:
         """Forget what waits: the partition was given up or is read again from elsewhere."""
         self._raw.clear()
         self._head = None
         self._poison = None
         self._next_offset = None
+        self._last_epoch = None
         self.size = 0
 
     def _finish(self, chunk: _Chunk) -> None:
         self._head = None
         self._next_offset = chunk.end_offset
+        self._last_epoch = chunk.raw.leader_epoch
 
     def _readable_head(self) -> _Chunk | None:
         while self._head is None:

@@ -237,7 +237,8 @@ class StreamTask:
             offset = queue.next_offset()
             if offset is not None:
                 metadata = CommitMetadata(queue.partition_time, self._engine_task.remembered)
-                offsets[place] = CommitOffset(offset, metadata.encode(), None)
+                epoch = queue.leader_epoch()
+                offsets[place] = CommitOffset(offset, metadata.encode(), epoch)
         return offsets
 
     def post_commit(

@@ -471,7 +471,7 @@ class Tasks:
         try:
             committed = self._offsets.committed(partitions)
             starts = self._offsets.starts(partitions, committed)
-            self._consumer.assign(starts, _REQUEST_TIMEOUT_MS)
+            self._consumer.assign(starts, _REQUEST_TIMEOUT_MS, _epochs(committed))
         except (BrokerUnavailableError, UnknownTopicError) as error:
             self._starting.failed(error)
             return
@@ -498,3 +498,11 @@ class Tasks:
         self._sorted = [self._tasks[task_id] for task_id in sorted(self._tasks)]
         self._running = [task for task in self._sorted if task.state is TaskState.RUNNING]
         self._offset_sums.publish(self._sorted)
+
+
+def _epochs(committed: Mapping[TopicPartition, CommitOffset | None]) -> dict[TopicPartition, int]:
+    return {
+        place: offset.leader_epoch
+        for place, offset in committed.items()
+        if offset is not None and offset.leader_epoch is not None
+    }

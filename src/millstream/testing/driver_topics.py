@@ -36,6 +36,7 @@ class RawColumns(NamedTuple):
     timestamps: list[int]
     offsets: list[int]
     headers: list[Headers] | None
+    leader_epoch: int | None = None
 
     @classmethod
     def of(cls, record: Captured, offset: int) -> RawColumns:

@@ -27,6 +27,7 @@ class Raw(NamedTuple):
     timestamps: list[int]
     offsets: list[int]
     headers: Sequence[Headers] | None = None
+    leader_epoch: int | None = None
 
 
 def raw(*values: bytes | None, start: int = 10, keys: list[Any] | None = None, **more: Any) -> Raw:
@@ -37,6 +38,7 @@ def raw(*values: bytes | None, start: int = 10, keys: list[Any] | None = None, *
         more.get("timestamps", list(range(100, 100 + size))),
         more.get("offsets", list(range(start, start + size))),
         more.get("headers"),
+        more.get("leader_epoch"),
     )
 
 
@@ -296,3 +298,18 @@ def test_a_queue_steps_into_line_when_it_gets_its_first_records() -> None:
     drain(queue)
     queue.add(raw(TWO, start=21))
     assert queue.line == [queue, queue]
+
+
+def test_the_leader_epoch_is_that_of_the_poll_of_the_last_record_taken() -> None:
+    """Aim: with an earlier epoch the group would believe in a truncation that never was."""
+    queue, _ = queue_of(raw(ONE, TWO, leader_epoch=3), raw(ONE, TWO, start=12, leader_epoch=4))
+    assert queue.leader_epoch() is None
+    for expected in (3, 3, 4, 4):
+        assert queue.available()
+        queue.take(1)
+        assert queue.leader_epoch() == expected
+    queue.add(raw(ONE, start=14, leader_epoch=5))
+    assert queue.available()
+    assert (queue.next_offset(), queue.leader_epoch()) == (14, 4)
+    queue.clear()
+    assert queue.leader_epoch() is None

@@ -47,7 +47,7 @@ def test_a_restored_task_begins_when_the_copies_are_whole() -> None:
         lambda *given: task,
         restoration,
         Mock(),
-        Mock(),
+        Mock(**{"committed.return_value": {}}),
         ManualClock(),
         timeout_ms=1_000,
         max_buffered=1_000,
