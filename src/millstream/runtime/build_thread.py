@@ -250,7 +250,8 @@ def _tasks(
     global_updates: GlobalUpdates | NoGlobalUpdates,
     rocksdb: RocksDBResources,
 ) -> Tasks:
-    collector = KafkaCollector(clients.producer, clients.admin, clock)
+    max_age_ms = int(client_setting(config, "producer", "metadata.max.age.ms"))
+    collector = KafkaCollector(clients.producer, clients.admin, clock, max_age_ms)
     services = TaskServices(
         config=config,
         clock=clock,

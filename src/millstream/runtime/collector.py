@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from millstream.clock import Clock
-from millstream.errors import UnknownTopicError
+from millstream.errors import BrokerUnavailableError, UnknownTopicError
 from millstream.kafka.admin import ClusterAdmin
 from millstream.kafka.producer import RecordProducer
 from millstream.kafka.producer_errors import Changelog
 from millstream.record import Headers, TaskId
+
+logger = logging.getLogger(__name__)
 
 _METADATA_TIMEOUT_MS = 10_000
 
@@ -19,15 +22,20 @@ class KafkaCollector:
 
     Args:
         producer: the thread's producer.
-        admin: asked for partition counts, once a topic.
-        clock: dates changes that have no time of their own.
+        admin: asked for partition counts.
+        clock: says when they are asked for again, and dates changes that have no time of their own.
+        max_age_ms: how long an answer counts (`metadata.max.age.ms` of the producer).
     """
 
-    def __init__(self, producer: RecordProducer, admin: ClusterAdmin, clock: Clock) -> None:
+    def __init__(
+        self, producer: RecordProducer, admin: ClusterAdmin, clock: Clock, max_age_ms: int
+    ) -> None:
         self._producer = producer
         self._admin = admin
         self._clock = clock
-        self._counts: dict[str, int] = {}
+        self._max_age_ms = max_age_ms
+        #: Of each topic its partition count, and when to ask again.
+        self._counts: dict[str, tuple[int, int]] = {}
         self.send_many = producer.send_many
 
     def partition_count(self, topic: str) -> int:
@@ -35,18 +43,28 @@ class KafkaCollector:
 
         Raises:
             UnknownTopicError: it does not exist.
+            BrokerUnavailableError: nobody answered, now or earlier.
         """
-        count = self._counts.get(topic)
-        if count is None:
+        known = self._counts.get(topic)
+        now_ms = self._clock.monotonic_ms()
+        if known is not None and now_ms < known[1]:
+            return known[0]
+        try:
             found = self._admin.partition_counts([topic], _METADATA_TIMEOUT_MS)
-            if topic not in found:
-                raise UnknownTopicError(
-                    f"Topic '{topic}' does not exist, so no partition can be chosen for its "
-                    "records. Create the topic; only internal topics are created by themselves.",
-                    topic=topic,
-                )
-            count = self._counts[topic] = found[topic]
-        return count
+        except BrokerUnavailableError as error:
+            if known is None:
+                raise
+            # Partitions are only ever added: the old ones are there still.
+            logger.info("the partitions of %s are not looked up anew: %s", topic, error)
+            found = {topic: known[0]}
+        if topic not in found:
+            raise UnknownTopicError(
+                f"Topic '{topic}' does not exist, so no partition can be chosen for its "
+                "records. Create the topic; only internal topics are created by themselves.",
+                topic=topic,
+            )
+        self._counts[topic] = (found[topic], now_ms + self._max_age_ms)
+        return found[topic]
 
     def changelog_writer(self, task_id: TaskId, topics: Mapping[str, str]) -> TaskChangelogs:
         """Where a task's stores log their changes.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
 
 from millstream.clock import ManualClock, SystemClock
 from millstream.config import StreamsConfig
-from millstream.errors import RecordRefusedError
+from millstream.errors import BrokerUnavailableError, RecordRefusedError, UnknownTopicError
 from millstream.kafka.client_settings import librdkafka_settings
 from millstream.kafka.producer import RecordProducer
 from millstream.record import TaskId
@@ -19,12 +20,51 @@ NOBODY_LISTENS = "127.0.0.1:1"
 LARGE = bytes(2 << 20)
 
 
+class Admin:
+    """Stands in for the admin client."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {"out": 2}
+        self.asked = 0
+        self.away = False
+
+    def partition_counts(self, topics: Iterable[str], timeout_ms: int) -> dict[str, int]:
+        self.asked += 1
+        if self.away:
+            raise BrokerUnavailableError("no answer")
+        return {topic: self.counts[topic] for topic in topics if topic in self.counts}
+
+
+def test_partition_counts_are_asked_for_again_when_they_are_old() -> None:
+    """Aim: custom partitioners use partitions that were added; an outage costs nothing."""
+    clock, admin = ManualClock(), Admin()
+    collector = KafkaCollector(Mock(), cast(Any, admin), clock, 60_000)
+    assert collector.partition_count("out") == 2
+    admin.counts["out"] = 4
+    clock.advance(59_999)
+    assert collector.partition_count("out") == 2
+    assert admin.asked == 1
+    clock.advance(1)
+    assert collector.partition_count("out") == 4
+    admin.away = True
+    clock.advance(60_000)
+    assert collector.partition_count("out") == 4
+    asked = admin.asked
+    assert collector.partition_count("out") == 4
+    assert admin.asked == asked
+    with pytest.raises(BrokerUnavailableError):
+        collector.partition_count("other")
+    admin.away = False
+    with pytest.raises(UnknownTopicError):
+        collector.partition_count("other")
+
+
 def test_a_change_that_is_refused_names_its_store_and_task() -> None:
     """An aggregate that has grown too large: its topic alone does not tell which one."""
     config = StreamsConfig(application_id="app", bootstrap_servers=NOBODY_LISTENS)
     producer = RecordProducer(librdkafka_settings(config, "producer", "app"))
     admin: Any = None
-    collector = KafkaCollector(producer, admin, SystemClock())
+    collector = KafkaCollector(producer, admin, SystemClock(), 60_000)
     changelogs = collector.changelog_writer(TaskId(1, 2), {"counts": "app-counts-changelog"})
     try:
         with pytest.raises(RecordRefusedError, match="A change of store 'counts'") as told:
@@ -44,7 +84,7 @@ def test_a_change_that_is_refused_names_its_store_and_task() -> None:
 
 def test_a_change_without_a_time_gets_that_of_the_threads_clock() -> None:
     producer = Mock()
-    collector = KafkaCollector(producer, Mock(), ManualClock(5_000))
+    collector = KafkaCollector(producer, Mock(), ManualClock(5_000), 60_000)
     changelogs = collector.changelog_writer(TaskId(0, 3), {"counts": "app-counts-changelog"})
     changelogs.log_many("counts", [b"a", b"b"], [b"1", None], None)
     producer.send_many.assert_called_once_with(
