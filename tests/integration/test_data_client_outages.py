@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from threading import Timer
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientPartition
 from support.topics import read_all, unique
 from support.waiting import wait_for
 
 from millstream.config import StreamsConfig
 from millstream.errors import BrokerUnavailableError, ProductionError
+from millstream.kafka.admin import ClusterAdmin
 from millstream.kafka.client_settings import librdkafka_settings
 from millstream.kafka.consumer import RecordConsumer
 from millstream.kafka.producer import RecordProducer
@@ -80,6 +86,39 @@ class Frozen:
 
 def send(client: RecordProducer, topic: str, values: list[bytes]) -> None:
     client.send_many(topic, 0, [None] * len(values), values, [1] * len(values))
+
+
+_ASKS = """
+import sys
+from millstream.kafka.admin import ClusterAdmin
+from millstream.record import TopicPartition
+admin = ClusterAdmin({"bootstrap.servers": sys.argv[1]})
+print(admin.committed_offsets("group", [TopicPartition(sys.argv[2], 0)], 30_000))
+admin.close()
+"""
+
+
+def test_committed_offsets_are_asked_of_a_cluster_that_has_no_coordinator_yet(
+    broker: EmbeddedKafka, topic: str
+) -> None:
+    """First in its module: the broker has never heard of a group. Hunts for a crash of librdkafka,
+    so another process asks. That the broker is not the coordinator is said two times in three.
+    """
+    asked = subprocess.run(
+        [sys.executable, "-c", _ASKS, broker.bootstrap_servers, topic],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert asked.returncode == 0, asked.stderr
+    assert asked.stdout == f"{{TopicPartition(topic='{topic}', partition=0): None}}\n"
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "group"})
+    consumer.commit(offsets=[ClientPartition(topic, 0, 7)], asynchronous=False)
+    consumer.close()
+    with closing(ClusterAdmin({"bootstrap.servers": broker.bootstrap_servers})) as admin:
+        assert admin.committed_offsets("group", [TopicPartition(topic, 0)]) == {
+            TopicPartition(topic, 0): 7
+        }
 
 
 def test_records_outlive_a_crash_of_the_broker(broker: EmbeddedKafka, topic: str) -> None:

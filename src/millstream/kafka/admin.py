@@ -11,7 +11,6 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -44,6 +43,7 @@ from millstream.kafka.client_errors import (
     login_error,
 )
 from millstream.kafka.client_settings import create_client
+from millstream.kafka.committed_offsets import committed_offsets
 from millstream.kafka.listener_probe import protocol_hint
 from millstream.record import TopicPartition
 
@@ -92,6 +92,7 @@ class ClusterAdmin:
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        self._settings = settings
         self._servers = str(settings["bootstrap.servers"])
         self._protocol = str(settings.get("security.protocol", "PLAINTEXT"))
         self._replication_factor = replication_factor
@@ -252,33 +253,15 @@ class ClusterAdmin:
         return self._list_offsets(partitions, _EARLIEST, timeout_ms)
 
     def committed_offsets(
-        self,
-        group_id: str,
-        partitions: Iterable[TopicPartition],
-        timeout_ms: int = _TIMEOUT_MS,
-        none: int = 0,
-    ) -> dict[TopicPartition, int]:
-        """The offset that a group has committed of each partition; `none` where it has none.
+        self, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int = _TIMEOUT_MS
+    ) -> dict[TopicPartition, int | None]:
+        """The offset that a group has committed of each partition; None where it has none.
 
         Raises:
             BrokerUnavailableError: no broker answered in time.
             AccessDeniedError: the user may not see the group.
         """
-        asked = [ClientPartition(*partition) for partition in partitions]
-        if not asked:
-            return {}
-        answers = self._ask(
-            lambda client, timeout_s: client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group_id, asked)], request_timeout=timeout_s
-            ),
-            Deadline(self._clock, timeout_ms),
-            "Asking for committed offsets",
-        )
-        return {
-            TopicPartition(found.topic, found.partition): none if found.offset < 0 else found.offset
-            for answer in answers.values()
-            for found in answer.topic_partitions
-        }
+        return committed_offsets(self._settings, group_id, partitions, timeout_ms, self._clock)
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], timeout_ms: int = _TIMEOUT_MS

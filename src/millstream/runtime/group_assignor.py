@@ -96,7 +96,8 @@ class AssignorCluster:
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """The offset that the group has committed of each partition; 0 where it has none."""
-        return self._admin.committed_offsets(self.group_id, partitions, self._remaining_ms())
+        found = self._admin.committed_offsets(self.group_id, partitions, self._remaining_ms())
+        return {place: offset or 0 for place, offset in found.items()}
 
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
         """Create internal topics and wait until they are there."""

@@ -161,9 +161,7 @@ def committed_in_words(
 ) -> list[str]:
     """Where the group has committed what tasks read from other programs: `in-0 from 120`.
 
-    For an application that runs: its group has a coordinator then, without which librdkafka's
-    question for committed offsets can crash. The offset reset policy stands where nothing is
-    committed. Empty if the cluster does not tell.
+    The offset reset policy stands where nothing is committed. Empty if the cluster does not tell.
     """
     topics = topology_topics(topology, config)
     policy = reset_policy(topology, config)
@@ -179,14 +177,14 @@ def committed_in_words(
     try:
         counts = admin.partition_counts({place.topic for place in read}, _ANSWER_MS)
         read = [place for place in read if place.partition < counts.get(place.topic, 0)]
-        found = admin.committed_offsets(config.application_id, read, _ANSWER_MS, none=-1)
+        found = admin.committed_offsets(config.application_id, read, _ANSWER_MS)
     except StreamsError as error:
         logger.debug("it is not known where the group has committed: %s", error)
         return []
     finally:
         admin.close()
     return [
-        f"{place.topic}-{place.partition} from {policy(place.topic) if offset < 0 else offset}"
+        f"{place.topic}-{place.partition} from {policy(place.topic) if offset is None else offset}"
         for place, offset in sorted(found.items())
     ]
 
