@@ -265,7 +265,7 @@ def written(
         topology = builder.build()
         driver = QueuedDriver(topology, config, batch_size=batch_size)
         stack.callback(driver.close)
-        read = {topic for part in topology.subtopologies() for topic in part.source_topics}
+        read = {topic for part in topology._subtopologies() for topic in part.source_topics}
         wanted = [event for event in queued if event.topic in read]
         # What was flushed by the first commit is changed again before the second one.
         for part in (wanted[: len(wanted) // 2], wanted[len(wanted) // 2 :]):

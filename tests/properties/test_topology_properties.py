@@ -64,7 +64,7 @@ def test_the_same_program_gives_the_same_topology(program: list[Step], optimize:
 def test_subtopologies_are_closed(program: list[Step], optimize: bool) -> None:
     """Each node is in one; parents and stores are inside; they meet only in internal topics."""
     topology = build(program, optimize=optimize)
-    parts = topology.subtopologies()
+    parts = topology._subtopologies()
     assert sorted(node.name for part in parts for node in part.nodes) == sorted(topology.nodes)
     for part in parts:
         seen: set[str] = set()

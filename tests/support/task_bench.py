@@ -212,7 +212,7 @@ class TaskBench:
         builder = StreamsBuilder()
         grouped = builder.stream("in", key=STRING, value=STRING).group_by_key()
         grouped.count(store=Materialized(STORE, kind="rocksdb", key=STRING))
-        (part,) = builder.build().subtopologies()
+        (part,) = builder.build()._subtopologies()
         services = _services(self, config)
 
         def create(task_id: TaskId, partitions: frozenset[TopicPartition]) -> StreamTask:

@@ -184,26 +184,8 @@ def test_every_error_is_explained() -> None:
 #: Examples that start a broker: an integration test runs them.
 NEEDS_BROKER = frozenset({"millstream.kafka.embedded"})
 
-#: What the engine needs of a topology.
-INTERNAL = frozenset(
-    {
-        "add_internal_topic",
-        "add_source_changelog",
-        "changelog_topics",
-        "check_copartition",
-        "copartition",
-        "copartition_groups",
-        "joined_at",
-        "listed_sources",
-        "note_generated_store",
-        "pattern_joins",
-        "subtopologies",
-    }
-)
-
 #: What is public, but has no example of its own, and why.
 WITHOUT_EXAMPLE: dict[str, str] = {
-    **{f"Topology.{each}": "for the engine, not for users" for each in INTERNAL},
     "Materialized.versioned_supplier": "for the engine, not for users",
     **{
         f"EmbeddedKafka.{each}": "its class shows them all, so that one broker does"
@@ -245,7 +227,7 @@ def test_every_method_is_in_the_page_about_it(kind: type, page: str) -> None:
     """A method without a word in the page about its class does not exist for its readers."""
     text = (DOCS / page).read_text(encoding="utf-8")
     own = (vars(base) for base in kind.__mro__ if base.__module__.startswith("millstream"))
-    methods = {each for names in own for each in names if not each.startswith("_")} - INTERNAL
+    methods = {each for names in own for each in names if not each.startswith("_")}
     assert {each for each in methods if not re.search(rf"[`.]{each}\b", text)} == set()
 
 

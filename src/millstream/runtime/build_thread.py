@@ -262,7 +262,7 @@ def _tasks(
         rocksdb=rocksdb,
         global_stores=global_updates.stores,
     )
-    parts = {part.id: part for part in topology.subtopologies()}
+    parts = {part.id: part for part in topology._subtopologies()}
 
     def create(task_id: TaskId, partitions: frozenset[TopicPartition]) -> StreamTask:
         return build_task(parts[task_id.subtopology], task_id, partitions, services)

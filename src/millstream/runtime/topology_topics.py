@@ -22,15 +22,15 @@ from millstream.topology.topology import Topology
 
 def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics:
     """What the assignor must know: topics by sub-topology, and which must be co-partitioned."""
-    parts = topology.subtopologies()
+    parts = topology._subtopologies()
     names = {
         topic: part.decorate(topic, config.application_id)
         for part in parts
         for topic in (*part.source_topics, *part.sink_topics)
     }
     joined = {
-        frozenset(names[topic] for topic in group): topology.joined_at(group)
-        for group in topology.copartition_groups()
+        frozenset(names[topic] for topic in group): topology._joined_at(group)
+        for group in topology._copartition_groups()
     }
     return TopologyTopics(
         groups=tuple(_group(part, config) for part in parts),
@@ -38,7 +38,7 @@ def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics
         joined_at=joined,
         pattern_joins=tuple(
             join._replace(topics=frozenset(names[topic] for topic in join.topics))
-            for join in topology.pattern_joins()
+            for join in topology._pattern_joins()
         ),
     )
 
@@ -47,7 +47,7 @@ def repartition_topics(topology: Topology, config: StreamsConfig) -> frozenset[s
     """The real names of the repartition topics."""
     return frozenset(
         part.decorate(topic, config.application_id)
-        for part in topology.subtopologies()
+        for part in topology._subtopologies()
         for topic in part.repartition_topics
     )
 
@@ -56,7 +56,7 @@ def subscription(
     topology: Topology, config: StreamsConfig
 ) -> tuple[list[str] | None, re.Pattern[str] | None]:
     """What the group member subscribes to: topics, or one pattern for everything that is read."""
-    parts = topology.subtopologies()
+    parts = topology._subtopologies()
     topics = sorted(
         {
             part.decorate(topic, config.application_id)
@@ -82,7 +82,7 @@ def reset_policy(topology: Topology, config: StreamsConfig) -> Callable[[str], s
         repartition_topics(topology, config), "earliest"
     )
     by_pattern: list[tuple[re.Pattern[str], str | timedelta]] = []
-    for part in topology.subtopologies():
+    for part in topology._subtopologies():
         for node in part.nodes:
             if not isinstance(node, SourceNode) or node.offset_reset is None:
                 continue

@@ -18,7 +18,7 @@ from millstream.topology.topology import Topology
 
 def as_one_subtopology(topology: Topology) -> SubTopology:
     """All sub-topologies as one task with one set of queues, as Kafka Streams' driver has them."""
-    parts: Sequence[SubTopology] = topology.subtopologies()
+    parts: Sequence[SubTopology] = topology._subtopologies()
     stores = {name: store for part in parts for name, store in part.stores.items()}
     # Caches are flushed in the order of the stores, which is that of the nodes they belong to.
     in_order = dict.fromkeys(
@@ -77,7 +77,7 @@ def _read_together(
             for source in sources
             for topic in (source.topics or sorted(filter(source.reads, matched)))
         ]
-        for sources in topology.listed_sources()
+        for sources in topology._listed_sources()
     ]
 
 

@@ -36,7 +36,7 @@ class CopartitionedSources:
     #: them, in the order of the program.
     _copartitioned: list[tuple[tuple[str, ...], tuple[str, ...], str]]
 
-    def copartition(
+    def _copartition(
         self,
         source_names: Iterable[str],
         *,
@@ -55,16 +55,16 @@ class CopartitionedSources:
         self._copartitioned.append((names, kept, declared_at))
         return cast("Topology", self)
 
-    def listed_sources(self) -> list[list[SourceNode]]:
+    def _listed_sources(self) -> list[list[SourceNode]]:
         """The sources that Kafka Streams lists as read side by side, in the order of saying."""
         return [self._sources_named(hash_order(listed)) for _, listed, _ in self._copartitioned]
 
-    def copartition_groups(self) -> list[frozenset[str]]:
+    def _copartition_groups(self) -> list[frozenset[str]]:
         """Sets of (undecorated) topics that must have equally many partitions."""
         groups = (self._topics_of(names) for names, _, _ in self._copartitioned)
         return merge_overlapping(filter(None, groups))
 
-    def pattern_joins(self) -> list[PatternJoin]:
+    def _pattern_joins(self) -> list[PatternJoin]:
         """What must have equally many partitions as topics whose names are not known yet."""
         joins = (
             PatternJoin(
@@ -76,7 +76,7 @@ class CopartitionedSources:
         )
         return [join for join in joins if join.patterns]
 
-    def check_copartition(self) -> None:
+    def _check_copartition(self) -> None:
         """Refuse partition counts that cannot agree, whatever the cluster looks like.
 
         Raises:
@@ -88,10 +88,10 @@ class CopartitionedSources:
             for source in self._sources_named(names)
             for topic in source.topics
         }
-        for group in self.copartition_groups():
-            check_enforced_partitions(group, self.internal_topics, readers, self.joined_at(group))
+        for group in self._copartition_groups():
+            check_enforced_partitions(group, self.internal_topics, readers, self._joined_at(group))
 
-    def joined_at(self, group: frozenset[str]) -> str:
+    def _joined_at(self, group: frozenset[str]) -> str:
         """The lines of the user's program that read the topics of a group side by side."""
         sites = (
             site

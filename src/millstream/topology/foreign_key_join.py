@@ -289,7 +289,7 @@ class _InternalSinkNode(SinkGraphNode):
 
     def write(self, topology: Topology) -> None:
         """The topic and a sink node."""
-        topology.add_internal_topic(self.internal_topic)
+        topology._add_internal_topic(self.internal_topic)
         SinkGraphNode.write(self, topology)
 
 

@@ -111,12 +111,12 @@ class LogicalGraph:
             self._write(topology)
             for sources, site in self._copartitioned:
                 true = {merged.get(name, name) for name in self._true_sources(sources)}
-                topology.copartition(
+                topology._copartition(
                     sorted({moved.get(name, name) for name in true}),
                     listed=[moved.get(name, name) for name in sources.in_order],
                     declared_at=site,
                 )
-            topology.check_copartition()
+            topology._check_copartition()
             self._built = topology
         return self._built
 

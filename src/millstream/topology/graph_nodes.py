@@ -285,7 +285,7 @@ class GlobalStoreGraphNode(GraphNode):
             declared_at=self.declared_at,
         )
         if self.store_name_generated:
-            topology.note_generated_store(self.store_builder.name, logged=False)
+            topology._note_generated_store(self.store_builder.name, logged=False)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -360,7 +360,7 @@ class RepartitionGraphNode(GraphNode):
         """A filter of null keys, a sink and a source."""
         site = self.declared_at
         topic = self.topic.name
-        topology.add_internal_topic(self.topic)
+        topology._add_internal_topic(self.topic)
         supplier = PassThrough if self.keeps_null_keys else NullKeyFilter
         topology.add_processor(self.filter_name, supplier, self.parent_names, declared_at=site)
         topology.add_sink(

@@ -243,7 +243,7 @@ class _ChangesGraphNode(GraphNode):
     def write(self, topology: Topology) -> None:
         """A sink and a source."""
         topic, site = self.topic.name, self.declared_at
-        topology.add_internal_topic(self.topic)
+        topology._add_internal_topic(self.topic)
         topology.add_sink(
             self.sink_name,
             topic,

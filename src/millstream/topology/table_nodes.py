@@ -80,7 +80,7 @@ class LazyTableGraphNode(TableGraphNode):
                 self.lazy_store, self.name, generated_name=self.store_name_generated
             )
         elif self.store_name_generated:
-            topology.note_generated_store(self.store_name, logged=self.lazy_store.logging)
+            topology._note_generated_store(self.store_name, logged=self.lazy_store.logging)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class TableSourceGraphNode(LazyTableGraphNode):
         )
         if self.topic_is_changelog and self.materialized:
             self.lazy_store = self.lazy_store.with_logging(False)
-            topology.add_source_changelog(self.store_name, self.topic)
+            topology._add_source_changelog(self.store_name, self.topic)
         self._write_table(topology, [self.source_name])
 
 

@@ -292,7 +292,7 @@ class Topology(GlobalStores, CopartitionedSources):
         self.nodes[processor_name] = replace(node, stores=stores)
         return self
 
-    def note_generated_store(self, name: str, *, logged: bool) -> Topology:
+    def _note_generated_store(self, name: str, *, logged: bool) -> Topology:
         """Say that a store has a generated name which is not among those of the nodes.
 
         Follows Kafka Streams: global stores count, and so do those of tables that nobody needs to
@@ -305,12 +305,12 @@ class Topology(GlobalStores, CopartitionedSources):
         self._other_generated_stores[name] = logged
         return self
 
-    def add_internal_topic(self, topic: RepartitionTopic) -> Topology:
+    def _add_internal_topic(self, topic: RepartitionTopic) -> Topology:
         """Say that a topic, read by a source and written by a sink, is a repartition topic."""
         self.internal_topics[checked_name(topic.name)] = topic
         return self
 
-    def add_source_changelog(self, store_name: str, topic: str) -> Topology:
+    def _add_source_changelog(self, store_name: str, topic: str) -> Topology:
         """Say that a store without a changelog is restored from a topic that a source reads.
 
         Args:
@@ -322,7 +322,7 @@ class Topology(GlobalStores, CopartitionedSources):
 
     # ---- asking
 
-    def subtopologies(self) -> list[SubTopology]:
+    def _subtopologies(self) -> list[SubTopology]:
         """The sub-topologies, in the order of their numbers. Global stores are not among them."""
         return [
             subtopology_of(
@@ -353,7 +353,7 @@ class Topology(GlobalStores, CopartitionedSources):
             ),
         )
 
-    def changelog_topics(self) -> dict[str, ChangelogTopic]:
+    def _changelog_topics(self) -> dict[str, ChangelogTopic]:
         """The changelog of each logged store that a processor uses, by undecorated topic name."""
         used = {
             store
@@ -386,7 +386,7 @@ class Topology(GlobalStores, CopartitionedSources):
         return {
             "changelog topics": [
                 topic.name
-                for topic in self.changelog_topics().values()
+                for topic in self._changelog_topics().values()
                 if topic.store in self._generated_stores
             ]
             + [changelog_name(name) for name, logged in others.items() if logged],

@@ -156,7 +156,7 @@ class GlobalStores:
         )
         topology.add_processor(processor_name, supplier, source_name, declared_at=site)
         topology.add_state_store(builder.with_logging(False), processor_name)
-        return topology.add_source_changelog(store_builder.name, topic)
+        return topology._add_source_changelog(store_builder.name, topic)
 
     # What the topology itself has.
     if TYPE_CHECKING:

@@ -49,7 +49,7 @@ class Workshop:
             budget=CacheBudget(self.cache_bytes),
         )
         places = frozenset(TopicPartition(topic, 1) for topic in topics)
-        parts = TaskParts(topology.subtopologies()[part], TaskId(part, 1), places, services)
+        parts = TaskParts(topology._subtopologies()[part], TaskId(part, 1), places, services)
         parts.task.open_stores()
         parts.task.start({})
         self.tasks.append(parts)

@@ -62,7 +62,7 @@ class Program:
 
         A step is the time of a record, or how long nothing happens.
         """
-        part = final_counts().subtopologies()[0]
+        part = final_counts()._subtopologies()[0]
         task = TaskParts(part, TaskId(0, 0), frozenset([PLACE]), self._services).task
         task.open_stores()
         task.start(self._committed)

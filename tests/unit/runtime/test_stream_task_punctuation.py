@@ -72,7 +72,7 @@ class Bench:
             directory=StateDirectory(str(folder), "app"),
             budget=CacheBudget(0),
         )
-        (part,) = topology.subtopologies()
+        (part,) = topology._subtopologies()
         places = frozenset(TopicPartition(topic, 0) for topic in topics)
         self.task: StreamTask = TaskParts(part, TaskId(0, 0), places, services).task
         self.task.open_stores()

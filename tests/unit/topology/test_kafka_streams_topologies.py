@@ -126,7 +126,7 @@ def test_internal_topics_are_the_same(case: dict[str, Any], topology: Topology) 
         enforced = {} if repartition.partitions is None else {"partitions": repartition.partitions}
         config = repartition.config()
         topics[f"app-{repartition.name}"] = {"kind": "repartition", **enforced, "config": config}
-    for changelog in topology.changelog_topics().values():
+    for changelog in topology._changelog_topics().values():
         topics[f"app-{changelog.name}"] = {"kind": "changelog", "config": changelog.config()}
     assert topics == case["topics"]
 
@@ -140,7 +140,7 @@ def test_subtopologies_read_and_write_the_same(case: dict[str, Any], topology: T
             "sinks": sorted(part.decorate(topic, "app") for topic in part.sink_topics),
             "changelogs": sorted(part.decorate(log, "app") for log in part.changelogs.values()),
         }
-        for part in topology.subtopologies()
+        for part in topology._subtopologies()
         # The recorder lists none that reads only by a pattern before any topic matches it.
         if part.source_topics
     ]
@@ -154,7 +154,7 @@ def test_pickled_topologies_are_equal(topology: Topology) -> None:
     """Whole topologies and single sub-topologies travel to workers, with the user's lambdas."""
     copy = pickle.loads(cloudpickle.dumps(topology))
     assert copy.describe() == topology.describe()
-    for part in topology.subtopologies():
+    for part in topology._subtopologies():
         shipped = pickle.loads(cloudpickle.dumps(part))
         assert [node.name for node in shipped.nodes] == [node.name for node in part.nodes]
         assert shipped.changelogs == part.changelogs

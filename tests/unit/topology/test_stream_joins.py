@@ -130,7 +130,7 @@ def changelogs(**options: Any) -> Topology:
 
 def test_changelogs_of_a_join() -> None:
     """Windows are deleted by time and not compacted; the records that wait are compacted."""
-    topics = changelogs(logging={"segment.bytes": "1000"}).changelog_topics()
+    topics = changelogs(logging={"segment.bytes": "1000"})._changelog_topics()
     policies = {name: topic.config()["cleanup.policy"] for name, topic in topics.items()}
     assert policies == {
         "s-this-join-store-changelog": "delete",
@@ -138,7 +138,7 @@ def test_changelogs_of_a_join() -> None:
         "s-left-shared-join-store-changelog": "compact",
     }
     assert {topic.config()["segment.bytes"] for topic in topics.values()} == {"1000"}
-    assert changelogs(logging=False).changelog_topics() == {}
+    assert changelogs(logging=False)._changelog_topics() == {}
 
 
 def test_serdes_of_the_streams_are_those_of_the_stores() -> None:

@@ -467,7 +467,7 @@ def test_copartitioning_follows_a_source_that_was_merged_away() -> None:
     builder.stream("a").to("o")
     again, other = builder.stream("a"), builder.stream("b")
     again._part.graph.copartition(again._part.sources | other._part.sources)
-    assert builder.build().copartition_groups() == [frozenset(["a", "b"])]
+    assert builder.build()._copartition_groups() == [frozenset(["a", "b"])]
 
 
 def test_building_ends_the_program() -> None:

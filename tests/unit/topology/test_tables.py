@@ -66,7 +66,7 @@ def test_a_mapped_table_with_a_store_is_read_from_it() -> None:
 def test_the_topic_of_a_table_can_be_its_changelog() -> None:
     builder = StreamsBuilder(optimize="reuse.ktable.source.topics")
     table(builder, store="T").to_stream().to("out")
-    (part,) = builder.build().subtopologies()
+    (part,) = builder.build()._subtopologies()
     assert part.changelogs == {"T": "t"}
     assert part.is_stateful
     assert part.decorate("t", "app") == "t"

@@ -77,6 +77,15 @@ REFUSED: dict[str, tuple[Callable[[Topology], object], str]] = {
 }
 
 
+def test_a_topology_shows_what_its_user_needs() -> None:
+    """What the engine and the words of the DSL call beside that is theirs."""
+    assert {name for name in dir(Topology) if not name.startswith("_")} == {
+        *("add_source", "add_processor", "add_sink", "add_state_store"),
+        *("add_global_store", "add_read_only_state_store", "connect_processor_and_state_stores"),
+        *("describe", "generated_names", "check_explicit_names"),
+    }
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_with_the_place(case: str) -> None:
     """Every broken rule names what is wrong and the line of the program that broke it."""
@@ -116,9 +125,9 @@ def test_the_same_store_builder_may_be_added_again() -> None:
     shared = store()
     topology = base()
     topology.add_source("other", "in2").add_processor("second", PassThrough, "other")
-    assert len(topology.subtopologies()) == 2
+    assert len(topology._subtopologies()) == 2
     topology.add_state_store(shared, "processor").add_state_store(shared, "second")
-    (part,) = topology.subtopologies()
+    (part,) = topology._subtopologies()
     assert part.stores == {"s": shared}
     assert part.changelogs == {"s": "s-changelog"}
     assert part.is_stateful
@@ -127,17 +136,17 @@ def test_the_same_store_builder_may_be_added_again() -> None:
 def test_stores_without_a_changelog_are_no_state_to_restore() -> None:
     """Only logged stores make a sub-topology stateful."""
     topology = base().add_state_store(store().with_logging(False), "processor")
-    (part,) = topology.subtopologies()
+    (part,) = topology._subtopologies()
     assert part.changelogs == {}
     assert not part.is_stateful
-    assert topology.changelog_topics() == {}
+    assert topology._changelog_topics() == {}
 
 
 def test_stores_of_no_processor_have_no_changelog() -> None:
     """A store that nobody uses belongs to no sub-topology, so no topic is made for it."""
     topology = base().add_state_store(store())
-    assert topology.changelog_topics() == {}
-    assert topology.subtopologies()[0].stores == {}
+    assert topology._changelog_topics() == {}
+    assert topology._subtopologies()[0].stores == {}
 
 
 def test_connections_keep_the_order_of_nodes() -> None:
@@ -145,16 +154,16 @@ def test_connections_keep_the_order_of_nodes() -> None:
     topology = base().add_state_store(store(), "processor")
     assert list(topology.nodes) == ["source", "processor", "sink"]
     assert topology.connect_processor_and_state_stores("processor", "s") is topology
-    (part,) = topology.subtopologies()
+    (part,) = topology._subtopologies()
     assert [node.name for node in part.nodes] == ["source", "processor", "sink"]
 
 
 def test_only_internal_topics_are_decorated() -> None:
     """The user's topics keep their names on the cluster, internal ones get the application id."""
     topology = base().add_state_store(store(), "processor")
-    topology.add_internal_topic(RepartitionTopic("r-repartition"))
+    topology._add_internal_topic(RepartitionTopic("r-repartition"))
     topology.add_sink("to-r", "r-repartition", "processor").add_source("from-r", "r-repartition")
-    first, second = topology.subtopologies()
+    first, second = topology._subtopologies()
     names = [first.decorate(each, "app") for each in ("in", "out", "r-repartition", "s-changelog")]
     assert names == ["in", "out", "app-r-repartition", "app-s-changelog"]
     assert second.repartition_topics == {"r-repartition": RepartitionTopic("r-repartition")}
@@ -165,7 +174,7 @@ def repartitions(*counts: int | None) -> Topology:
     """Sources of repartition topics with these partition counts, and of an external topic."""
     topology = Topology().add_source("external", "e")
     for number, count in enumerate(counts):
-        topology.add_internal_topic(RepartitionTopic(f"r{number}", count))
+        topology._add_internal_topic(RepartitionTopic(f"r{number}", count))
         topology.add_source(f"source{number}", f"r{number}")
     return topology
 
@@ -173,28 +182,28 @@ def repartitions(*counts: int | None) -> Topology:
 def test_copartition_groups_with_common_topics_are_united() -> None:
     """If a must match b and b must match c, all three must."""
     topology = repartitions(None, None, None, None)
-    topology.copartition(["source0", "source1"]).copartition(["source2", "source3"])
-    assert len(topology.copartition_groups()) == 2
-    topology.copartition(["source1", "source2"])
-    assert topology.copartition_groups() == [frozenset(["r0", "r1", "r2", "r3"])]
+    topology._copartition(["source0", "source1"])._copartition(["source2", "source3"])
+    assert len(topology._copartition_groups()) == 2
+    topology._copartition(["source1", "source2"])
+    assert topology._copartition_groups() == [frozenset(["r0", "r1", "r2", "r3"])]
 
 
 def test_different_enforced_counts_are_refused() -> None:
     """No cluster can make 2 and 3 equal, so the program is told at once."""
-    topology = repartitions(2, 3).copartition(["source0", "source1"])
+    topology = repartitions(2, 3)._copartition(["source0", "source1"])
     with pytest.raises(CopartitionError, match=r"'r0' has 2 .*, 'r1' has 3 "):
-        topology.check_copartition()
+        topology._check_copartition()
 
 
 @pytest.mark.parametrize("counts", [(2, 2), (2, None), (None, None)])
 def test_counts_that_can_agree_are_accepted(counts: tuple[int | None, ...]) -> None:
     """Equal counts, and counts that the assignor may still choose."""
-    repartitions(*counts).copartition(["source0", "source1"]).check_copartition()
+    repartitions(*counts)._copartition(["source0", "source1"])._check_copartition()
 
 
 def test_counts_of_external_topics_are_left_to_the_assignor() -> None:
     """With a topic of the user's in the group, only the cluster knows."""
-    repartitions(2, 3).copartition(["source0", "source1", "external"]).check_copartition()
+    repartitions(2, 3)._copartition(["source0", "source1", "external"])._check_copartition()
 
 
 def test_topic_configs_in_the_order_of_who_has_the_last_word() -> None:
@@ -202,7 +211,7 @@ def test_topic_configs_in_the_order_of_who_has_the_last_word() -> None:
     topology = base().add_state_store(
         store().with_logging({"cleanup.policy": "delete"}), "processor"
     )
-    changelog = topology.changelog_topics()["s-changelog"]
+    changelog = topology._changelog_topics()["s-changelog"]
     settings = {"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"}
     assert changelog.config(settings) == {
         "cleanup.policy": "delete",

@@ -78,7 +78,7 @@ def test_global_stores_are_numbered_where_they_were_added() -> None:
     topology.add_global_store(store("g"), "read-g", "g-topic", "fill-g", Put)
     topology.add_source("c", "c-topic")
     topology.add_global_store(store("h"), "read-h", "h-topic", "fill-h", Put)
-    assert [part.id for part in topology.subtopologies()] == [0, 2]
+    assert [part.id for part in topology._subtopologies()] == [0, 2]
     description = topology.describe()
     assert [part.id for part in description.global_stores] == [1, 3]
     headings = [line.strip() for line in str(description).splitlines() if "Sub-topology" in line]
@@ -171,7 +171,7 @@ def test_suppliers_may_bring_their_stores(dsl: bool) -> None:
     else:
         topology = Topology().add_source("source", "in", key=STRING, value=STRING)
         topology.add_processor("p", supplier, "source").add_processor("q", supplier, "source")
-    (part,) = topology.subtopologies()
+    (part,) = topology._subtopologies()
     assert list(part.stores) == ["s"]
     with TopologyTestDriver(topology) as driver:
         driver.create_input_topic("in", key=STRING, value=STRING).pipe_input("k", "v")
@@ -215,7 +215,7 @@ def test_a_read_only_store_is_a_copy_of_its_topic() -> None:
         store("rates"), "read-rates", "rates-topic", "fill", Fill, key=STRING, value=STRING
     )
     topology.connect_processor_and_state_stores("read", "rates")
-    (part,) = topology.subtopologies()
+    (part,) = topology._subtopologies()
     assert part.changelogs == {"rates": "rates-topic"}
     with TopologyTestDriver(topology) as driver:
         driver.create_input_topic("rates-topic", key=STRING, value=STRING).pipe_input("k", "2")
@@ -242,7 +242,7 @@ def test_a_single_store_is_given_by_its_name() -> None:
     topology.add_processor("put", Put, "more", stores="names")
     users = {
         node.name
-        for part in topology.subtopologies()
+        for part in topology._subtopologies()
         for node in part.nodes
         if "names" in getattr(node, "stores", ())
     }
