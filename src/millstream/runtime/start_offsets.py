@@ -42,6 +42,30 @@ class OffsetIndex(Protocol):
     ) -> Mapping[TopicPartition, int | None]: ...
 
 
+class CommittedOffsets(Protocol):
+    """Where the group stands, and where to begin where it never was."""
+
+    def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, CommitOffset | None]: ...
+
+    def starts(
+        self,
+        partitions: Collection[TopicPartition],
+        committed: Mapping[TopicPartition, CommitOffset | None],
+    ) -> Mapping[TopicPartition, int]:
+        """The offset to read each partition from."""
+        ...
+
+    def expect(self, partitions: Collection[TopicPartition]) -> None:
+        """A task will read these partitions once it is restored."""
+        ...
+
+    def out_of_range(self, place: TopicPartition, offset: int) -> int:
+        """Where to go on when an offset is not in the topic."""
+        ...
+
+
 class StartOffsets:
     """The group's committed offset, or, where there is none, what the source's reset policy says.
 

@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from millstream.clock import Clock
 from millstream.errors import (
@@ -25,6 +24,7 @@ from millstream.runtime.punctuations import AT_ONCE, Agenda
 from millstream.runtime.record_queue import RawRecords
 from millstream.runtime.restoration import Restoration
 from millstream.runtime.retry import LockRetry, Retry
+from millstream.runtime.start_offsets import CommittedOffsets
 from millstream.runtime.states import TaskState
 from millstream.runtime.stream_task import StreamTask
 
@@ -34,30 +34,6 @@ logger = logging.getLogger(__name__)
 _REQUEST_TIMEOUT_MS = 3_000
 #: How often in a row the state of a task is rebuilt before its disk is thought to be broken.
 _MOST_REVIVALS = 3
-
-
-class CommittedOffsets(Protocol):
-    """Where the group stands, and where to begin where it never was."""
-
-    def committed(
-        self, partitions: Collection[TopicPartition]
-    ) -> Mapping[TopicPartition, CommitOffset | None]: ...
-
-    def starts(
-        self,
-        partitions: Collection[TopicPartition],
-        committed: Mapping[TopicPartition, CommitOffset | None],
-    ) -> Mapping[TopicPartition, int]:
-        """The offset to read each partition from."""
-        ...
-
-    def expect(self, partitions: Collection[TopicPartition]) -> None:
-        """A task will read these partitions once it is restored."""
-        ...
-
-    def out_of_range(self, place: TopicPartition, offset: int) -> int:
-        """Where to go on when an offset is not in the topic."""
-        ...
 
 
 class Tasks:
