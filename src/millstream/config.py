@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from millstream.config_checks import check_together
 from millstream.config_connections import ConnectionSettings
-from millstream.config_fields import PathSetting, setting
+from millstream.config_fields import PathSetting, ServersSetting, setting
 from millstream.config_properties import read_properties
 
 __all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE_V2", "StreamsConfig"]
@@ -51,6 +51,11 @@ class StreamsConfig(ConnectionSettings):
         "application.id",
         doc="Names the consumer group and begins the names of internal topics, clients and state "
         "directories.",
+    )
+    bootstrap_servers: ServersSetting = setting(
+        "bootstrap.servers",
+        doc="Brokers to begin with, as host:port, separated by commas or in a list.",
+        kind="servers",
     )
 
     # Threads, tasks and time.

@@ -17,13 +17,6 @@ class ConnectionSettings(Settings):
     names.
     """
 
-    # What must be given.
-    bootstrap_servers: str = setting(
-        "bootstrap.servers",
-        doc="Brokers to begin with, as host:port, separated by commas or in a list.",
-        kind="servers",
-    )
-
     # The connections of all clients. Without a value each client keeps its own default.
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", default=540_000, doc="Idle connections are closed after this."

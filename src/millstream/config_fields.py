@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
@@ -37,6 +37,18 @@ class PathSetting:
         raise NotImplementedError
 
     def __set__(self, instance: object, value: str | os.PathLike[str]) -> None: ...
+
+
+class ServersSetting:
+    """For type checkers: given as a string or several, one string afterwards.
+
+    Only of use in the class that is called: mypy does not find it in a base class.
+    """
+
+    def __get__(self, instance: object, owner: Any = None) -> str:
+        raise NotImplementedError
+
+    def __set__(self, instance: object, value: str | Sequence[str]) -> None: ...
 
 
 @dataclass(slots=True)

@@ -6,8 +6,10 @@ An ignored error is an expected error: mypy reports ignores that are not needed.
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Never, assert_type
 
+from millstream.config import StreamsConfig
 from millstream.processor.context import FixedKeyProcessorContext, ProcessorContext
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.record import FixedKeyRecord, Record, ValueAndTimestamp
@@ -382,6 +384,15 @@ def windows() -> None:
     by_visit = cogrouped.windowed_by(SessionWindows(timedelta(minutes=1)))
     assert_type(by_visit, SessionWindowedCogroupedKStream[str, list[str]])
     assert_type(by_visit.aggregate(list, concat), KTable[Windowed[str], list[str]])
+
+
+def settings() -> None:
+    several = StreamsConfig(
+        application_id="a", bootstrap_servers=["one:9092", "two:9092"], state_dir=Path("state")
+    )
+    assert_type(several.bootstrap_servers, str)
+    assert_type(several.state_dir, str)
+    StreamsConfig(application_id="a", bootstrap_servers=9092)  # type: ignore[arg-type]
 
 
 def mistakes() -> None:
