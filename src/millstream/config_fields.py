@@ -211,7 +211,7 @@ class Settings:
         Example:
             >>> names = [setting.name for setting in StreamsConfig.settings()]
             >>> names[:2]
-            ['application_id', 'num_stream_threads']
+            ['application_id', 'bootstrap_servers']
         """
         return tuple(cls._settings.values())
 
