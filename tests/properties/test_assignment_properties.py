@@ -59,7 +59,7 @@ class Cluster:
 @dataclass
 class Member:
     process: uuid.UUID
-    topics: tuple[str, ...] = ("in",)
+    topics: tuple[str, ...] = ()
     tasks: dict[TaskId, frozenset[TopicPartition]] = field(default_factory=dict)
     joins: int = 0
     stateful: frozenset[int] = frozenset()

@@ -60,7 +60,7 @@ class Process:
 @dataclass
 class Member:
     process: Process
-    topics: tuple[str, ...] = ("in",)
+    topics: tuple[str, ...] = ()
     tasks: dict[TaskId, frozenset[TopicPartition]] = field(default_factory=dict)
     standby: set[TaskId] = field(default_factory=set)
     joins: int = 0
