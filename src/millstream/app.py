@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -221,8 +222,10 @@ class KafkaStreams:
         try:
             run_script(self, self._config, self._states, self._supervisor)
         except StreamsError as error:
-            # Where in Millstream it was noticed says nothing to the reader of a script.
-            raise error.with_traceback(None) from error.__cause__
+            # Where in Millstream it was noticed, and by what, says nothing to a script's reader.
+            debug = logging.getLogger("millstream").isEnabledFor(logging.DEBUG)
+            cause = error.__cause__ if debug else None
+            raise error.with_traceback(None) from cause
         if self.state is ClientState.ERROR and self.error is not None:
             raise self.error
 

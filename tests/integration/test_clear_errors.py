@@ -321,6 +321,7 @@ def test_user_code_that_raises(kafka: EmbeddedKafka, spark: SparkSession, tmp_pa
     assert "processing_exception_handler" in caught.text
     assert isinstance(error.__cause__, ZeroDivisionError)
     assert "in divide" in "\n".join(error.__notes__)
+    assert "ProcessingError" not in "\n".join(error.__notes__), "the same is told twice"
 
 
 def test_an_internal_topic_with_a_wrong_partition_count(

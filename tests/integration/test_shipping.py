@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -202,3 +204,38 @@ def test_what_cannot_be_pickled_is_named(
     assert "Create it in the worker" in str(error)
     assert streams.state.name == "ERROR"
     assert streams.error is error
+
+
+_UNPICKLABLE = """
+import threading
+from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
+from millstream.serdes import STRING
+
+lock = threading.Lock()
+
+def guarded(value):
+    with lock:
+        return value
+
+builder = StreamsBuilder()
+builder.stream("in", key=STRING, value=STRING).map_values(guarded).to("out")
+config = StreamsConfig(
+    application_id="one", bootstrap_servers="127.0.0.1:1", default_key_serde=STRING,
+    default_value_serde=STRING,
+)
+KafkaStreams(builder.build(), config).run()
+"""
+
+
+def test_a_script_is_told_of_its_mistake_once(tmp_path: Path) -> None:
+    """Goal: what this machine can tell is told before a broker is waited for, without the traces of
+    where it was noticed."""
+    script = tmp_path / "app.py"
+    script.write_text(_UNPICKLABLE)
+    ran = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.count("cannot pickle") == 1
+    assert "cloudpickle.py" not in ran.stderr
+    assert ran.stderr.splitlines()[-1].startswith("millstream.errors.NotPicklableError: ")

@@ -140,7 +140,8 @@ class LogAndFailExceptionHandler:
     def __call__(
         self, context: ErrorContext, record: SourceRecord, error: Exception
     ) -> HandlerResponse:
-        logger.error("cannot read a record, giving up (%s): %s", context, error)
+        # Not as an error: that is the exception which follows, and is told by whoever gets it.
+        logger.info("cannot read a record, giving up (%s): %s", context, error)
         return FAIL
 
 
@@ -182,7 +183,8 @@ class LogAndFailProcessingExceptionHandler:
     def __call__(
         self, context: ErrorContext, record: Record[Any, Any], error: Exception
     ) -> HandlerResponse:
-        logger.error("user code failed, giving up (%s): %r", context, error)
+        # Not as an error: that is the exception which follows, and is told by whoever gets it.
+        logger.info("user code failed, giving up (%s): %r", context, error)
         return FAIL
 
 

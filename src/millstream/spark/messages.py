@@ -110,7 +110,7 @@ class ShippedError:
     def of(cls, error: BaseException, depth: int = _CAUSES) -> ShippedError:
         """Make an exception ready for the journey."""
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        lines = traceback.format_exception(error) if depth == _CAUSES else []
+        lines = traceback.format_exception(_telling(error)) if depth == _CAUSES else []
         return cls(
             _pickled_alone(error),
             type(error).__name__,
@@ -189,6 +189,13 @@ def _inbound(value: Any) -> Any:
     if isinstance(value, ThreadExit) and isinstance(value.error, ShippedError):
         return ThreadExit(value.kind, value.error.restore(), value.story, value.reason)
     return value
+
+
+def _telling(error: BaseException) -> BaseException:
+    """Whose traceback says something: where we noticed what the user's code raised says nothing."""
+    while isinstance(error, StreamsError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _pickled_alone(error: BaseException) -> bytes | None:
