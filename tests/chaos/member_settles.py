@@ -80,8 +80,8 @@ def hold_the_interpreter(seconds: float) -> None:
 
 def work(arguments: argparse.Namespace) -> None:
     """Be a member until SIGTERM."""
-    told_to_end = threading.Event()
-    signal.signal(signal.SIGTERM, lambda number, frame: told_to_end.set())
+    told_to_end: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: told_to_end.append(number))
     member = GroupMember(
         {
             "bootstrap_servers": arguments.bootstrap,
@@ -98,7 +98,7 @@ def work(arguments: argparse.Namespace) -> None:
     member.start()
     owned: frozenset[TopicPartition] = frozenset()
     position = 0
-    while not told_to_end.is_set():
+    while not told_to_end:
         member.progress()
         event = member.next_event(0 if arguments.hog_s else 50)
         if event is not None:

@@ -11,15 +11,15 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
-from millstream.clock import Clock, Deadline
+from millstream.clock import Clock
 from millstream.errors import BrokerUnavailableError, StreamsError
+from millstream.kafka.insisting import insist
 
 _log = logging.getLogger(__name__)
 
 _SETTING: Final = "max.message.bytes"
 #: One attempt; the caller is told in between that it waits.
 _ASK_TIMEOUT_MS: Final = 3_000
-_PAUSE_MS: Final = 100
 
 
 class TopicConfigs(Protocol):
@@ -54,25 +54,24 @@ class BatchLimits:
         Raises:
             BrokerUnavailableError: no answer for the whole timeout.
         """
-        deadline = Deadline(self._clock, self._timeout_ms)
-        while True:
-            try:
-                config = self._configs.topic_configs([topic], _ASK_TIMEOUT_MS).get(topic, {})
-                break
-            except BrokerUnavailableError as error:
-                if deadline.passed:
-                    raise
-                _log.warning("%s cannot be written to yet, trying again: %s", topic, error)
-                on_wait()
-                self._clock.sleep_ms(_PAUSE_MS)
-            except StreamsError as error:
-                _log.info(
-                    "%s of %s is not known, so batches may turn out too large for it; lower the "
-                    "producer's batch.size then, or grant DESCRIBE_CONFIGS on the topic: %s",
-                    _SETTING,
-                    topic,
-                    error,
-                )
-                return None
-        value = config.get(_SETTING)
+        try:
+            found = insist(
+                lambda: self._configs.topic_configs([topic], _ASK_TIMEOUT_MS),
+                f"{topic} cannot be written to",
+                self._timeout_ms,
+                self._clock,
+                on_wait,
+            )
+        except BrokerUnavailableError:
+            raise
+        except StreamsError as error:
+            _log.info(
+                "%s of %s is not known, so batches may turn out too large for it; lower the "
+                "producer's batch.size then, or grant DESCRIBE_CONFIGS on the topic: %s",
+                _SETTING,
+                topic,
+                error,
+            )
+            return None
+        value = found.get(topic, {}).get(_SETTING)
         return None if value is None else int(value)

@@ -251,7 +251,9 @@ def _tasks(
     rocksdb: RocksDBResources,
 ) -> Tasks:
     max_age_ms = int(client_setting(config, "producer", "metadata.max.age.ms"))
-    collector = KafkaCollector(clients.producer, clients.admin, clock, max_age_ms)
+    collector = KafkaCollector(
+        clients.producer, clients.admin, clock, max_age_ms, config.task_timeout_ms
+    )
     services = TaskServices(
         config=config,
         clock=clock,

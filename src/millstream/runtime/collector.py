@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from millstream.clock import Clock
 from millstream.errors import BrokerUnavailableError, UnknownTopicError
 from millstream.kafka.admin import ClusterAdmin
+from millstream.kafka.insisting import insist
 from millstream.kafka.producer import RecordProducer
 from millstream.kafka.producer_errors import Changelog
 from millstream.record import Headers, TaskId
@@ -25,15 +26,22 @@ class KafkaCollector:
         admin: asked for partition counts.
         clock: says when they are asked for again, and dates changes that have no time of their own.
         max_age_ms: how long an answer counts (`metadata.max.age.ms` of the producer).
+        timeout_ms: how long a first answer is waited for (`task.timeout.ms`).
     """
 
     def __init__(
-        self, producer: RecordProducer, admin: ClusterAdmin, clock: Clock, max_age_ms: int
+        self,
+        producer: RecordProducer,
+        admin: ClusterAdmin,
+        clock: Clock,
+        max_age_ms: int,
+        timeout_ms: int,
     ) -> None:
         self._producer = producer
         self._admin = admin
         self._clock = clock
         self._max_age_ms = max_age_ms
+        self._timeout_ms = timeout_ms
         #: Of each topic its partition count, and when to ask again.
         self._counts: dict[str, tuple[int, int]] = {}
         self.send_many = producer.send_many
@@ -43,20 +51,13 @@ class KafkaCollector:
 
         Raises:
             UnknownTopicError: it does not exist.
-            BrokerUnavailableError: nobody answered, now or earlier.
+            BrokerUnavailableError: nobody answered, now or earlier, for the whole timeout.
         """
         known = self._counts.get(topic)
         now_ms = self._clock.monotonic_ms()
         if known is not None and now_ms < known[1]:
             return known[0]
-        try:
-            found = self._admin.partition_counts([topic], _METADATA_TIMEOUT_MS)
-        except BrokerUnavailableError as error:
-            if known is None:
-                raise
-            # Partitions are only ever added: the old ones are there still.
-            logger.info("the partitions of %s are not looked up anew: %s", topic, error)
-            found = {topic: known[0]}
+        found = self._first_count(topic) if known is None else self._new_count(topic, known[0])
         if topic not in found:
             raise UnknownTopicError(
                 f"Topic '{topic}' does not exist, so no partition can be chosen for its "
@@ -65,6 +66,23 @@ class KafkaCollector:
             )
         self._counts[topic] = (found[topic], now_ms + self._max_age_ms)
         return found[topic]
+
+    def _first_count(self, topic: str) -> Mapping[str, int]:
+        return insist(
+            lambda: self._admin.partition_counts([topic], _METADATA_TIMEOUT_MS),
+            f"{topic} cannot be written to",
+            self._timeout_ms,
+            self._clock,
+            self._producer.on_wait,
+        )
+
+    def _new_count(self, topic: str, known: int) -> Mapping[str, int]:
+        try:
+            return self._admin.partition_counts([topic], _METADATA_TIMEOUT_MS)
+        except BrokerUnavailableError as error:
+            # Partitions are only ever added: the old ones are there still.
+            logger.info("the partitions of %s are not looked up anew: %s", topic, error)
+            return {topic: known}
 
     def changelog_writer(self, task_id: TaskId, topics: Mapping[str, str]) -> TaskChangelogs:
         """Where a task's stores log their changes.

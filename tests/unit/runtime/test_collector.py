@@ -38,7 +38,7 @@ class Admin:
 def test_partition_counts_are_asked_for_again_when_they_are_old() -> None:
     """Aim: custom partitioners use partitions that were added; an outage costs nothing."""
     clock, admin = ManualClock(), Admin()
-    collector = KafkaCollector(Mock(), cast(Any, admin), clock, 60_000)
+    collector = KafkaCollector(Mock(), cast(Any, admin), clock, 60_000, 0)
     assert collector.partition_count("out") == 2
     admin.counts["out"] = 4
     clock.advance(59_999)
@@ -59,12 +59,31 @@ def test_partition_counts_are_asked_for_again_when_they_are_old() -> None:
         collector.partition_count("other")
 
 
+def test_a_first_partition_count_is_waited_for_as_long_as_tasks_wait() -> None:
+    """Hunts for an outage that ends the thread as soon as it meets a new topic."""
+    clock, admin, producer = ManualClock(), Admin(), Mock()
+    collector = KafkaCollector(producer, cast(Any, admin), clock, 60_000, 300_000)
+    admin.away = True
+
+    def come_back() -> None:
+        admin.away = clock.monotonic_ms() < 30_000
+
+    producer.on_wait = come_back
+    assert collector.partition_count("out") == 2
+    assert clock.monotonic_ms() >= 30_000
+    admin.away, producer.on_wait = True, Mock()
+    with pytest.raises(BrokerUnavailableError):
+        collector.partition_count("other")
+    assert clock.monotonic_ms() >= 330_000
+    assert producer.on_wait.called
+
+
 def test_a_change_that_is_refused_names_its_store_and_task() -> None:
     """An aggregate that has grown too large: its topic alone does not tell which one."""
     config = StreamsConfig(application_id="app", bootstrap_servers=NOBODY_LISTENS)
     producer = RecordProducer(librdkafka_settings(config, "producer", "app"))
     admin: Any = None
-    collector = KafkaCollector(producer, admin, SystemClock(), 60_000)
+    collector = KafkaCollector(producer, admin, SystemClock(), 60_000, 0)
     changelogs = collector.changelog_writer(TaskId(1, 2), {"counts": "app-counts-changelog"})
     try:
         with pytest.raises(RecordRefusedError, match="A change of store 'counts'") as told:
@@ -84,7 +103,7 @@ def test_a_change_that_is_refused_names_its_store_and_task() -> None:
 
 def test_a_change_without_a_time_gets_that_of_the_threads_clock() -> None:
     producer = Mock()
-    collector = KafkaCollector(producer, Mock(), ManualClock(5_000), 60_000)
+    collector = KafkaCollector(producer, Mock(), ManualClock(5_000), 60_000, 0)
     changelogs = collector.changelog_writer(TaskId(0, 3), {"counts": "app-counts-changelog"})
     changelogs.log_many("counts", [b"a", b"b"], [b"1", None], None)
     producer.send_many.assert_called_once_with(
