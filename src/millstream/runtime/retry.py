@@ -7,6 +7,7 @@ from typing import Final
 
 from millstream.clock import Clock
 from millstream.errors import LockError, UnknownTopicError
+from millstream.runtime.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +44,7 @@ class Retry:
         self._what = what
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._last_pause_ms = last_pause_ms
-        self._pause_ms = _FIRST_PAUSE_MS
+        self._backoff = Backoff(clock, first_ms=_FIRST_PAUSE_MS, most_ms=last_pause_ms)
         self._next_ms = clock.monotonic_ms()
         self._said_ms: int | None = None
         self._failing_since_ms: int | None = None
@@ -69,14 +69,13 @@ class Retry:
         elif now_ms - self._said_ms >= _SAY_MS:
             self._said_ms = now_ms
             logger.warning("%s has not worked for %d s: %s", self._what, failing_ms // 1000, error)
-        self._next_ms = now_ms + self._pause_ms
-        self._pause_ms = min(2 * self._pause_ms, self._last_pause_ms)
+        self._next_ms = now_ms + self._backoff.next_pause_ms()
 
     def worked(self) -> None:
         """It worked: the next failure is a first one again."""
         self._failing_since_ms = None
         self._said_ms = None
-        self._pause_ms = _FIRST_PAUSE_MS
+        self._backoff.reset()
 
     def _at_last(self, error: Exception) -> Exception:
         """What is raised when there is no time left."""
