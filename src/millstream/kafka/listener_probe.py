@@ -13,10 +13,14 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from millstream.clock import Clock
+
 _TIMEOUT_S: Final = 2.0
 #: Of many bootstrap servers a few are asked; they hardly differ.
 _SERVERS_ASKED: Final = 3
 
+#: How often in a row a probe must find the same.
+_PROBES_UNTIL_SURE: Final = 2
 _CORRELATION_ID: Final = 7
 #: ApiVersions, version 0, without a client id: length, key, version, correlation id, client id.
 _API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
@@ -83,6 +87,50 @@ def refuses_protocol(
         except (OSError, ValueError):
             continue
     return False
+
+
+class ProtocolProbe:
+    """Asks `refuses_protocol` now and then, while a client waits for brokers that are away.
+
+    It must be so twice in a row: a broker that starts just now may answer the probe before it
+    answers the client.
+
+    Args:
+        servers: as for `refuses_protocol`.
+        protocol: the client's.
+        stopped: as for `refuses_protocol`.
+        clock: where the time is read.
+        every_ms: how often it is asked, for the first time after so long.
+    """
+
+    def __init__(
+        self,
+        servers: Iterable[str],
+        protocol: str,
+        stopped: Callable[[], bool],
+        clock: Clock,
+        every_ms: int,
+    ) -> None:
+        self._servers = list(servers)
+        self._protocol = protocol
+        self._stopped = stopped
+        self._clock = clock
+        self._every_ms = every_ms
+        self._asked_ms = clock.monotonic_ms()
+        self._against = 0
+
+    def is_certain(self, excused: Callable[[], bool] = lambda: False) -> bool:
+        """Whether brokers are there that want another protocol; asks them if it is time to.
+
+        Args:
+            excused: asked after the probe: whether they have spoken to the client meanwhile.
+        """
+        if self._clock.monotonic_ms() - self._asked_ms < self._every_ms:
+            return False
+        against = refuses_protocol(self._servers, self._protocol, self._stopped) and not excused()
+        self._against = self._against + 1 if against else 0
+        self._asked_ms = self._clock.monotonic_ms()
+        return self._against >= _PROBES_UNTIL_SURE
 
 
 def _is_broker(server: str, *, tls: bool) -> bool:

@@ -22,7 +22,7 @@ from kafka.util import Timer
 
 from millstream.clock import Clock, Deadline, SystemClock
 from millstream.errors import BrokerUnavailableError, ConfigError
-from millstream.kafka.listener_probe import protocol_hint, refuses_protocol
+from millstream.kafka.listener_probe import ProtocolProbe, protocol_hint
 from millstream.kafka.member_errors import is_login_error, membership_error
 
 log = logging.getLogger("millstream.kafka.member")
@@ -32,10 +32,8 @@ log = logging.getLogger("millstream.kafka.member")
 BOOTSTRAP_TIMEOUT_MS: Final = 15_000
 _WAITING_LOG_INTERVAL_MS: Final = 1_000
 _LOOK_S: Final = 0.2
-#: How often to look whether brokers are there that this client cannot speak to, and how often in a
-#: row that must be found: one that starts just now may answer the probe before it answers us.
+#: How often to look whether brokers are there that this client cannot speak to.
 _PROBE_INTERVAL_MS: Final = 5_000
-_PROBES_UNTIL_SURE: Final = 2
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
@@ -170,8 +168,10 @@ class _Bootstrap:
         servers = link.config["bootstrap_servers"]
         self._servers = servers.split(",") if isinstance(servers, str) else list(servers)
         self._attempts = _Attempts(link)
-        self._began_ms = self._logged_ms = self._probed_ms = clock.monotonic_ms()
-        self._probes_against = 0
+        self._began_ms = self._logged_ms = clock.monotonic_ms()
+        self._probe = ProtocolProbe(
+            self._servers, link.config["security_protocol"], stopped, clock, _PROBE_INTERVAL_MS
+        )
 
     def run(self) -> None:
         """Wait for a broker. Raises as `open_link`."""
@@ -217,17 +217,8 @@ class _Bootstrap:
 
     def _is_in_vain(self) -> bool:
         """Whether brokers are there that want another security protocol."""
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - self._probed_ms < _PROBE_INTERVAL_MS:
-            return False
-        against = refuses_protocol(
-            self._servers, self._link.config["security_protocol"], self._stopped
-        )
         # A broker that has told of itself is spoken to in the right way, if it is not ready yet.
-        against = against and not self._link.cluster._last_successful_refresh_ms
-        self._probes_against = self._probes_against + 1 if against else 0
-        self._probed_ms = self._clock.monotonic_ms()
-        return self._probes_against >= _PROBES_UNTIL_SURE
+        return self._probe.is_certain(lambda: bool(self._link.cluster._last_successful_refresh_ms))
 
     def _unreachable(self) -> BrokerUnavailableError:
         last = self._attempts.last

@@ -27,7 +27,7 @@ from millstream.errors import (
 )
 from millstream.kafka.admin import ClusterAdmin
 from millstream.kafka.client_settings import librdkafka_settings
-from millstream.kafka.listener_probe import protocol_hint, refuses_protocol
+from millstream.kafka.listener_probe import ProtocolProbe, protocol_hint
 from millstream.record import TopicPartition
 from millstream.runtime.topology_topics import reset_policy, topology_topics
 from millstream.topology.topology import Topology
@@ -39,10 +39,8 @@ _FIRST_CONTACT_MS = 5_000
 #: After how long it is said what is waited for, and how often then.
 _SAY_AFTER_MS = 2_000
 _SAY_EACH_MS = 1_000
-#: How often it is asked whether a broker is there that wants another security protocol, and how
-#: often in a row it must be so: one that starts just now may answer that before it answers us.
+#: How often it is asked whether a broker is there that wants another security protocol.
 _PROBE_EACH_MS = 2_000
-_PROBES_UNTIL_SURE = 2
 #: How long a topic that nobody has heard of may be one that was created a moment ago.
 _TOPICS_APPEAR_MS = 2_000
 _ASK_AGAIN_MS = 200
@@ -213,9 +211,10 @@ class _Waiting:
         self._clock = clock
         self._given_up = given_up
         self._deadline = Deadline(clock, self.timeout_ms)
-        self._began_ms = self._probed_ms = clock.monotonic_ms()
+        self._began_ms = clock.monotonic_ms()
         self._say_at_ms = self._began_ms + _SAY_AFTER_MS
-        self._probes_against = 0
+        self._servers = config.bootstrap_servers.split(",")
+        self._probe = ProtocolProbe(self._servers, protocol, given_up, clock, _PROBE_EACH_MS)
 
     @property
     def is_over(self) -> bool:
@@ -241,19 +240,11 @@ class _Waiting:
                 self.timeout_ms // 1_000,
                 reason,
             )
-        if now_ms - self._probed_ms >= _PROBE_EACH_MS:
-            self._probe(reason)
-
-    def _probe(self, reason: str) -> None:
-        servers = self._config.bootstrap_servers.split(",")
-        against = refuses_protocol(servers, self._protocol, self._given_up)
-        self._probed_ms = self._clock.monotonic_ms()
-        self._probes_against = self._probes_against + 1 if against else 0
-        if self._probes_against >= _PROBES_UNTIL_SURE:
+        if self._probe.is_certain():
             raise BrokerUnavailableError(
-                f"No Kafka broker answered at {', '.join(servers)}: {reason}. Check "
+                f"No Kafka broker answered at {', '.join(self._servers)}: {reason}. Check "
                 "bootstrap_servers, and that security_protocol is theirs."
-                + protocol_hint(servers, self._protocol)
+                + protocol_hint(self._servers, self._protocol)
             )
 
 
