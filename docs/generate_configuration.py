@@ -31,7 +31,7 @@ from millstream.config_clients import (
     Scope,
 )
 from millstream.config_fields import Setting
-from millstream.kafka.client_settings import librdkafka_settings
+from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.runtime.check import REFUSED
 
 PAGE = Path(__file__).with_name("configuration.md")

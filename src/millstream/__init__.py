@@ -5,7 +5,7 @@ threads, each of which is a long-running Spark task with its state in RocksDB be
 """
 
 from millstream.app import KafkaStreams, TaskMetadata, ThreadMetadata
-from millstream.app_threads import StreamsUncaughtExceptionHandlerResponse
+from millstream.app_supervisor import StreamsUncaughtExceptionHandlerResponse
 from millstream.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2, StreamsConfig
 from millstream.errors import (
     BrokerUnavailableError,
@@ -59,37 +59,37 @@ from millstream.record import (
     VersionedRecord,
 )
 from millstream.runtime.states import ClientState
-from millstream.state.iterators import KeyValueIterator
-from millstream.state.keyvalue import KeyValueStore
-from millstream.state.session_store import SessionStore
+from millstream.state.keyvalue.store import KeyValueStore
+from millstream.state.storage.iterators import KeyValueIterator
 from millstream.state.stores import Stores
-from millstream.state.versioned_keyvalue import VersionedKeyValueStore
-from millstream.state.window_store import WindowStore
-from millstream.topology.branched import BranchedKStream
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.cogrouped import (
+from millstream.state.versioned.store import VersionedKeyValueStore
+from millstream.state.windows.session_store import SessionStore
+from millstream.state.windows.window_store import WindowStore
+from millstream.topology.dsl.branched import BranchedKStream
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.dsl.cogrouped import (
     CogroupedKStream,
     SessionWindowedCogroupedKStream,
     TimeWindowedCogroupedKStream,
 )
-from millstream.topology.describe import TopologyDescription
-from millstream.topology.global_table import GlobalKTable
-from millstream.topology.grouped import KGroupedStream
-from millstream.topology.grouped_table import KGroupedTable
-from millstream.topology.join_windows import JoinWindows
-from millstream.topology.materialized import Materialized
-from millstream.topology.stream import KStream
-from millstream.topology.suppressed import BufferConfig, Suppressed
-from millstream.topology.table import KTable
-from millstream.topology.topology import Topology
-from millstream.topology.windowed_stream import SessionWindowedKStream, TimeWindowedKStream
-from millstream.topology.windows import (
+from millstream.topology.dsl.global_table import GlobalKTable
+from millstream.topology.dsl.grouped import KGroupedStream
+from millstream.topology.dsl.grouped_table import KGroupedTable
+from millstream.topology.dsl.stream import KStream
+from millstream.topology.dsl.table import KTable
+from millstream.topology.dsl.windowed_stream import SessionWindowedKStream, TimeWindowedKStream
+from millstream.topology.options.join_windows import JoinWindows
+from millstream.topology.options.materialized import Materialized
+from millstream.topology.options.suppressed import BufferConfig, Suppressed
+from millstream.topology.options.windows import (
     EmitStrategy,
     SessionWindows,
     SlidingWindows,
     TimeWindows,
     UnlimitedWindows,
 )
+from millstream.topology.physical.describe import TopologyDescription
+from millstream.topology.physical.topology import Topology
 from millstream.windowed import Window, Windowed
 
 __all__ = [

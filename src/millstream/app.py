@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from millstream.app_listeners import RestoreCalls, StandbyCalls
 from millstream.app_run import run_script
 from millstream.app_started import StartedApplications
-from millstream.app_threads import (
+from millstream.app_supervisor import (
     ExceptionHandler,
     StreamsUncaughtExceptionHandlerResponse,
     ThreadSupervisor,
@@ -25,7 +25,7 @@ from millstream.runtime.check import check_topology
 from millstream.runtime.client_states import ClientStates, StateListener
 from millstream.runtime.states import ClientState
 from millstream.topology.call_site import call_site
-from millstream.topology.topology import Topology
+from millstream.topology.physical.topology import Topology
 from millstream.unawaited import refuse_asynchronous
 
 if TYPE_CHECKING:

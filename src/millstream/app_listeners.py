@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.runtime.restoration import RestoreEvent
+from millstream.runtime.ownership.restoration import RestoreEvent
 from millstream.unawaited import refuse_asynchronous_methods
 
 

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.record import TopicPartition
-from millstream.runtime.restoration import RestoreEvent
+from millstream.runtime.ownership.restoration import RestoreEvent
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millstream.clock import SystemClock
-from millstream.kafka.member import (
+from millstream.kafka.member.group_member import (
     Assigned,
     CommitOffset,
     Failed,

@@ -22,8 +22,8 @@ from support.lazy_driver import LazyDriver
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import BYTES, LONG, STRING
 from millstream.testing import TopologyTestDriver
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.materialized import Materialized
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.options.materialized import Materialized
 
 _EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "150"))
 

@@ -14,8 +14,8 @@ from support.topics import fill, unique
 from support.waiting import wait_for
 
 from millstream.config import StreamsConfig
-from millstream.kafka.client_settings import librdkafka_settings
-from millstream.kafka.consumer import RecordConsumer
+from millstream.kafka.data.consumer import RecordConsumer
+from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 

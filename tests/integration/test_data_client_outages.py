@@ -23,10 +23,10 @@ from support.waiting import wait_for
 
 from millstream.config import StreamsConfig
 from millstream.errors import BrokerUnavailableError, ProductionError
-from millstream.kafka.admin import ClusterAdmin
-from millstream.kafka.client_settings import librdkafka_settings
-from millstream.kafka.consumer import RecordConsumer
-from millstream.kafka.producer import RecordProducer
+from millstream.kafka.cluster.admin import ClusterAdmin
+from millstream.kafka.data.consumer import RecordConsumer
+from millstream.kafka.data.producer import RecordProducer
+from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 
@@ -90,7 +90,7 @@ def send(client: RecordProducer, topic: str, values: list[bytes]) -> None:
 
 _ASKS = """
 import sys
-from millstream.kafka.admin import ClusterAdmin
+from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.record import TopicPartition
 admin = ClusterAdmin({"bootstrap.servers": sys.argv[1]})
 print(admin.committed_offsets("group", [TopicPartition(sys.argv[2], 0)], 30_000))

@@ -27,15 +27,15 @@ from millstream.errors import (
     TopologyError,
     UnknownTopicError,
 )
-from millstream.kafka.admin import ClusterAdmin
-from millstream.kafka.batch_limits import BatchLimits
-from millstream.kafka.client_settings import librdkafka_settings
-from millstream.kafka.consumer import OFFSET_BEGINNING, OFFSET_END, RecordConsumer
-from millstream.kafka.group_metadata import group_metadata
-from millstream.kafka.member_events import CommitOffset
+from millstream.kafka.cluster.admin import ClusterAdmin
+from millstream.kafka.data.batch_limits import BatchLimits
+from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END, RecordConsumer
+from millstream.kafka.data.group_metadata import group_metadata
+from millstream.kafka.data.producer import RecordProducer
+from millstream.kafka.data.producer_errors import Changelog
+from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.partitioner import partition_for
-from millstream.kafka.producer import RecordProducer
-from millstream.kafka.producer_errors import Changelog
+from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TaskId, TopicPartition
 from millstream.testing import EmbeddedKafka
 

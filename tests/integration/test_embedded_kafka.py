@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from support.doc_examples import compare, examples_of
 
+from millstream.embedded import broker as embedded
 from millstream.errors import EmbeddedKafkaError, IllegalStateError
-from millstream.kafka import embedded
 from millstream.testing import EmbeddedKafka
 
 # A test run in the background ignores Ctrl-C, and so would what it starts.

@@ -20,8 +20,8 @@ from millstream.errors import (
     IllegalStateError,
     RebalanceInProgressError,
 )
-from millstream.kafka.admin import ClusterAdmin
-from millstream.kafka.member import Assigned, CommitOffset, Revoked
+from millstream.kafka.cluster.admin import ClusterAdmin
+from millstream.kafka.member.group_member import Assigned, CommitOffset, Revoked
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 
@@ -77,7 +77,7 @@ def test_a_single_member_is_given_everything_and_its_own_user_data(
     broker: EmbeddedKafka, start: Start, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Aim: what the assignor gets and what it answers arrive unchanged; one Assigned."""
-    caplog.set_level(logging.INFO, "millstream.kafka.member")
+    caplog.set_level(logging.INFO, "millstream.kafka.member.group_member")
     assignor = Assignor({topic: 4}, b"\x00from the member\xff")
     loop = start("single-" + topic, [topic], assignor, client_rack="eu-1")
     loop.await_owned(4)

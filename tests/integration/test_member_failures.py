@@ -28,8 +28,8 @@ from millstream.errors import (
     TaskAssignmentError,
     TaskMigratedError,
 )
-from millstream.kafka.client_settings import kafka_python_settings
-from millstream.kafka.member import Assigned, CommitOffset, Failed, Lost, Revoked
+from millstream.kafka.member.group_member import Assigned, CommitOffset, Failed, Lost, Revoked
+from millstream.kafka.settings.clients import kafka_python_settings
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 
@@ -558,7 +558,7 @@ def test_a_member_that_starts_in_an_outage_waits_for_the_broker(
 ) -> None:
     """Aim: a worker that is restarted while the brokers are away joins when they are back, says
     each second what it waits for, and can be closed meanwhile."""
-    caplog.set_level(logging.WARNING, "millstream.kafka.member")
+    caplog.set_level(logging.WARNING, "millstream.kafka.member.group_member")
 
     def waits() -> list[str]:
         return [one for one in caplog.messages if "waits for a broker at" in one]

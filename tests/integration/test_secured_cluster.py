@@ -18,8 +18,8 @@ from support.word_count import RUNNING, WordCount
 
 from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
 from millstream.errors import AccessDeniedError, BrokerUnavailableError, StreamsError
-from millstream.kafka.client_settings import kafka_python_settings
-from millstream.kafka.member_link import open_link
+from millstream.kafka.member.link import open_link
+from millstream.kafka.settings.clients import kafka_python_settings
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 

@@ -30,10 +30,10 @@ from millstream.errors import (
 from millstream.spark.control import ControlChannel
 from millstream.spark.engine import SparkEngine
 from millstream.spark.events import ThreadEvent
-from millstream.spark.hosted_thread import Patience, RestartPolicy
 from millstream.spark.messages import Hello, Report, ThreadExit
 from millstream.spark.session import is_local, resolve_session, slots
-from millstream.spark.thread_task import AttemptInfo
+from millstream.spark.thread_job import Patience, RestartPolicy
+from millstream.spark.worker_task import AttemptInfo
 
 
 def obey(channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:

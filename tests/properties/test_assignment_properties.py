@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.assignment.assignor import StreamsAssignor
+from millstream.assignment.group_assignment import StreamsAssignor
 from millstream.assignment.protocol import LATEST_OFFSET
 from millstream.assignment.sticky import assign_sticky
 from millstream.assignment.subscription_info import SubscriptionInfo
@@ -27,7 +27,7 @@ from millstream.assignment.task_assignor import (
     TaskInfo,
     check_assignment,
 )
-from millstream.assignment.threads import spread_over_threads
+from millstream.assignment.thread_shares import spread_over_threads
 from millstream.assignment.topics import ChangelogSpec, NewTopic, TopicGroup, TopologyTopics
 from millstream.clock import ManualClock
 from millstream.record import TaskId, TopicPartition

@@ -19,15 +19,15 @@ from support.store_model import LITTLE, MUCH, SOURCE, Logged, StoreModel, run_mo
 
 from millstream.record import Headers, ValueAndTimestamp
 from millstream.serdes import BYTES, STRING, list_of
-from millstream.state.buffer_builders import (
+from millstream.state.buffers.buffer_value import BufferedContext, BufferValue
+from millstream.state.buffers.builders import (
     GraceBufferBuilder,
     OuterJoinStoreBuilder,
     SuppressBufferBuilder,
 )
-from millstream.state.buffer_value import BufferedContext, BufferValue
-from millstream.state.subscription_store import SubscriptionStoreBuilder
+from millstream.state.buffers.subscription_store import SubscriptionStoreBuilder
+from millstream.state.buffers.time_ordered_buffer import NEVER
 from millstream.state.task_stores import TaskStores
-from millstream.state.time_ordered_buffer import NEVER
 
 KEYS = ["", "a", "ab", "é"]
 keys = st.sampled_from(KEYS)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.assignment.assignor import StreamsAssignor
+from millstream.assignment.group_assignment import StreamsAssignor
 from millstream.assignment.protocol import LATEST_OFFSET
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment

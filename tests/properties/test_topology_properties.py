@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream import operators
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.nodes import ProcessorNode, SinkNode, SourceNode
-from millstream.topology.stream import KStream
-from millstream.topology.topology import Topology
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.dsl.stream import KStream
+from millstream.topology.physical.nodes import ProcessorNode, SinkNode, SourceNode
+from millstream.topology.physical.topology import Topology
 
 Stream = KStream[Any, Any]
 

@@ -20,10 +20,10 @@ from support.store_model import MUCH, SOURCE, Logged, StoreModel, run_model, sev
 
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import BYTES, JSON, LONG
-from millstream.state.cache_entries import FlushedChanges
+from millstream.state.caches.cache_entries import FlushedChanges
 from millstream.state.task_stores import TaskStores
-from millstream.state.window_builders import SessionStoreBuilder, WindowStoreBuilder
-from millstream.state.window_keys import session_of, window_key
+from millstream.state.windows.builders import SessionStoreBuilder, WindowStoreBuilder
+from millstream.state.windows.window_keys import session_of, window_key
 from millstream.windowed import MAX_TIME_MS, Window, Windowed
 
 SIZE_MS = 10

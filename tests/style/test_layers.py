@@ -19,6 +19,7 @@ STAGES = (
     ("errors", "record", "windowed", "clock", "durations", "unawaited", "config", "serdes"),
     ("query.requests",),
     ("kafka",),
+    ("embedded",),
     ("state",),
     ("processor",),
     ("parallel",),
@@ -107,7 +108,7 @@ def test_the_check_sees_every_kind_of_import(
     """Plain, from, relative, local and typing-only imports are all found and judged."""
     source = tmp_path / "example.py"
     source.write_text(
-        "import millstream.runtime.thread\n"
+        "import millstream.runtime.loop.stream_thread\n"
         "from millstream import app\n"
         "from typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n"
@@ -119,7 +120,7 @@ def test_the_check_sees_every_kind_of_import(
     monkeypatch.setitem(MODULES, "millstream.state.example", source)
     monkeypatch.setitem(MODULES, "millstream.app", source)
     assert upward_imports("millstream.state.example") == [
-        "line 1 imports millstream.runtime.thread",
+        "line 1 imports millstream.runtime.loop.stream_thread",
         "line 2 imports millstream.app",
         "line 5 imports millstream.topology",
         "line 8 imports millstream",

@@ -15,7 +15,7 @@ MOST_LINES_OF_A_FILE = 500
 MOST_LINES_OF_A_FUNCTION = 70
 
 # Where the outside world is: these may ask it for the time and throw dice.
-EDGES = ("clock.py", "kafka/", "spark/", "cli/", "testing/")
+EDGES = ("clock.py", "embedded/", "kafka/", "spark/", "cli/", "testing/")
 
 # Written apart, so that this file does not contain them.
 MARK = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK")) + r")\b")

@@ -13,8 +13,8 @@ from typing import Any
 from unittest.mock import patch
 
 from millstream.operators.batch import Batch
-from millstream.runtime.executor import Executor, SinkFactory
-from millstream.topology.nodes import Node
+from millstream.runtime.task.executor import Executor, SinkFactory
+from millstream.topology.physical.nodes import Node
 
 
 class _Recursion:
@@ -63,5 +63,5 @@ class DepthFirst(Executor):
 @contextmanager
 def depth_first_tasks() -> Iterator[None]:
     """Tasks made in here run depth-first."""
-    with patch("millstream.runtime.build_task.Executor", DepthFirst):
+    with patch("millstream.runtime.task.build_task.Executor", DepthFirst):
         yield

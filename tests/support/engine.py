@@ -10,16 +10,16 @@ from typing import Any
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.build_task import TaskServices, build_task
-from millstream.runtime.java_priority_queue import JavaPriorityQueue
+from millstream.runtime.task.build_task import TaskServices, build_task
+from millstream.runtime.task.java_priority_queue import JavaPriorityQueue
 from millstream.serdes import JSON, LONG, STRING
-from millstream.state.cache_entries import CacheBudget
-from millstream.state.directory import StateDirectory
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.directories.directory import StateDirectory
 from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
 from millstream.testing.driver_views import as_one_subtopology
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.materialized import Materialized
-from millstream.topology.topology import Topology
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.options.materialized import Materialized
+from millstream.topology.physical.topology import Topology
 from support.oracle import LoggedChange, OutRecord
 from support.programs import (
     FLAT_PAIR_MAPPERS,

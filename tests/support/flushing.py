@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millstream.state.cache_entries import FlushedChanges
+from millstream.state.caches.cache_entries import FlushedChanges
 from millstream.state.task_stores import TaskStores
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from millstream.clock import SystemClock
-from millstream.kafka.member import (
+from millstream.kafka.member.group_member import (
     Assigned,
     CommitOffset,
     Failed,

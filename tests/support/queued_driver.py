@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from millstream.runtime.build_task import TaskServices
+from millstream.runtime.task.build_task import TaskServices
 from millstream.testing import TopologyTestDriver
 from millstream.testing.driver_topics import Captured
 

@@ -11,21 +11,21 @@ from typing import Any, Final
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
 from millstream.errors import BrokerUnavailableError, OffsetOutOfRangeError
-from millstream.kafka.consumer import OFFSET_BEGINNING
-from millstream.kafka.member_events import CommitOffset
-from millstream.kafka.record_columns import RecordColumns
+from millstream.kafka.data.consumer import OFFSET_BEGINNING
+from millstream.kafka.data.record_columns import RecordColumns
+from millstream.kafka.member.events import CommitOffset
 from millstream.record import Headers, TaskId, TopicPartition
-from millstream.runtime.build_task import TaskServices, build_task
-from millstream.runtime.offset_sums import OffsetSums
-from millstream.runtime.restoration import Restoration, RestoreEvent
-from millstream.runtime.stream_task import StreamTask
-from millstream.runtime.tasks import Tasks
+from millstream.runtime.ownership.offset_sums import OffsetSums
+from millstream.runtime.ownership.restoration import Restoration, RestoreEvent
+from millstream.runtime.ownership.tasks import Tasks
+from millstream.runtime.task.build_task import TaskServices, build_task
+from millstream.runtime.task.stream_task import StreamTask
 from millstream.serdes import STRING
-from millstream.state.cache_entries import CacheBudget
-from millstream.state.directory import StateDirectory
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.directories.directory import StateDirectory
 from millstream.testing.driver_topics import RawColumns
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.materialized import Materialized
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.options.materialized import Materialized
 
 STORE: Final = "counts"
 

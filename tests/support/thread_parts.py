@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 from millstream.clock import ManualClock
 from millstream.runtime.control import ThreadOutcome
-from millstream.runtime.thread import StreamThread
-from millstream.runtime.thread_settings import ThreadSettings
+from millstream.runtime.loop.stream_thread import StreamThread
+from millstream.runtime.loop.thread_settings import ThreadSettings
 
 SETTINGS = ThreadSettings(
     name="thread",

@@ -14,30 +14,30 @@ from millstream.processor.context import FixedKeyProcessorContext, ProcessorCont
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.record import FixedKeyRecord, Record, ValueAndTimestamp
 from millstream.serdes import JSON, LONG, STRING, Serde, avro, json_schema, protobuf
-from millstream.state.builders import KeyValueStoreBuilder
-from millstream.state.iterators import KeyValueIterator
-from millstream.state.keyvalue import KeyValueStore
-from millstream.state.session_store import SessionStore
+from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.keyvalue.store import KeyValueStore
+from millstream.state.storage.iterators import KeyValueIterator
 from millstream.state.stores import Stores
-from millstream.state.window_store import WindowStore
+from millstream.state.windows.session_store import SessionStore
+from millstream.state.windows.window_store import WindowStore
 from millstream.testing import TestInputTopic, TestOutputTopic, TopologyTestDriver
-from millstream.topology.branched import BranchedKStream
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.cogrouped import (
+from millstream.topology.dsl.branched import BranchedKStream
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.dsl.cogrouped import (
     CogroupedKStream,
     SessionWindowedCogroupedKStream,
     TimeWindowedCogroupedKStream,
 )
-from millstream.topology.global_table import GlobalKTable
-from millstream.topology.grouped import KGroupedStream
-from millstream.topology.grouped_table import KGroupedTable
-from millstream.topology.join_windows import JoinWindows
-from millstream.topology.materialized import Materialized
-from millstream.topology.stream import KStream
-from millstream.topology.suppressed import BufferConfig, Suppressed
-from millstream.topology.table import KTable
-from millstream.topology.windowed_stream import SessionWindowedKStream, TimeWindowedKStream
-from millstream.topology.windows import (
+from millstream.topology.dsl.global_table import GlobalKTable
+from millstream.topology.dsl.grouped import KGroupedStream
+from millstream.topology.dsl.grouped_table import KGroupedTable
+from millstream.topology.dsl.stream import KStream
+from millstream.topology.dsl.table import KTable
+from millstream.topology.dsl.windowed_stream import SessionWindowedKStream, TimeWindowedKStream
+from millstream.topology.options.join_windows import JoinWindows
+from millstream.topology.options.materialized import Materialized
+from millstream.topology.options.suppressed import BufferConfig, Suppressed
+from millstream.topology.options.windows import (
     EmitStrategy,
     SessionWindows,
     SlidingWindows,

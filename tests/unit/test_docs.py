@@ -182,7 +182,7 @@ def test_every_error_is_explained() -> None:
 
 
 #: Examples that start a broker: an integration test runs them.
-NEEDS_BROKER = frozenset({"millstream.kafka.embedded"})
+NEEDS_BROKER = frozenset({"millstream.embedded.broker"})
 
 #: What is public, but has no example of its own, and why.
 WITHOUT_EXAMPLE: dict[str, str] = {

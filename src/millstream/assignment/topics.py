@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from millstream.errors import TopologyError
 from millstream.record import TopicPartition
-from millstream.topology.copartition import PatternJoin, merge_overlapping
+from millstream.topology.physical.copartition import PatternJoin, merge_overlapping
 
 
 @dataclass(frozen=True, slots=True)

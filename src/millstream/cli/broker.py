@@ -8,9 +8,9 @@ import sys
 import time
 from types import FrameType
 
+from millstream.embedded.broker import EmbeddedKafka
+from millstream.embedded.jars import KAFKA_VERSION
 from millstream.errors import EmbeddedKafkaError
-from millstream.kafka.broker_jars import KAFKA_VERSION
-from millstream.kafka.embedded import EmbeddedKafka
 
 NAME = "broker"
 HELP = "Run an Apache Kafka broker on this machine until Ctrl-C; its data go away with it."

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from millstream.config_fields import did_you_mean
 from millstream.errors import StreamsError
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.topology import Topology
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.physical.topology import Topology
 
 NAME = "describe"
 HELP = "Print the topology of a program: sub-topologies, nodes, topics, stores."

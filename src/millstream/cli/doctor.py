@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from millstream.errors import EmbeddedKafkaError
-from millstream.kafka.broker_jars import (
+from millstream.embedded.jars import (
     KAFKA_VERSION,
     cache_folder,
     damaged_jars,
     expected_sums,
     ivy_jar,
 )
-from millstream.kafka.java import OLDEST_JAVA, find_java
+from millstream.embedded.java import OLDEST_JAVA, find_java
+from millstream.errors import EmbeddedKafkaError
 
 NAME = "doctor"
 HELP = "Check what Millstream needs on this machine."

@@ -25,9 +25,9 @@ from millstream.operators.fold import (
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.stored_versions import StoredVersions
 from millstream.operators.usable import complete, with_key_bytes
-from millstream.state.cache import RecordCache
-from millstream.state.cache_entries import FlushedChanges
-from millstream.state.versioned_table import VersionedTable
+from millstream.state.caches.cache import RecordCache
+from millstream.state.caches.cache_entries import FlushedChanges
+from millstream.state.versioned.table import VersionedTable
 
 
 class StreamAggregate(Operator):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.operators.batch import Batch, Order, Origin
-from millstream.state.cache_entries import FlushedChanges
+from millstream.state.caches.cache_entries import FlushedChanges
 
 
 def flushed_batch(changes: FlushedChanges, after: Order = ()) -> Batch:

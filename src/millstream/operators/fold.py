@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from millstream.operators.batch import Batch
 from millstream.record import Headers
-from millstream.state.cache import RecordCache
-from millstream.state.table import TimestampedTable
-from millstream.state.window_table import WindowTable
+from millstream.state.caches.cache import RecordCache
+from millstream.state.keyvalue.table import TimestampedTable
+from millstream.state.windows.window_table import WindowTable
 
 #: () → what an aggregate starts from.
 Initializer = Callable[[], Any]

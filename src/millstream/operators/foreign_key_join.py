@@ -22,7 +22,7 @@ from millstream.operators.foreign_key_send import ForeignKeySerdes, OpenedSerdes
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.usable import newest_changes, with_keys
 from millstream.operators.value_getter import GetterSupplier, ValueGetter
-from millstream.state.subscription_store import SubscriptionTable
+from millstream.state.buffers.subscription_store import SubscriptionTable
 
 _DELETE_QUIETLY: Final = int(Instruction.DELETE_QUIETLY)
 _DELETE_AND_RESPOND: Final = int(Instruction.DELETE_AND_RESPOND)

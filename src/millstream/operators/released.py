@@ -6,8 +6,8 @@ from typing import Any
 
 from millstream.operators.batch import Batch, Order, Origin
 from millstream.operators.operator import Output
-from millstream.state.buffer_value import BufferedContext
-from millstream.state.cache_entries import headers_column
+from millstream.state.buffers.buffer_value import BufferedContext
+from millstream.state.caches.cache_entries import headers_column
 
 
 class Released:

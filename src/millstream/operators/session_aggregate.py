@@ -17,8 +17,8 @@ from millstream.operators.fold import Aggregator, Initializer
 from millstream.operators.operator import Output
 from millstream.operators.results import Results
 from millstream.operators.windowed import FinalResult, WindowedOperator
-from millstream.state.cache_entries import FlushedChanges
-from millstream.state.session_table import SessionTable
+from millstream.state.caches.cache_entries import FlushedChanges
+from millstream.state.windows.session_table import SessionTable
 from millstream.windowed import windowed
 
 #: (key, one aggregate, another) → the aggregate of both.

@@ -23,8 +23,8 @@ from millstream.operators.operator import Output
 from millstream.operators.results import Results
 from millstream.operators.windowed import FinalResult, WindowedOperator
 from millstream.record import UNKNOWN
-from millstream.state.table import TimedValue
-from millstream.state.window_table import WindowTable
+from millstream.state.keyvalue.table import TimedValue
+from millstream.state.windows.window_table import WindowTable
 from millstream.windowed import windowed
 
 

@@ -19,8 +19,8 @@ from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.results import Results
 from millstream.operators.usable import INCOMPLETE
 from millstream.record import UNKNOWN
-from millstream.state.outer_join_store import OuterJoinStore
-from millstream.state.window_table import WindowTable
+from millstream.state.buffers.outer_join_store import OuterJoinStore
+from millstream.state.windows.window_table import WindowTable
 from millstream.windowed import MAX_TIME_MS
 
 #: (key, value of this side, value of the other side) → result

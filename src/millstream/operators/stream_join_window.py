@@ -19,7 +19,7 @@ from millstream.operators.stream_join import (
     encoded_values,
 )
 from millstream.operators.stream_self_join import StreamSelfJoin
-from millstream.state.window_table import WindowTable
+from millstream.state.windows.window_table import WindowTable
 
 
 class StreamJoinWindow(Operator):

@@ -10,7 +10,7 @@ from millstream.operators.results import Results
 from millstream.operators.stream_join import StreamJoiner, encoded_keys
 from millstream.operators.usable import INCOMPLETE
 from millstream.record import UNKNOWN
-from millstream.state.window_table import WindowTable
+from millstream.state.windows.window_table import WindowTable
 
 
 class StreamSelfJoin(Operator):

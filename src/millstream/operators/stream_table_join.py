@@ -16,9 +16,9 @@ from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.released import Released
 from millstream.operators.usable import INCOMPLETE
 from millstream.operators.value_getter import GetterSupplier, ValueGetter
-from millstream.state.buffer_value import BufferedContext
-from millstream.state.grace_buffer import GraceBuffer
-from millstream.state.table import TimedValue
+from millstream.state.buffers.buffer_value import BufferedContext
+from millstream.state.buffers.grace_buffer import GraceBuffer
+from millstream.state.keyvalue.table import TimedValue
 
 #: Stands for a row that could not be looked up; compared by identity.
 _FAILED: Final[Any] = object()

@@ -12,8 +12,8 @@ from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.released import Released
 from millstream.operators.value_getter import GetterSupplier, ValueGetter
 from millstream.record import UNKNOWN
-from millstream.state.table import TimedValue
-from millstream.state.time_ordered_buffer import BufferedChange, TimeOrderedBuffer
+from millstream.state.buffers.time_ordered_buffer import BufferedChange, TimeOrderedBuffer
+from millstream.state.keyvalue.table import TimedValue
 from millstream.windowed import Windowed
 
 

@@ -12,7 +12,7 @@ from millstream.operators.process import RecordScope, close_user_code, initializ
 from millstream.operators.table_store import TableOperator
 from millstream.operators.value_getter import GetterSupplier, ValueGetter
 from millstream.record import UNKNOWN
-from millstream.state.table import TimedValue
+from millstream.state.keyvalue.table import TimedValue
 
 #: What the user's object may define.
 TRANSFORMER_METHODS: Final = ("init", "transform", "close")

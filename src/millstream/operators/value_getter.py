@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol
 
 from millstream.operators.operator import OperatorContext
 from millstream.record import UNKNOWN
-from millstream.state.session_table import SessionTable
-from millstream.state.table import TimedValue, TimestampedTable
-from millstream.state.versioned_table import VersionedTable
-from millstream.state.window_table import WindowTable
+from millstream.state.keyvalue.table import TimedValue, TimestampedTable
+from millstream.state.versioned.table import VersionedTable
+from millstream.state.windows.session_table import SessionTable
+from millstream.state.windows.window_table import WindowTable
 from millstream.windowed import Windowed
 
 

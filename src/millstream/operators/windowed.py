@@ -19,7 +19,7 @@ from millstream.operators.fold import Aggregator, Initializer
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.usable import complete, with_key_bytes, with_keys
 from millstream.record import UNKNOWN
-from millstream.state.cache_entries import FlushedChanges
+from millstream.state.caches.cache_entries import FlushedChanges
 from millstream.windowed import Windowed
 
 

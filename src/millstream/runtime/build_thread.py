@@ -10,41 +10,45 @@ from dataclasses import dataclass
 from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
-from millstream.kafka.client_settings import client_setting, librdkafka_settings
-from millstream.kafka.member import GroupMember
+from millstream.kafka.member.group_member import GroupMember
+from millstream.kafka.settings.clients import client_setting, librdkafka_settings
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.build_task import TaskServices, build_task
-from millstream.runtime.cleanup import StateCleanup
-from millstream.runtime.collector import KafkaCollector
-from millstream.runtime.commits import Commits
 from millstream.runtime.control import Control
-from millstream.runtime.global_updates import (
+from millstream.runtime.loop.commits import Commits
+from millstream.runtime.loop.purge import RepartitionPurge
+from millstream.runtime.loop.rebalances import Rebalances
+from millstream.runtime.loop.stream_thread import StreamThread
+from millstream.runtime.loop.thread_settings import ThreadSettings
+from millstream.runtime.ownership.cleanup import StateCleanup
+from millstream.runtime.ownership.global_updates import (
     GlobalUpdates,
     NoGlobalUpdates,
     build_global_updates,
 )
-from millstream.runtime.group_assignor import AssignorCluster, GroupAssignor, chosen_assignor
-from millstream.runtime.offset_sums import OffsetSums
-from millstream.runtime.purge import RepartitionPurge
-from millstream.runtime.rebalance import Rebalances
-from millstream.runtime.restoration import Restoration
-from millstream.runtime.restore_reports import RestoreAudience, RestoreReports
-from millstream.runtime.start_offsets import StartOffsets
-from millstream.runtime.stream_task import StreamTask
-from millstream.runtime.tasks import Tasks
-from millstream.runtime.thread import StreamThread
+from millstream.runtime.ownership.group_leader import (
+    AssignorCluster,
+    GroupAssignor,
+    chosen_assignor,
+)
+from millstream.runtime.ownership.offset_sums import OffsetSums
+from millstream.runtime.ownership.restoration import Restoration
+from millstream.runtime.ownership.restore_reports import RestoreAudience, RestoreReports
+from millstream.runtime.ownership.start_offsets import StartOffsets
+from millstream.runtime.ownership.tasks import Tasks
+from millstream.runtime.task.build_task import TaskServices, build_task
+from millstream.runtime.task.collector import KafkaCollector
+from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.thread_clients import ThreadClients
-from millstream.runtime.thread_settings import ThreadSettings
 from millstream.runtime.topology_topics import (
     repartition_topics,
     reset_policy,
     subscription,
     topology_topics,
 )
-from millstream.state.cache_entries import CacheBudget
-from millstream.state.directory import StateDirectory
-from millstream.state.rocksdb import RocksDBResources
-from millstream.topology.topology import Topology
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.directories.directory import StateDirectory
+from millstream.state.storage.rocksdb import RocksDBResources
+from millstream.topology.physical.topology import Topology
 
 #: What the leader may spend on asking the cluster, as a part of the session timeout.
 _ASSIGN_PART_OF_SESSION = 0.5

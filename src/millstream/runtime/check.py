@@ -7,10 +7,10 @@ import logging
 from millstream.config import StreamsConfig
 from millstream.config_optimization import optimizations
 from millstream.errors import ConfigError, TopologyError
-from millstream.runtime.required_serde import required_serde
-from millstream.state.builders import StoreBuilder
-from millstream.topology.nodes import ProcessorNode, SourceNode
-from millstream.topology.topology import Topology
+from millstream.runtime.task.required_serde import required_serde
+from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.topology.physical.nodes import ProcessorNode, SourceNode
+from millstream.topology.physical.topology import Topology
 
 logger = logging.getLogger(__name__)
 

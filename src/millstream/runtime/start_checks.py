@@ -25,12 +25,12 @@ from millstream.errors import (
     StreamsError,
     UnknownTopicError,
 )
-from millstream.kafka.admin import ClusterAdmin
-from millstream.kafka.client_settings import librdkafka_settings
-from millstream.kafka.listener_probe import ProtocolProbe, protocol_hint
+from millstream.kafka.cluster.admin import ClusterAdmin
+from millstream.kafka.cluster.listener_probe import ProtocolProbe, protocol_hint
+from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
 from millstream.runtime.topology_topics import reset_policy, topology_topics
-from millstream.topology.topology import Topology
+from millstream.topology.physical.topology import Topology
 
 logger = logging.getLogger(__name__)
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
-from millstream.kafka.admin import ClusterAdmin
-from millstream.kafka.batch_limits import BatchLimits
-from millstream.kafka.client_settings import (
+from millstream.kafka.cluster.admin import ClusterAdmin
+from millstream.kafka.data.batch_limits import BatchLimits
+from millstream.kafka.data.consumer import RecordConsumer
+from millstream.kafka.data.producer import RecordProducer
+from millstream.kafka.settings.clients import (
     client_setting,
     kafka_python_settings,
     librdkafka_settings,
 )
-from millstream.kafka.consumer import RecordConsumer
-from millstream.kafka.producer import RecordProducer
 
 
 class ThreadClients:

@@ -14,10 +14,10 @@ from millstream.assignment.topics import (
 )
 from millstream.config import StreamsConfig
 from millstream.config_checks import default_offset_reset
-from millstream.state.window_builders import changelog_retention
-from millstream.topology.nodes import SourceNode
-from millstream.topology.subtopology import SubTopology
-from millstream.topology.topology import Topology
+from millstream.state.windows.builders import changelog_retention
+from millstream.topology.physical.nodes import SourceNode
+from millstream.topology.physical.subtopology import SubTopology
+from millstream.topology.physical.topology import Topology
 
 
 def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics:

@@ -78,7 +78,7 @@ def checked_task(
                 differences.append((package, drivers_version, workers_version))
         if differences:
             return [differences]
-        from millstream.spark.thread_task import run_plan
+        from millstream.spark.worker_task import run_plan
 
         return [run_plan(plan)]
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 from millstream.errors import ConfigError
 from millstream.record import K, V
 from millstream.serdes import Serde
-from millstream.state.builders import KeyValueStoreBuilder, StoreKind, check_store_name
-from millstream.state.versioned_builder import VersionedStoreBuilder, VersionedStoreSupplier
-from millstream.state.window_builders import (
+from millstream.state.keyvalue.builders import KeyValueStoreBuilder, StoreKind, check_store_name
+from millstream.state.versioned.builder import VersionedStoreBuilder, VersionedStoreSupplier
+from millstream.state.windows.builders import (
     SessionStoreBuilder,
     SessionStoreSupplier,
     WindowStoreBuilder,

@@ -17,15 +17,15 @@ from millstream.errors import (
     UnknownStateStoreError,
 )
 from millstream.record import TaskId, TopicPartition
-from millstream.state.builders import StoreBuilder
-from millstream.state.cache import RecordCache
-from millstream.state.cache_entries import CacheBudget
-from millstream.state.changelog import ChangelogWriter, RecordContext
-from millstream.state.checkpoint import CheckpointFile
-from millstream.state.directory import StateDirectory
-from millstream.state.open_store import OpenStore, StoreEnvironment
-from millstream.state.restore import StoreRestorer, apply_latest
-from millstream.state.rocksdb import RocksDBResources
+from millstream.state.caches.cache import RecordCache
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.changelogs.changelog import ChangelogWriter, RecordContext
+from millstream.state.changelogs.restore import StoreRestorer, apply_latest
+from millstream.state.directories.checkpoint import CheckpointFile
+from millstream.state.directories.directory import StateDirectory
+from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
+from millstream.state.storage.rocksdb import RocksDBResources
 
 logger = logging.getLogger(__name__)
 

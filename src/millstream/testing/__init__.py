@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.kafka.embedded import EmbeddedKafka
+from millstream.embedded.broker import EmbeddedKafka
 from millstream.processor.metrics import MetricName
 from millstream.testing.driver import TopologyTestDriver
 from millstream.testing.driver_topics import TestInputTopic, TestOutputTopic

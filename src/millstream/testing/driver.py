@@ -19,14 +19,14 @@ from millstream.errors import IllegalStateError, StreamsError, UnknownStateStore
 from millstream.operators.emit_interval import OUTER_JOIN_INTERVAL, WINDOW_CLOSE_INTERVAL
 from millstream.processor.metrics import MetricName
 from millstream.record import Headers, TaskId, TopicPartition
-from millstream.runtime.build_task import TaskParts, TaskServices
 from millstream.runtime.check import check_building
-from millstream.runtime.engine_task import task_metrics
-from millstream.runtime.global_stores import GlobalStores
-from millstream.runtime.node_context import Dropped
+from millstream.runtime.ownership.global_stores import GlobalStores
+from millstream.runtime.task.build_task import TaskParts, TaskServices
+from millstream.runtime.task.engine_task import task_metrics
+from millstream.runtime.task.node_context import Dropped
 from millstream.serdes import Serde
-from millstream.state.cache_entries import CacheBudget
-from millstream.state.directory import StateDirectory
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.directories.directory import StateDirectory
 from millstream.testing.driver_topics import (
     Captured,
     CapturingCollector,
@@ -36,7 +36,7 @@ from millstream.testing.driver_topics import (
 )
 from millstream.testing.driver_views import as_one_subtopology, topology_metadata
 from millstream.topology.arguments import checked_serdes
-from millstream.topology.topology import Topology
+from millstream.topology.physical.topology import Topology
 
 K = TypeVar("K")
 V = TypeVar("V")

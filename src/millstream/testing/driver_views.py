@@ -8,12 +8,12 @@ from typing import Any
 from millstream.assignment.topics import TopicGroup, TopologyTopics
 from millstream.config import StreamsConfig
 from millstream.runtime.topology_topics import topology_topics
-from millstream.topology.copartition import listed_by_kafka
-from millstream.topology.internal_topics import decorated
-from millstream.topology.java_order import hash_order
-from millstream.topology.nodes import ProcessorNode
-from millstream.topology.subtopology import SubTopology
-from millstream.topology.topology import Topology
+from millstream.topology.physical.copartition import listed_by_kafka
+from millstream.topology.physical.internal_topics import decorated
+from millstream.topology.physical.java_order import hash_order
+from millstream.topology.physical.nodes import ProcessorNode
+from millstream.topology.physical.subtopology import SubTopology
+from millstream.topology.physical.topology import Topology
 
 
 def as_one_subtopology(topology: Topology) -> SubTopology:

@@ -20,12 +20,12 @@ from millstream.processor.metrics import MetricName
 from millstream.processor.punctuation import PunctuationType, Punctuator, checked_interval_ms
 from millstream.processor.task_context import CurrentRecord
 from millstream.record import FixedKeyRecord, Record, RecordMetadata, TaskId
-from millstream.state.builders import StoreBuilder
-from millstream.state.cache_entries import CacheBudget
-from millstream.state.changelog import NoChangelog
-from millstream.state.open_store import OpenStore, StoreEnvironment
-from millstream.state.rocksdb import RocksDBResources
-from millstream.topology.topology_stores import unlogged
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.changelogs.changelog import NoChangelog
+from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
+from millstream.state.storage.rocksdb import RocksDBResources
+from millstream.topology.physical.topology_stores import unlogged
 from millstream.unawaited import refuse_asynchronous
 
 K = TypeVar("K")

@@ -14,9 +14,9 @@ import pytest
 
 if TYPE_CHECKING:
     from millstream.config import StreamsConfig
-    from millstream.kafka.embedded import EmbeddedKafka
+    from millstream.embedded.broker import EmbeddedKafka
     from millstream.testing.driver import TopologyTestDriver
-    from millstream.topology.topology import Topology
+    from millstream.topology.physical.topology import Topology
 
 
 class TopologyDrivers(Protocol):
@@ -40,7 +40,7 @@ def kafka() -> Iterator[EmbeddedKafka]:
     Topics stay until the end of the session: give each test topics and group ids of its own.
     A test that kills or suspends the broker needs a broker of its own, too.
     """
-    from millstream.kafka.embedded import EmbeddedKafka
+    from millstream.embedded.broker import EmbeddedKafka
 
     with EmbeddedKafka() as broker:
         yield broker

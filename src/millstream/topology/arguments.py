@@ -17,7 +17,7 @@ from millstream.topology.naming import checked_name
 from millstream.unawaited import asynchronous_advice, is_asynchronous, name_of
 
 if TYPE_CHECKING:
-    from millstream.topology.graph import LogicalGraph
+    from millstream.topology.logical.graph import LogicalGraph
 
 
 def wrong_type(problem: str) -> TypeError:

@@ -11,7 +11,7 @@ from millstream.kafka.partitioner import partition_for, partitions_for
 from millstream.serdes import Serde, session_windowed, time_windowed
 from millstream.serdes._windowed import WindowedSerde
 from millstream.serdes._wrapper import WrapperSerde
-from millstream.topology.nodes import Partitioner
+from millstream.topology.physical.nodes import Partitioner
 from millstream.windowed import MAX_TIME_MS, Windowed
 
 

@@ -24,9 +24,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from millstream.embedded.jars import cache_folder, damaged_jars, fetched_jars
+from millstream.embedded.java import Java, find_java
 from millstream.errors import EmbeddedKafkaError
-from millstream.kafka.broker_jars import cache_folder, damaged_jars, fetched_jars
-from millstream.kafka.java import Java, find_java
 
 HERE = Path(__file__).parent
 SOURCE = HERE / "Oracle.java"

@@ -16,7 +16,7 @@ from millstream import (
     StreamsError,
     StreamsUncaughtExceptionHandlerResponse,
 )
-from millstream.app_threads import ThreadSupervisor
+from millstream.app_supervisor import ThreadSupervisor
 from millstream.clock import ManualClock
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.states import ClientState

@@ -10,9 +10,9 @@ import pytest
 
 from millstream.app import KafkaStreams
 from millstream.config import StreamsConfig
-from millstream.runtime.restore_reports import RestoreAudience
+from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.serdes import BYTES
-from millstream.topology.builder import StreamsBuilder
+from millstream.topology.dsl.builder import StreamsBuilder
 
 
 @pytest.mark.parametrize("restore", [True, False])

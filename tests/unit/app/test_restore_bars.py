@@ -8,7 +8,7 @@ import pytest
 
 from millstream.app_restore_bars import RestoreBars
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.restoration import RestoreEvent
+from millstream.runtime.ownership.restoration import RestoreEvent
 
 
 class Screen(io.StringIO):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pytest
 
 from millstream.assignment.assignment_info import AssignmentInfo, HostInfo
-from millstream.assignment.assignor import ConsumerAssignment, StreamsAssignor
 from millstream.assignment.clients import read_group
+from millstream.assignment.group_assignment import ConsumerAssignment, StreamsAssignor
 from millstream.assignment.protocol import LATEST_OFFSET, AssignorError
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment

@@ -15,7 +15,7 @@ from millstream.assignment.task_assignor import (
     TaskInfo,
     check_assignment,
 )
-from millstream.assignment.threads import spread_over_threads
+from millstream.assignment.thread_shares import spread_over_threads
 from millstream.errors import TaskAssignmentError
 from millstream.record import TaskId
 

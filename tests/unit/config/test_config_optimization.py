@@ -15,8 +15,8 @@ from millstream.config_optimization import (
 )
 from millstream.errors import ConfigError
 from millstream.runtime.check import check_building
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.topology import Topology
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.physical.topology import Topology
 
 _TWO = f"{MERGE_REPARTITION_TOPICS} ,{SINGLE_STORE_SELF_JOIN}"
 

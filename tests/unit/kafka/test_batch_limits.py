@@ -8,7 +8,7 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.errors import AccessDeniedError, BrokerUnavailableError, StreamsError
-from millstream.kafka.batch_limits import BatchLimits
+from millstream.kafka.data.batch_limits import BatchLimits
 
 
 class Configs:

@@ -14,16 +14,16 @@ from confluent_kafka import Producer
 
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError
-from millstream.kafka.client_security import (
+from millstream.kafka.settings.clients import (
+    create_client,
+    kafka_python_settings,
+    librdkafka_settings,
+)
+from millstream.kafka.settings.security import (
     TokenProvider,
     jaas_options,
     security_for_kafka_python,
     security_for_librdkafka,
-)
-from millstream.kafka.client_settings import (
-    create_client,
-    kafka_python_settings,
-    librdkafka_settings,
 )
 
 PLAIN = (

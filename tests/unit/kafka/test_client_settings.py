@@ -13,7 +13,7 @@ from kafka import KafkaConsumer
 from millstream.config import StreamsConfig
 from millstream.config_clients import CLIENT_SETTINGS, SECURITY, Role, Scope
 from millstream.errors import ConfigError
-from millstream.kafka.client_settings import (
+from millstream.kafka.settings.clients import (
     client_setting,
     create_client,
     kafka_python_settings,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, Message
 
 from millstream.errors import ProductionError, TaskMigratedError
-from millstream.kafka.delivery import Deliveries
-from millstream.kafka.producer_errors import Changelog, delivery_error
+from millstream.kafka.data.delivery import Deliveries
+from millstream.kafka.data.producer_errors import Changelog, delivery_error
 from millstream.record import TaskId, TopicPartition
 
 PLACE = TopicPartition("log", 3)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from millstream.embedded import jars as module
+from millstream.embedded.jars import broker_jars, cache_folder, damaged_jars, expected_sums
+from millstream.embedded.java import Java
 from millstream.errors import EmbeddedKafkaError
-from millstream.kafka import broker_jars as module
-from millstream.kafka.broker_jars import broker_jars, cache_folder, damaged_jars, expected_sums
-from millstream.kafka.java import Java
 
 CONTENTS = {"one.jar": b"the first", "two.jar": b"the second"}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from millstream.embedded.java import Java, find_java
 from millstream.errors import EmbeddedKafkaError
-from millstream.kafka.java import Java, find_java
 
 
 def install_java(folder: Path, version_line: str, *, exit_code: int = 0) -> Path:

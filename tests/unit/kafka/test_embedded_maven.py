@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from millstream.embedded.maven_settings import jvm_proxy_options, mirror_settings
 from millstream.errors import EmbeddedKafkaError
-from millstream.kafka.maven_settings import jvm_proxy_options, mirror_settings
 
 SETTINGS = """<settings xmlns="http://maven.apache.org/SETTINGS/1.2.0"><mirrors>
 <mirror><id>a</id><mirrorOf>{of}</mirrorOf><url>http://mirror.test/maven?a=1&amp;b=2</url>{more}</mirror>

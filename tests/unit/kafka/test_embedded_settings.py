@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from millstream.embedded.home import bootstrap_checkpoint
+from millstream.embedded.security import BrokerSecurity
+from millstream.embedded.settings import Ports, meta_properties, server_properties
 from millstream.errors import ConfigError
-from millstream.kafka.broker_home import bootstrap_checkpoint
-from millstream.kafka.broker_security import BrokerSecurity
-from millstream.kafka.broker_settings import Ports, meta_properties, server_properties
 
 
 def written(

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from millstream.errors import ConfigError
-from millstream.kafka import group_metadata as module
-from millstream.kafka.group_metadata import group_metadata, verify_format
+from millstream.kafka.data import group_metadata as module
+from millstream.kafka.data.group_metadata import group_metadata, verify_format
 
 
 @pytest.mark.parametrize("instance_id", [None, "host-1"])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from millstream.kafka.listener_probe import refuses_protocol
+from millstream.kafka.cluster.listener_probe import refuses_protocol
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolSubscription,
 )
 
-from millstream.kafka.member_assignor import (
+from millstream.kafka.member.assignor_interface import (
     MemberAssignment,
     MemberSubscription,
     decode_assignment,

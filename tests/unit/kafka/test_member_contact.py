@@ -10,7 +10,7 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError
-from millstream.kafka.member_contact import FIRST_CONTACT_TIMEOUT_MS, CoordinatorContact
+from millstream.kafka.member.contact import FIRST_CONTACT_TIMEOUT_MS, CoordinatorContact
 
 
 class Cluster:
@@ -58,7 +58,7 @@ def test_a_first_contact_is_waited_for_as_long_as_brokers_are(
 def test_a_later_outage_is_waited_out_with_a_warning_now_and_then(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "millstream.kafka.member")
+    caplog.set_level(logging.INFO, "millstream.kafka.member.group_member")
     clock, cluster = ManualClock(), Cluster()
     checked = contact(cluster, clock)
     cluster.connected = True

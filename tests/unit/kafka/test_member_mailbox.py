@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from millstream.errors import GroupMembershipError
-from millstream.kafka.member_events import Assigned, Failed, Lost, Revoked
-from millstream.kafka.member_mailbox import Mailbox
+from millstream.kafka.member.events import Assigned, Failed, Lost, Revoked
+from millstream.kafka.member.mailbox import Mailbox
 from millstream.record import TopicPartition
 
 ONE = frozenset({TopicPartition("t", 1)})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from millstream.clock import ManualClock
-from millstream.kafka.member_assignor import MemberAssignment, MemberSubscription
-from millstream.kafka.member_topics import TopicWatch
+from millstream.kafka.member.assignor_interface import MemberAssignment, MemberSubscription
+from millstream.kafka.member.topics import TopicWatch
 from millstream.record import TopicPartition
 
 INTERVAL_MS = 300_000

@@ -6,7 +6,7 @@ import copy
 import pickle
 
 from millstream.errors import OffsetOutOfRangeError
-from millstream.kafka.consumer import _out_of_range_error
+from millstream.kafka.data.consumer import _out_of_range_error
 from millstream.record import TopicPartition
 
 

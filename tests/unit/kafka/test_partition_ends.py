@@ -9,7 +9,7 @@ import orjson
 import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 
-from millstream.kafka.partition_ends import PartitionEnds
+from millstream.kafka.data.partition_ends import PartitionEnds
 from millstream.record import TopicPartition
 
 HERE = TopicPartition("t", 0)

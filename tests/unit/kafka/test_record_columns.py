@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from millstream.kafka.record_columns import message_columns
+from millstream.kafka.data.record_columns import message_columns
 from millstream.record import TopicPartition
 
 

@@ -9,8 +9,8 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import Message
 
-from millstream.kafka import consumer as module
-from millstream.kafka.consumer import RecordConsumer
+from millstream.kafka.data import consumer as module
+from millstream.kafka.data.consumer import RecordConsumer
 from millstream.record import TopicPartition
 
 KEPT, GIVEN_UP = TopicPartition("a", 0), TopicPartition("a", 1)

@@ -22,8 +22,8 @@ from millstream.record import FixedKeyRecord, Record, RecordMetadata, TaskId
 from millstream.serdes import LONG, STRING
 from millstream.state.stores import Stores
 from millstream.testing import TopologyTestDriver
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.topology import Topology
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.physical.topology import Topology
 
 
 def processing(supplier: Callable[[], Any], **options: Any) -> Topology:

@@ -11,8 +11,8 @@ import pytest
 from millstream.operators import StreamReduce
 from millstream.serdes import STRING, Serde
 from millstream.testing import TopologyTestDriver
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.windows import SlidingWindows
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.options.windows import SlidingWindows
 
 
 class Array:

@@ -15,8 +15,8 @@ from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.assignment.topics import TopicGroup, TopologyTopics
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError
-from millstream.kafka.member_assignor import MemberSubscription
-from millstream.runtime.group_assignor import AssignorCluster, GroupAssignor
+from millstream.kafka.member.assignor_interface import MemberSubscription
+from millstream.runtime.ownership.group_leader import AssignorCluster, GroupAssignor
 
 TOPICS = TopologyTopics((TopicGroup(0, source_topics=("orders",)),))
 

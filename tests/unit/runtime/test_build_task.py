@@ -18,14 +18,14 @@ from millstream.processor.handlers import (
 )
 from millstream.processor.processor import Processor
 from millstream.record import Record, TaskId, TopicPartition
-from millstream.runtime.build_task import TaskParts, TaskServices
+from millstream.runtime.task.build_task import TaskParts, TaskServices
 from millstream.serdes import LONG, STRING
-from millstream.state.cache_entries import CacheBudget
-from millstream.state.directory import StateDirectory
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.directories.directory import StateDirectory
 from millstream.state.stores import Stores
 from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.topology import Topology
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.physical.topology import Topology
 
 
 class Workshop:

@@ -13,12 +13,12 @@ from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.runtime.build_thread import ThreadIdentity, build_thread
-from millstream.runtime.restore_reports import RestoreAudience
-from millstream.runtime.thread import StreamThread
+from millstream.runtime.loop.stream_thread import StreamThread
+from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.serdes import STRING
-from millstream.state.directory import StateDirectory
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.materialized import Materialized
+from millstream.state.directories.directory import StateDirectory
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.options.materialized import Materialized
 
 OURS, THEIRS = uuid.UUID(int=1), uuid.UUID(int=2)
 

@@ -11,10 +11,10 @@ import pytest
 from millstream.clock import ManualClock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import BrokerUnavailableError, RecordRefusedError, UnknownTopicError
-from millstream.kafka.client_settings import librdkafka_settings
-from millstream.kafka.producer import RecordProducer
+from millstream.kafka.data.producer import RecordProducer
+from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TaskId
-from millstream.runtime.collector import KafkaCollector
+from millstream.runtime.task.collector import KafkaCollector
 
 NOBODY_LISTENS = "127.0.0.1:1"
 LARGE = bytes(2 << 20)

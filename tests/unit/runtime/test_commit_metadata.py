@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from millstream.runtime.commit_metadata import CommitMetadata
+from millstream.runtime.task.commit_metadata import CommitMetadata
 
 #: Written by Kafka Streams 4.3.1: a time alone, which has nothing behind it.
 OF_JAVA = "AgAAAaH/ux5T"

@@ -11,7 +11,7 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError, ProductionError
-from millstream.runtime.commits import Commits
+from millstream.runtime.loop.commits import Commits
 
 FLUSH_MS = 130_000
 COMMIT_MS = 15_000

@@ -14,13 +14,13 @@ from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import Operator, Output
 from millstream.processor.handlers import LogAndFailProcessingExceptionHandler
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.executor import Executor
-from millstream.runtime.node_context import Dropped, NodeContext, SinkErrors
-from millstream.runtime.sinks import Sink, SinkMeeting
-from millstream.runtime.steps import meeting_sinks, needs_order, plan_steps
+from millstream.runtime.task.executor import Executor
+from millstream.runtime.task.node_context import Dropped, NodeContext, SinkErrors
+from millstream.runtime.task.sinks import Sink, SinkMeeting
+from millstream.runtime.task.steps import meeting_sinks, needs_order, plan_steps
 from millstream.serdes import STRING
 from millstream.testing.driver_topics import CapturingCollector
-from millstream.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
 TASK = TaskId(0, 0)
 

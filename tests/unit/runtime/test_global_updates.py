@@ -21,18 +21,18 @@ from millstream.errors import (
     StreamsError,
     TaskCorruptedError,
 )
-from millstream.kafka.consumer import OFFSET_BEGINNING
-from millstream.kafka.record_columns import RecordColumns
+from millstream.kafka.data.consumer import OFFSET_BEGINNING
+from millstream.kafka.data.record_columns import RecordColumns
 from millstream.processor.processor import Processor
 from millstream.record import Record, TopicPartition
-from millstream.runtime.global_stores import GLOBAL_TASK, GlobalStores
-from millstream.runtime.global_updates import GlobalUpdates
-from millstream.runtime.node_context import Dropped
-from millstream.runtime.restoration import RestoreEvent
+from millstream.runtime.ownership.global_stores import GLOBAL_TASK, GlobalStores
+from millstream.runtime.ownership.global_updates import GlobalUpdates
+from millstream.runtime.ownership.restoration import RestoreEvent
+from millstream.runtime.task.node_context import Dropped
 from millstream.serdes import LONG, STRING
-from millstream.state.directory import StateDirectory
+from millstream.state.directories.directory import StateDirectory
 from millstream.state.stores import Stores
-from millstream.topology.builder import StreamsBuilder
+from millstream.topology.dsl.builder import StreamsBuilder
 
 TABLE, COUNTS = "table-topic", "counts-topic"
 CONFIG = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")

@@ -16,9 +16,9 @@ from support.thread_parts import SETTINGS
 
 from millstream.errors import ProcessingError, RebalanceInProgressError
 from millstream.processor.punctuation import PunctuationType
-from millstream.runtime.stream_task import StreamTask
-from millstream.runtime.thread import StreamThread
-from millstream.runtime.thread_settings import ThreadSettings
+from millstream.runtime.loop.stream_thread import StreamThread
+from millstream.runtime.loop.thread_settings import ThreadSettings
+from millstream.runtime.task.stream_task import StreamTask
 from millstream.testing.driver_topics import RawColumns
 
 WALL_CLOCK, STREAM = PunctuationType.WALL_CLOCK_TIME, PunctuationType.STREAM_TIME

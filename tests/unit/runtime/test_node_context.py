@@ -26,7 +26,7 @@ from millstream.processor.handlers import (
 )
 from millstream.processor.handlers import ErrorContext as Context
 from millstream.record import Record, TaskId, TopicPartition
-from millstream.runtime.node_context import Dropped, NodeContext, SinkErrors, SourceErrors
+from millstream.runtime.task.node_context import Dropped, NodeContext, SinkErrors, SourceErrors
 
 TASK = TaskId(0, 1)
 H = (("h", b"1"),)

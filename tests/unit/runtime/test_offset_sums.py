@@ -10,7 +10,7 @@ from support.task_bench import TaskBench
 
 from millstream.assignment.protocol import LATEST_OFFSET
 from millstream.record import TaskId
-from millstream.runtime.offset_sums import OffsetSums
+from millstream.runtime.ownership.offset_sums import OffsetSums
 
 TASK = TaskId(0, 0)
 

@@ -8,7 +8,7 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.processor.punctuation import PunctuationType
-from millstream.runtime.punctuations import Punctuations, Schedule
+from millstream.runtime.task.punctuations import Punctuations, Schedule
 
 STREAM, WALL = PunctuationType.STREAM_TIME, PunctuationType.WALL_CLOCK_TIME
 

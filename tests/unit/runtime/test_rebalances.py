@@ -10,9 +10,9 @@ import pytest
 from millstream.assignment.task_assignment import TaskAssignment
 from millstream.clock import ManualClock
 from millstream.errors import RebalanceInProgressError, TaskCorruptedError, TaskMigratedError
-from millstream.kafka.member_events import Assigned, Lost, MemberEvent, Revoked
+from millstream.kafka.member.events import Assigned, Lost, MemberEvent, Revoked
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.rebalance import Rebalances
+from millstream.runtime.loop.rebalances import Rebalances
 
 ONE, OTHER = TopicPartition("in", 0), TopicPartition("in", 1)
 

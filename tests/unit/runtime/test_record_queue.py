@@ -10,7 +10,7 @@ import pytest
 from millstream.errors import SerializationError, StreamsError
 from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.record import Headers, TaskId, TopicPartition
-from millstream.runtime.record_queue import RecordQueue, TimestampExtractor
+from millstream.runtime.task.record_queue import RecordQueue, TimestampExtractor
 from millstream.serdes import LONG, STRING, Serde
 
 PLACE = TopicPartition("in", 2)

@@ -7,19 +7,19 @@ from pathlib import Path
 
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
-from millstream.kafka.member_events import CommitOffset
+from millstream.kafka.member.events import CommitOffset
 from millstream.operators.emit_interval import WINDOW_CLOSE_INTERVAL
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.build_task import TaskParts, TaskServices
-from millstream.runtime.commit_metadata import CommitMetadata
+from millstream.runtime.task.build_task import TaskParts, TaskServices
+from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.serdes import STRING
-from millstream.state.cache_entries import CacheBudget
-from millstream.state.directory import StateDirectory
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.directories.directory import StateDirectory
 from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.materialized import Materialized
-from millstream.topology.topology import Topology
-from millstream.topology.windows import EmitStrategy, TimeWindows
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.options.materialized import Materialized
+from millstream.topology.options.windows import EmitStrategy, TimeWindows
+from millstream.topology.physical.topology import Topology
 
 MS = timedelta(milliseconds=1)
 PLACE = TopicPartition("in", 0)

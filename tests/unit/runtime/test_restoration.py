@@ -8,9 +8,9 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError, TaskCorruptedError
-from millstream.kafka.record_columns import RecordColumns
+from millstream.kafka.data.record_columns import RecordColumns
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.restoration import Restoration, RestoreEvent
+from millstream.runtime.ownership.restoration import Restoration, RestoreEvent
 
 A, B = TopicPartition("app-a-changelog", 0), TopicPartition("app-b-changelog", 1)
 TASK_A, TASK_B = TaskId(0, 0), TaskId(0, 1)

@@ -8,8 +8,8 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.restoration import RestoreEvent
-from millstream.runtime.restore_reports import RestoreAudience, RestoreReports
+from millstream.runtime.ownership.restoration import RestoreEvent
+from millstream.runtime.ownership.restore_reports import RestoreAudience, RestoreReports
 
 RARE = ["start", "end", "suspended", "standby start", "standby migrated", "standby promoted"]
 BATCHES = ["batch", "standby batch"]

@@ -9,7 +9,7 @@ import pytest
 from millstream.errors import ProcessingError, SerializationError
 from millstream.operators.batch import Batch, Origin
 from millstream.record import Headers, TaskId, TopicPartition
-from millstream.runtime.sinks import RecordContext, Sink, SinkMeeting
+from millstream.runtime.task.sinks import RecordContext, Sink, SinkMeeting
 from millstream.serdes import LONG, STRING, Serde
 
 TASK = TaskId(0, 1)

@@ -11,18 +11,18 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
-from millstream.kafka.member_events import CommitOffset
+from millstream.kafka.member.events import CommitOffset
 from millstream.processor.processor import Processor
 from millstream.processor.punctuation import PunctuationType
 from millstream.record import Record, TaskId, TopicPartition
-from millstream.runtime.build_task import TaskParts, TaskServices
-from millstream.runtime.commit_metadata import CommitMetadata
-from millstream.runtime.stream_task import StreamTask
+from millstream.runtime.task.build_task import TaskParts, TaskServices
+from millstream.runtime.task.commit_metadata import CommitMetadata
+from millstream.runtime.task.stream_task import StreamTask
 from millstream.serdes import STRING
-from millstream.state.cache_entries import CacheBudget
-from millstream.state.directory import StateDirectory
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.directories.directory import StateDirectory
 from millstream.testing.driver_topics import CapturingCollector, RawColumns
-from millstream.topology.topology import Topology
+from millstream.topology.physical.topology import Topology
 
 
 class Times(Processor[str, str, str, str]):

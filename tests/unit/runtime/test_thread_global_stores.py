@@ -9,9 +9,9 @@ from support.thread_parts import Parts, of
 from millstream.clock import ManualClock
 from millstream.errors import TaskCorruptedError
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.global_stores import GLOBAL_TASK
+from millstream.runtime.ownership.global_stores import GLOBAL_TASK
+from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.states import TaskState
-from millstream.runtime.tasks import Tasks
 
 CORRUPTED = TaskCorruptedError("cut", task_ids=[GLOBAL_TASK])
 REBUILDING = ("rebalances.drop_work", "rebalances.rejoin", "updates.rebuild", "tasks.revive")

@@ -27,7 +27,7 @@ class Node:
         self.mapper = mapper
 
 
-Node.__module__ = "millstream.topology.graph"
+Node.__module__ = "millstream.topology.logical.graph"
 
 
 def write_modules(folder: Path, **sources: str) -> None:

@@ -21,8 +21,8 @@ from millstream.spark.control_server import ControlServer
 from millstream.spark.environment import checked_task, installed_versions
 from millstream.spark.messages import Hello, Report, ThreadExit, decode_value
 from millstream.spark.shipping import ship
-from millstream.spark.thread_task import AttemptInfo, ThreadPlan, run_plan
 from millstream.spark.worker_logging import LoggingSetup
+from millstream.spark.worker_task import AttemptInfo, ThreadPlan, run_plan
 
 KEY = b"k" * 32
 

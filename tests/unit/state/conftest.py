@@ -9,10 +9,10 @@ import pytest
 
 from millstream.record import Headers, TaskId, TopicPartition
 from millstream.serdes import LONG, STRING
-from millstream.state.builders import KeyValueStoreBuilder, StoreBuilder
-from millstream.state.cache_entries import CacheBudget
-from millstream.state.directory import StateDirectory
-from millstream.state.rocksdb import RocksDBResources, RocksDBStorage
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.directories.directory import StateDirectory
+from millstream.state.keyvalue.builders import KeyValueStoreBuilder, StoreBuilder
+from millstream.state.storage.rocksdb import RocksDBResources, RocksDBStorage
 from millstream.state.task_stores import TaskStores
 
 TASK = TaskId(0, 0)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from millstream.record import TopicPartition
-from millstream.state.bytes_store import CommittableStore, end_including, end_of_prefix
-from millstream.state.memory import MemoryStore
-from millstream.state.overlay import OverlayStore
-from millstream.state.rocksdb import RocksDBStorage
+from millstream.state.storage.bytes_store import CommittableStore, end_including, end_of_prefix
+from millstream.state.storage.memory import MemoryStore
+from millstream.state.storage.overlay import OverlayStore
+from millstream.state.storage.rocksdb import RocksDBStorage
 
 TP = TopicPartition("c", 0)
 

@@ -9,7 +9,7 @@ import pytest
 
 from millstream.errors import StreamsError
 from millstream.record import TopicPartition
-from millstream.state.checkpoint import OFFSET_UNKNOWN, CheckpointFile
+from millstream.state.directories.checkpoint import OFFSET_UNKNOWN, CheckpointFile
 
 A, B = TopicPartition("a-changelog", 2), TopicPartition("b", 10)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections import OrderedDict
 
-from millstream.state.cache_entries import CachedEntry
-from millstream.state.eviction import GONE, EvictionOrder
+from millstream.state.caches.cache_entries import CachedEntry
+from millstream.state.caches.eviction import GONE, EvictionOrder
 
 
 def test_exact_lru_against_an_ordered_dict() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from millstream.errors import LockError
-from millstream.state import file_lock
-from millstream.state.file_lock import FileLock
+from millstream.state.directories import file_lock
+from millstream.state.directories.file_lock import FileLock
 
 
 def test_a_file_deleted_while_it_is_locked_is_locked_anew(

@@ -14,7 +14,7 @@ import pytest
 
 from millstream.errors import LockError
 from millstream.record import TaskId
-from millstream.state.directory import StateDirectory
+from millstream.state.directories.directory import StateDirectory
 
 TASK = TaskId(0, 1)
 
@@ -23,7 +23,7 @@ _PARENT = """
 import multiprocessing, os, sys, threading, time
 from millstream.errors import LockError
 from millstream.record import TaskId
-from millstream.state.directory import StateDirectory
+from millstream.state.directories.directory import StateDirectory
 task = TaskId(0, 1)
 directory = StateDirectory(sys.argv[1], "app")
 directory.lock_application()

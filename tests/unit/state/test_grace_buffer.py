@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from millstream.record import TopicPartition
 from millstream.serdes import STRING
-from millstream.state.buffer_builders import GraceBufferBuilder
-from millstream.state.grace_buffer import GraceBuffer
-from millstream.state.memory import MemoryStore
+from millstream.state.buffers.builders import GraceBufferBuilder
+from millstream.state.buffers.grace_buffer import GraceBuffer
+from millstream.state.storage.memory import MemoryStore
 from millstream.state.task_stores import TaskStores
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)

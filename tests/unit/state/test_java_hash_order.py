@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from millstream.state.java_hash_order import JavaHashSet, java_hash
+from millstream.state.storage.java_hash_order import JavaHashSet, java_hash
 
 
 def test_hashes_are_those_of_java() -> None:

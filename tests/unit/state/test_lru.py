@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from millstream.errors import ConfigError
 from millstream.record import TopicPartition
 from millstream.serdes import LONG, STRING
-from millstream.state.lru import LRUStore
+from millstream.state.storage.lru import LRUStore
 from millstream.state.stores import Stores
 from millstream.state.task_stores import TaskStores
 

@@ -7,8 +7,8 @@ import pytest
 
 from millstream.record import TopicPartition
 from millstream.serdes import LONG, STRING
-from millstream.state.buffer_builders import OuterJoinStoreBuilder
-from millstream.state.builders import StoreKind
+from millstream.state.buffers.builders import OuterJoinStoreBuilder
+from millstream.state.keyvalue.builders import StoreKind
 from millstream.state.task_stores import TaskStores
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)

@@ -16,7 +16,7 @@ from millstream.errors import (
     TaskCorruptedError,
 )
 from millstream.record import TopicPartition
-from millstream.state.rocksdb import (
+from millstream.state.storage.rocksdb import (
     RocksDBResources,
     RocksDBSettings,
     RocksDBStorage,

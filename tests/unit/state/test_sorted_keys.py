@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from millstream.state.sorted_keys import SortedKeys
+from millstream.state.storage.sorted_keys import SortedKeys
 
 
 def test_keys_of_a_changing_dict_stay_in_order() -> None:

@@ -22,7 +22,7 @@ from support.lock_holder import lock_held
 from millstream.clock import ManualClock
 from millstream.errors import LockError, StreamsError
 from millstream.record import TaskId
-from millstream.state.directory import StateDirectory
+from millstream.state.directories.directory import StateDirectory
 
 TASK = TaskId(0, 1)
 

@@ -19,13 +19,13 @@ from millstream.errors import (
 )
 from millstream.record import TaskId, TopicPartition, ValueAndTimestamp
 from millstream.serdes import JSON, LONG, STRING
-from millstream.state.builders import KeyValueStoreBuilder
-from millstream.state.cache_entries import CacheBudget
-from millstream.state.directory import StateDirectory
-from millstream.state.memory import MemoryStore
-from millstream.state.open_store import OpenStore, StoreEnvironment
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.directories.directory import StateDirectory
+from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
+from millstream.state.storage.memory import MemoryStore
+from millstream.state.storage.value_formats import PLAIN
 from millstream.state.task_stores import TaskStores
-from millstream.state.value_formats import PLAIN
 
 OpenTask = Callable[..., TaskStores]
 CHANGELOG = TopicPartition("app-s-changelog", 0)

@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 
 from millstream.record import TaskId, TopicPartition
-from millstream.state.overlay import OverlayStore
-from millstream.state.rocksdb import RocksDBResources, RocksDBStorage
-from millstream.state.segmented_windows import SegmentedWindows, segment_length_ms
-from millstream.state.time_index import TimeIndexedOverlay, TimeOrderedWindows
-from millstream.state.window_keys import SESSIONS, WINDOWS, KeyLayout, session_key, window_key
+from millstream.state.storage.overlay import OverlayStore
+from millstream.state.storage.rocksdb import RocksDBResources, RocksDBStorage
+from millstream.state.windows.segmented_windows import SegmentedWindows, segment_length_ms
+from millstream.state.windows.time_index import TimeIndexedOverlay, TimeOrderedWindows
+from millstream.state.windows.window_keys import (
+    SESSIONS,
+    WINDOWS,
+    KeyLayout,
+    session_key,
+    window_key,
+)
 
 RETENTION_MS = 150_000
 CHANGELOG = TopicPartition("app-s-changelog", 0)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from millstream.record import Headers, TopicPartition
 from millstream.serdes import STRING
-from millstream.state.buffer_builders import SuppressBufferBuilder
-from millstream.state.memory import MemoryStore
+from millstream.state.buffers.builders import SuppressBufferBuilder
+from millstream.state.buffers.time_ordered_buffer import NEVER, TimeOrderedBuffer
+from millstream.state.storage.memory import MemoryStore
 from millstream.state.task_stores import TaskStores
-from millstream.state.time_ordered_buffer import NEVER, TimeOrderedBuffer
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
 _PLACE = TopicPartition("in", 0)

@@ -5,8 +5,8 @@ Real parts: `TimeTable` itself.
 
 from __future__ import annotations
 
-from millstream.state.time_table import TimeTable
-from millstream.state.window_keys import WINDOWS, window_key
+from millstream.state.windows.time_table import TimeTable
+from millstream.state.windows.window_keys import WINDOWS, window_key
 
 BUCKET_MS = 10
 

@@ -21,15 +21,15 @@ from millstream.errors import (
 )
 from millstream.record import TopicPartition, ValueAndTimestamp
 from millstream.serdes import LONG, STRING
-from millstream.state.rocksdb import RocksDBStorage
+from millstream.state.storage.rocksdb import RocksDBStorage
 from millstream.state.stores import Stores
 from millstream.state.task_stores import TaskStores
-from millstream.state.window_builders import (
+from millstream.state.windows.builders import (
     SessionStoreBuilder,
     WindowStoreBuilder,
     changelog_retention,
 )
-from millstream.state.window_keys import window_key
+from millstream.state.windows.window_keys import window_key
 from millstream.windowed import MAX_TIME_MS, Window, Windowed
 
 OpenTask = Callable[..., TaskStores]

@@ -25,7 +25,7 @@ from millstream import (
 from millstream.processor.handlers import CONTINUE
 from millstream.serdes import BYTES, LONG, STRING
 from millstream.testing import MetricName, TopologyTestDriver
-from millstream.topology.topology import Topology
+from millstream.topology.physical.topology import Topology
 
 TEXT: dict[str, Any] = {"key": STRING, "value": STRING}
 

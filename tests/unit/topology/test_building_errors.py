@@ -17,9 +17,9 @@ from millstream.operators import PassThrough
 from millstream.runtime.check import check_topology
 from millstream.runtime.topology_topics import topology_topics
 from millstream.serdes import STRING
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.materialized import Materialized
-from millstream.topology.topology import Topology
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.options.materialized import Materialized
+from millstream.topology.physical.topology import Topology
 
 HERE = r"\S*test_building_errors\.py:\d+"
 CONFIG = StreamsConfig(application_id="app", bootstrap_servers="none:1")

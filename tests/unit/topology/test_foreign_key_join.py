@@ -11,11 +11,11 @@ from millstream.errors import ConfigError, TopologyError
 from millstream.operators.foreign_key_formats import Response, Subscription
 from millstream.serdes import BYTES, LONG, STRING, Serde
 from millstream.testing import TopologyTestDriver
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.materialized import Materialized
-from millstream.topology.nodes import SinkNode
-from millstream.topology.table import KTable
-from millstream.topology.topology import Topology
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.dsl.table import KTable
+from millstream.topology.options.materialized import Materialized
+from millstream.topology.physical.nodes import SinkNode
+from millstream.topology.physical.topology import Topology
 
 
 def joined(left_join: bool = False, **options: Any) -> Topology:

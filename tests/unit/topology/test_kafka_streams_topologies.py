@@ -15,9 +15,9 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.materialized import Materialized
-from millstream.topology.topology import Topology
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.options.materialized import Materialized
+from millstream.topology.physical.topology import Topology
 
 CASES = json.loads(Path(__file__).with_name("kafka_streams_4_3.json").read_text())
 

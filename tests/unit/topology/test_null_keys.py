@@ -11,9 +11,9 @@ import pytest
 from millstream import JoinWindows
 from millstream.operators import NullKeyFilter, PassThrough
 from millstream.serdes import STRING
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.nodes import ProcessorNode
-from millstream.topology.stream import KStream
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.dsl.stream import KStream
+from millstream.topology.physical.nodes import ProcessorNode
 
 _WINDOWS = JoinWindows(timedelta(seconds=1))
 

@@ -10,11 +10,11 @@ import pytest
 from millstream.errors import ConfigError, TopologyError
 from millstream.serdes import LONG, STRING
 from millstream.state.stores import Stores
-from millstream.state.window_builders import WindowStoreSupplier
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.join_windows import JoinWindows
-from millstream.topology.stream import KStream
-from millstream.topology.topology import Topology
+from millstream.state.windows.builders import WindowStoreSupplier
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.dsl.stream import KStream
+from millstream.topology.options.join_windows import JoinWindows
+from millstream.topology.physical.topology import Topology
 
 SECOND = timedelta(seconds=1)
 NEAR = JoinWindows(SECOND, grace=SECOND)

@@ -12,13 +12,13 @@ import pytest
 from millstream.errors import CopartitionError, TopologyError
 from millstream.operators import Branch
 from millstream.serdes import JSON, LONG, STRING, Serde, json_of
-from millstream.state.builders import KeyValueStoreBuilder
+from millstream.state.keyvalue.builders import KeyValueStoreBuilder
 from millstream.state.stores import Stores
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.materialized import Materialized
-from millstream.topology.nodes import ProcessorNode, SinkNode, SourceNode
-from millstream.topology.stream import KStream
-from millstream.topology.topology import Topology
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.dsl.stream import KStream
+from millstream.topology.options.materialized import Materialized
+from millstream.topology.physical.nodes import ProcessorNode, SinkNode, SourceNode
+from millstream.topology.physical.topology import Topology
 
 
 def keep(key: Any, value: Any, aggregate: Any) -> Any:

@@ -8,8 +8,8 @@ import pytest
 
 from millstream.errors import ConfigError, TopologyError
 from millstream.serdes import STRING
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.suppressed import BufferConfig, Suppressed
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.options.suppressed import BufferConfig, Suppressed
 
 
 def test_a_buffer_is_strict_or_eager() -> None:

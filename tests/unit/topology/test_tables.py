@@ -11,9 +11,9 @@ import pytest
 
 from millstream.errors import TopologyError
 from millstream.serdes import LONG, STRING
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.materialized import Materialized
-from millstream.topology.table import KTable
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.dsl.table import KTable
+from millstream.topology.options.materialized import Materialized
 
 HISTORY = timedelta(minutes=1)
 

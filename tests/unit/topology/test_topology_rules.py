@@ -10,9 +10,9 @@ import pytest
 
 from millstream.errors import CopartitionError, TopologyError
 from millstream.operators import PassThrough
-from millstream.state.builders import KeyValueStoreBuilder
-from millstream.topology.internal_topics import RepartitionTopic
-from millstream.topology.topology import Topology
+from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.topology.physical.internal_topics import RepartitionTopic
+from millstream.topology.physical.topology import Topology
 
 
 def store(name: str = "s") -> KeyValueStoreBuilder:

@@ -12,11 +12,11 @@ from millstream.errors import ConfigError, TopologyError
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.runtime.check import check_topology
 from millstream.serdes import STRING
-from millstream.state.builders import KeyValueStoreBuilder
+from millstream.state.keyvalue.builders import KeyValueStoreBuilder
 from millstream.state.stores import Stores
 from millstream.testing import TopologyTestDriver
-from millstream.topology.builder import StreamsBuilder
-from millstream.topology.topology import Topology
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.physical.topology import Topology
 
 
 def store(name: str) -> KeyValueStoreBuilder:

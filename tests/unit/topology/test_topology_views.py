@@ -8,12 +8,12 @@ import re
 import pytest
 
 from millstream.errors import TopologyError
-from millstream.topology.builder import StreamsBuilder
 from millstream.topology.call_site import call_site
-from millstream.topology.describe import function_name
-from millstream.topology.java_order import TreeSet, hash_order
-from millstream.topology.materialized import Materialized
-from millstream.topology.topology import Topology
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.options.materialized import Materialized
+from millstream.topology.physical.describe import function_name
+from millstream.topology.physical.java_order import TreeSet, hash_order
+from millstream.topology.physical.topology import Topology
 
 
 def count_topology() -> Topology:

@@ -33,7 +33,7 @@ from millstream import (
 from millstream.kafka.partitioner import partition_for
 from millstream.serdes import JSON, LONG, STRING, time_windowed
 from millstream.testing import TopologyTestDriver
-from millstream.topology.nodes import SinkNode
+from millstream.topology.physical.nodes import SinkNode
 from millstream.topology.windowed_serdes import PartitionByInnerKey
 
 MS = timedelta(milliseconds=1)

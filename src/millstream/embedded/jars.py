@@ -1,0 +1,238 @@
+"""The jars of the embedded broker: fetched once from Maven, checked at every use.
+
+Spark's Python package brings Ivy, the tool that resolves Maven artifacts, so nothing but Java is
+needed to get Apache Kafka's own broker. The jars are kept in a cache folder,
+`~/.cache/millstream/kafka-4.3.1` unless the environment variable MILLSTREAM_CACHE names another
+parent, and compared with the SHA-256 sums that ship with this package before each start (50 ms).
+A cache that is incomplete or damaged is fetched again.
+
+Where the jars come from is Ivy's default (Maven Central), or what is configured: see
+`maven_settings`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources, util
+from pathlib import Path
+
+from millstream.clock import Clock, Deadline, SystemClock
+from millstream.embedded.java import Java
+from millstream.embedded.maven_settings import jvm_proxy_options, mirror_settings
+from millstream.errors import EmbeddedKafkaError
+
+#: The version of Apache Kafka whose broker is run.
+KAFKA_VERSION = "4.3.1"
+
+_FETCH_TIMEOUT_MS = 600_000
+_FETCH_ATTEMPTS = 3
+_LOCK_POLL_S = 0.1
+
+
+def broker_jars(
+    java: Java, *, environ: Mapping[str, str] = os.environ, clock: Clock | None = None
+) -> list[Path]:
+    """The broker's class path, in a fixed order; fetches what is missing.
+
+    Processes that ask at the same time wait for the one that fetches.
+
+    Args:
+        java: runs Ivy when something has to be fetched.
+        environ: where MILLSTREAM_CACHE and MILLSTREAM_IVY_SETTINGS are looked up.
+        clock: measures how long is waited.
+
+    Raises:
+        EmbeddedKafkaError: the jars could not be fetched, or are not what they should be.
+    """
+    sums = expected_sums()
+    dependencies = _package_data(f"kafka-{KAFKA_VERSION}.ivy.xml")
+    return fetched_jars(cache_folder(environ), sums, dependencies, java, environ, clock)
+
+
+def fetched_jars(
+    folder: Path,
+    sums: Mapping[str, str],
+    dependencies: str,
+    java: Java,
+    environ: Mapping[str, str] = os.environ,
+    clock: Clock | None = None,
+) -> list[Path]:
+    """The jars of a cache folder, in a fixed order; fetches what is missing.
+
+    Args:
+        folder: where they are kept.
+        sums: the SHA-256 of every jar by file name.
+        dependencies: the `ivy.xml` that leads to them.
+        java: runs Ivy when something has to be fetched.
+        environ: where MILLSTREAM_IVY_SETTINGS and proxies are looked up.
+        clock: measures how long is waited.
+
+    Raises:
+        EmbeddedKafkaError: the jars could not be fetched, or are not what they should be.
+    """
+    if not damaged_jars(folder, sums):
+        return [folder / name for name in sums]
+    deadline = Deadline(clock or SystemClock(), _FETCH_TIMEOUT_MS)
+    with _locked(folder, deadline):
+        if damaged_jars(folder, sums):
+            _fetch_into(folder, sums, dependencies, java, environ, deadline)
+    return [folder / name for name in sums]
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ, what: str = "kafka") -> Path:
+    """Where the jars of this Kafka version are kept: the broker's, or others named by `what`."""
+    parent = environ.get("MILLSTREAM_CACHE")
+    cache = Path(parent).expanduser() if parent else Path.home() / ".cache" / "millstream"
+    return cache / f"{what}-{KAFKA_VERSION}"
+
+
+def expected_sums() -> dict[str, str]:
+    """The SHA-256 of every jar by file name, as shipped with this package."""
+    lines = _package_data(f"kafka-{KAFKA_VERSION}.sha256").split("\n")
+    pairs = (line.split() for line in lines if line)
+    return {name: digest for digest, name in pairs}
+
+
+def damaged_jars(folder: Path, sums: Mapping[str, str]) -> list[str]:
+    """The names of the jars that are missing from `folder` or differ from what was expected."""
+    return [name for name, digest in sums.items() if _sum_of(folder / name) != digest]
+
+
+def _sum_of(path: Path) -> str | None:
+    try:
+        with path.open("rb") as jar:
+            return hashlib.file_digest(jar, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+@contextmanager
+def _locked(folder: Path, deadline: Deadline) -> Iterator[None]:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = (folder.parent / f"{folder.name}.lock").open("w")
+    except OSError as error:
+        raise EmbeddedKafkaError(
+            f"The cache folder {folder.parent} cannot be written ({error.strerror}): set "
+            "MILLSTREAM_CACHE to a folder that can."
+        ) from error
+    with lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if deadline.passed:
+                    raise EmbeddedKafkaError(
+                        f"Another process has been fetching the broker into {folder} for too "
+                        "long: end it, then try again."
+                    ) from None
+                time.sleep(_LOCK_POLL_S)
+        yield
+
+
+def _fetch_into(
+    folder: Path,
+    sums: Mapping[str, str],
+    dependencies: str,
+    java: Java,
+    environ: Mapping[str, str],
+    deadline: Deadline,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
+        work = Path(name)
+        _run_ivy(work, folder, dependencies, java, environ, deadline)
+        fetched = work / "jars"
+        damaged = damaged_jars(fetched, sums)
+        if damaged:
+            raise EmbeddedKafkaError(
+                f"The fetched {', '.join(damaged)} differ from what Apache Kafka {KAFKA_VERSION} "
+                "was published with, so they are not used: check the Maven mirror in between."
+            )
+        # Nothing but complete folders ever stands under the final name.
+        shutil.rmtree(folder, ignore_errors=True)
+        fetched.rename(folder)
+
+
+def _run_ivy(
+    work: Path,
+    folder: Path,
+    dependencies: str,
+    java: Java,
+    environ: Mapping[str, str],
+    deadline: Deadline,
+) -> None:
+    ivy_xml = work / "ivy.xml"
+    ivy_xml.write_text(dependencies)
+    command = [
+        str(java.path),
+        *jvm_proxy_options(environ),
+        *("-cp", str(ivy_jar()), "org.apache.ivy.Main", "-warn"),
+        *mirror_settings(work, environ),
+        # Ivy's own cache is thrown away too: a damaged one would stay in the way of every retry.
+        *("-cache", str(work / "cache"), "-ivy", str(ivy_xml), "-confs", "default"),
+        *("-retrieve", str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")),
+    ]
+    said = ""
+    for _ in range(_FETCH_ATTEMPTS):
+        seconds = deadline.remaining_ms(_FETCH_TIMEOUT_MS) / 1000
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            said = f"no end after {_FETCH_TIMEOUT_MS // 60_000} minutes"
+            break
+        if done.returncode == 0:
+            return
+        said = _reason_in(done.stdout)
+    raise EmbeddedKafkaError(
+        f"The jars of Apache Kafka {KAFKA_VERSION} could not be fetched: {said}. Without a way to "
+        "Maven Central, let MILLSTREAM_IVY_SETTINGS name an ivysettings.xml for your mirror, or "
+        f"copy {folder} from a machine that has it."
+    )
+
+
+def _reason_in(ivy_output: str) -> str:
+    lines = [line.strip() for line in ivy_output.splitlines() if line.strip()]
+    for telling in (r"server access error", r"\[FAILED", r"^:: .*#.*: ", r"exception|error"):
+        for line in lines:
+            if re.search(telling, line, re.IGNORECASE):
+                return line.removeprefix(":: ")
+    return lines[-1] if lines else "Ivy said nothing"
+
+
+def ivy_jar() -> Path:
+    """The Ivy that pyspark brings.
+
+    Raises:
+        EmbeddedKafkaError: the installed pyspark has none.
+    """
+    spec = util.find_spec("pyspark")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
+            return jar
+    raise EmbeddedKafkaError(
+        "The installed pyspark has no jars (pyspark-client, perhaps): install the package "
+        "`pyspark`, whose Ivy fetches the broker."
+    )
+
+
+def _package_data(name: str) -> str:
+    return resources.files("millstream.kafka").joinpath(name).read_text()

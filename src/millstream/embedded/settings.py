@@ -1,0 +1,162 @@
+"""The settings of the embedded broker: one node for development, quick to start."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millstream.embedded.security import BrokerSecurity
+from millstream.errors import ConfigError
+
+# What the broker's identity and places are made of: not for `properties`.
+_OWN = frozenset(
+    {
+        "advertised.listeners",
+        "broker.id",
+        "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "node.id",
+        "process.roles",
+    }
+)
+
+#: What differs from a broker's own defaults; `properties` of `EmbeddedKafka` may override each.
+DEVELOPMENT_DEFAULTS: Mapping[str, str] = {
+    # A misspelled topic shall fail, not appear.
+    "auto.create.topics.enable": "false",
+    # One node: nothing can be replicated.
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "min.insync.replicas": "1",
+    # Each partition costs files; the defaults are 50.
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "4",
+    # The first member of a group need not wait for others, and may be missed quickly.
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    # After a crash the node must outwait its own former registration; the default is 9 s.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # Records keep the timestamps they are given, in the past or the future, and stay.
+    "log.retention.ms": "-1",
+    "log.message.timestamp.before.max.ms": "9223372036854775807",
+    "log.message.timestamp.after.max.ms": "9223372036854775807",
+    # The cleaner's default is 128 MiB, too much for a small heap.
+    "log.cleaner.dedupe.buffer.size": "8388608",
+}
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the broker listens, on the loopback interface.
+
+    Args:
+        clients: where clients connect.
+        controller: for the node's controller half.
+        unsecured: for the broker itself and its owner, where clients connect securely; else the
+            clients'.
+    """
+
+    clients: int
+    controller: int
+    unsecured: int
+
+    @property
+    def all(self) -> list[int]:
+        """Each of them once."""
+        return sorted({self.clients, self.controller, self.unsecured})
+
+
+def server_properties(
+    *,
+    ports: Ports,
+    log_dir: str,
+    properties: Mapping[str, str | int | bool],
+    security: BrokerSecurity,
+) -> str:
+    """The broker's server.properties.
+
+    Args:
+        ports: where it listens.
+        log_dir: the folder of the logs.
+        properties: settings of the user's, by Kafka's names; they win over the defaults above.
+        security: of the clients' listener.
+
+    Raises:
+        ConfigError: a property that would change what the broker is or where it lives.
+    """
+    refused = sorted(_OWN.intersection(properties))
+    if refused:
+        raise ConfigError(
+            f"EmbeddedKafka sets {', '.join(refused)} itself: leave it out of `properties` "
+            "(the port is an argument of its own)."
+        )
+    listeners = {security.protocol: ports.clients, "PLAINTEXT": ports.unsecured}
+    addresses = [f"{name}://127.0.0.1:{port}" for name, port in listeners.items()]
+    protocols = [f"{name}:{name}" for name in listeners]
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{ports.controller}",
+        "listeners": ",".join([*addresses, f"CONTROLLER://127.0.0.1:{ports.controller}"]),
+        "advertised.listeners": ",".join(addresses),
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": ",".join([*protocols, "CONTROLLER:PLAINTEXT"]),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": log_dir,
+        **DEVELOPMENT_DEFAULTS,
+        **security.server_properties(),
+        **{name: _text(value) for name, value in properties.items()},
+    }
+    return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
+
+
+def meta_properties() -> tuple[str, str]:
+    """A new cluster's id, and the meta.properties that make a folder its node's log directory."""
+    cluster_id = _kafka_uuid()
+    lines = ("version=1", "node.id=1", f"cluster.id={cluster_id}", f"directory.id={_kafka_uuid()}")
+    return cluster_id, "\n".join(lines) + "\n"
+
+
+def logging_properties() -> str:
+    """Log4j's settings: warnings and errors, on standard output."""
+    return (
+        "status=error\n"
+        "appender.out.type=Console\n"
+        "appender.out.name=out\n"
+        "appender.out.layout.type=PatternLayout\n"
+        "appender.out.layout.pattern=%d{HH:mm:ss.SSS} %p %c{1} %m%n\n"
+        "rootLogger.level=WARN\n"
+        "rootLogger.appenderRef.out.ref=out\n"
+    )
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _escaped(text: str) -> str:
+    # The escapes of Java's properties files, as far as settings can contain them.
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("=", "\\=")
+
+
+def _kafka_uuid() -> str:
+    """A UUID as Kafka writes it: unpadded URL-safe base64, not beginning with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text

@@ -1,0 +1,1 @@
+"""Questions to the cluster, and changes of its topics."""

@@ -1,0 +1,1 @@
+"""The clients that carry records, over librdkafka: consumers and producers."""

@@ -1,0 +1,489 @@
+"""The data client that writes: records to sinks, repartition topics and changelogs, and
+transactions.
+
+A record that fails is never lost from sight: the first failure is kept with its place, and raised
+by every `send`, `flush` and commit from then on, until what the record belongs to is given up
+(`purge`, `abort_transaction`). So whatever happens in between, no offset is committed past it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as ClientPartition
+
+from millstream.clock import Clock, Deadline, SystemClock
+from millstream.errors import (
+    BrokerUnavailableError,
+    IllegalStateError,
+    RecordRefusedError,
+    StreamsError,
+    TaskMigratedError,
+)
+from millstream.kafka.data.batch_limits import BatchLimits
+from millstream.kafka.data.delivery import Deliveries, DeliveryCallback
+from millstream.kafka.data.outgoing_records import BY_KEY, OutgoingRecords
+from millstream.kafka.data.producer_clients import ProducerClients
+from millstream.kafka.data.producer_errors import (
+    RAISED,
+    Changelog,
+    migrated_error,
+    reported_error,
+    transaction_error,
+)
+from millstream.record import UNKNOWN, Headers, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+#: What is written in place of the timestamp 0, which librdkafka would replace by the present time.
+_FIRST_MILLISECOND: Final = 1
+
+_QUEUE_FULL_POLL_S: Final = 0.01
+_MAX_BLOCK_MS: Final = 60_000
+_CLOSE_TIMEOUT_MS: Final = 10_000
+_PURGE_TIMEOUT_MS: Final = 1_000
+
+
+class CommittedOffset(Protocol):
+    """A position of the group, such as `CommitOffset` of the member."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def metadata(self) -> str: ...
+    @property
+    def leader_epoch(self) -> int | None: ...
+
+
+class RecordProducer:
+    """Writes records in order, partition by partition. Not thread-safe.
+
+    The queue of unsent records is bounded by `buffer.memory`; when it is full, a send waits for
+    room: with a warning each `max_block_ms`, until `task_timeout_ms` have passed.
+
+    Args:
+        settings: from `librdkafka_settings` for "producer".
+        transactional_id: makes it a transactional producer.
+        clock: where deadlines are measured.
+        limits: knows how large a batch each topic takes; without it all take any.
+        max_block_ms: `max.block.ms`, how long a send waits for room before it says so.
+        task_timeout_ms: `task.timeout.ms`, how long it goes on waiting; at least `max_block_ms`.
+
+    Raises:
+        ConfigError: librdkafka refuses a setting.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        transactional_id: str | None = None,
+        clock: Clock | None = None,
+        *,
+        limits: BatchLimits | None = None,
+        max_block_ms: int = _MAX_BLOCK_MS,
+        task_timeout_ms: int = 0,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._limits = limits
+        #: Of the topics that were written to.
+        self._most_bytes: dict[str, int | None] = {}
+        self._max_block_ms = max_block_ms
+        self._task_timeout_ms = task_timeout_ms
+        #: Called again and again while a send waits for room, so that those who watch whether the
+        #: caller is alive can be told.
+        self.on_wait: Callable[[], None] = lambda: None
+        self._deliveries = Deliveries()
+        self._clients = ProducerClients(settings, transactional_id, self._deliveries, self._clock)
+        self._in_transaction = False
+        self._callbacks: dict[TopicPartition, DeliveryCallback] = {}
+        self._tracked_topics: set[str] = set()
+
+    def track(self, topic: str, changelog: Changelog | None = None) -> None:
+        """From now on, keep the last acknowledged offset of each partition of a topic: a changelog.
+
+        Records of a tracked topic need an explicit partition.
+
+        Args:
+            topic: the topic.
+            changelog: whose it is, for errors.
+        """
+        self._tracked_topics.add(topic)
+        if changelog is not None:
+            self._deliveries.changelogs[topic] = changelog
+        self._clients.track()
+
+    def acked_offsets(self) -> dict[TopicPartition, int]:
+        """The offset of the last acknowledged record of each partition of the tracked topics.
+
+        Complete after `flush`, or after `commit_transaction`. Where the broker's answer was lost,
+        an earlier offset stands, which is always safe: more is restored than needed.
+        """
+        return self._deliveries.acked_offsets()
+
+    def send(
+        self,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers | None = None,
+    ) -> None:
+        """Hand over one record; see `send_many`."""
+        self.send_many(
+            topic, partition, [key], [value], [timestamp], [headers] if headers else None
+        )
+
+    def send_many(
+        self,
+        topic: str,
+        partitions: int | Sequence[int | None] | None,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers | None] | None = None,
+    ) -> None:
+        """Hand records over, in order, without waiting for the broker. Begins a transaction if
+        there is none.
+
+        Args:
+            topic: where they go.
+            partitions: one for all, one for each, or None to hash each record's key as Kafka's
+                default partitioner does (in a list, None means the same for one record).
+            keys: serialized keys.
+            values: serialized values, as many.
+            timestamps: milliseconds since the epoch, as many. librdkafka cannot write 0, so 1 is
+                written for it.
+            headers: for each record its headers or nothing; None when there are none at all.
+
+        Raises:
+            RecordRefusedError: one record was refused at once; those before it were handed over.
+            ProductionError: an earlier record failed. Raised until `purge` or `abort_transaction`.
+            BrokerUnavailableError: the queue was full for too long; the records that had room are
+                on their way. Or nobody told how large a batch the topic takes.
+            TaskMigratedError: another producer has taken over.
+            IllegalStateError: closed, or a tracked topic without a partition.
+        """
+        if not values:
+            return
+        if not len(keys) == len(values) == len(timestamps):
+            raise ValueError(
+                f"{len(keys)} keys, {len(values)} values and {len(timestamps)} timestamps are not "
+                "records."
+            )
+        client, callback, last_callback = self._route(topic, partitions)
+        if 0 in timestamps:
+            timestamps = [timestamp or _FIRST_MILLISECOND for timestamp in timestamps]
+        batch = OutgoingRecords(
+            topic, partitions, keys, values, timestamps, headers, callback, last_callback
+        )
+        calls = batch.calls(client.produce)
+        while True:
+            try:
+                deque(calls, maxlen=0)
+                break
+            except BufferError:
+                self._resend(client, batch)
+            except KafkaException as error:
+                raise self._refusal(error, batch) from error
+        self._serve(client)
+
+    def flush(self, timeout_ms: int) -> None:
+        """Wait until every record is acknowledged or has failed.
+
+        Raises:
+            ProductionError: a record failed; the message tells how many more did. Raised until
+                `purge` or `abort_transaction`.
+            TaskMigratedError: another producer has taken over.
+            BrokerUnavailableError: not all were acknowledged in time. They are still on their way:
+                flush again.
+        """
+        clients = self._clients.all()
+        self._raise_failure()
+        deadline = Deadline(self._clock, timeout_ms)
+        left = 0
+        for client in clients:
+            try:
+                left += client.flush(deadline.remaining_ms(timeout_ms) / 1_000)
+            except RAISED as error:
+                raise self._replaced(error, "Flushing") from error
+        self._raise_failure()
+        if left:
+            raise BrokerUnavailableError(
+                f"{left} records were not acknowledged within {timeout_ms} ms"
+                f"{self._clients.because()}. They are still being sent; check that the brokers can "
+                "be reached."
+            )
+
+    def purge(self, timeout_ms: int = _PURGE_TIMEOUT_MS) -> None:
+        """Drop what was sent since the last commit: records that wait are not sent any more, and
+        what went wrong with any of them is forgotten, as are acknowledged offsets.
+
+        To be called when all tasks of the thread are closed without a commit (they were lost, have
+        migrated, or the thread failed), and only then: it drops the records of all of them, and
+        afterwards a commit would go past those that were lost. Called before the next owner of the
+        tasks is let in, it keeps late records from coming after that one's.
+
+        Waits for the answers to what is on the wire already. What has none in time is not sent
+        again, but a broker that stalls may still find it in its socket. The producer can be used
+        again afterwards, also if it could not before. Under exactly-once it has to be able to abort
+        the transaction, and aborts it.
+
+        Args:
+            timeout_ms: how long to wait for those answers.
+
+        Raises:
+            TaskMigratedError: the transaction cannot be aborted, for another producer took over.
+            BrokerUnavailableError: there was no answer about the transaction in time.
+        """
+        if self._clients.transactional:
+            self.abort_transaction(timeout_ms)
+        else:
+            self._clients.replace(timeout_ms)
+        self._deliveries.forget()
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many records, and reports about them, are still under way."""
+        return sum(map(len, self._clients.all()))
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun."""
+        return self._in_transaction
+
+    def init_transactions(self, timeout_ms: int) -> None:
+        """Take the transactional id over: fences its former owner and ends what that one left open.
+
+        Raises:
+            BrokerUnavailableError: no answer in time; may be called again.
+            StreamsError: the broker refuses.
+        """
+        self._transact("Initializing transactions", Producer.init_transactions, timeout_ms)
+
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        group_metadata: bytes,
+        timeout_ms: int,
+    ) -> None:
+        """Make the group's new positions part of the transaction, fenced by the member's generation
+        (KIP-447).
+
+        Args:
+            offsets: the offset of the next record to process of each partition.
+            group_metadata: from `group_metadata`.
+            timeout_ms: how long the coordinator may take.
+
+        Raises:
+            TaskMigratedError: this member is no longer in the group, or another producer took over.
+            RebalanceInProgressError: the group is rebalancing; the transaction has to be aborted.
+            BrokerUnavailableError: no answer in time; may be called again.
+        """
+        self._raise_failure()
+        self._begin()
+        positions = [
+            ClientPartition(
+                *partition,
+                position.offset,
+                metadata=position.metadata,
+                leader_epoch=UNKNOWN if position.leader_epoch is None else position.leader_epoch,
+            )
+            for partition, position in offsets.items()
+        ]
+
+        def send(client: Producer, timeout_s: float) -> None:
+            client.send_offsets_to_transaction(positions, group_metadata, timeout_s)
+
+        self._transact("Sending offsets to the transaction", send, timeout_ms)
+
+    def commit_transaction(self, timeout_ms: int) -> None:
+        """Commit, after every record of the transaction is acknowledged. Does nothing without a
+        transaction.
+
+        Raises:
+            ProductionError: a record of it was not written; it has to be aborted.
+            TaskMigratedError: another producer took over, or the broker ended it
+                (transaction.timeout.ms).
+            BrokerUnavailableError: no answer in time. Whether it is committed is not known; calling
+                again goes on.
+        """
+        if not self._in_transaction:
+            return
+        self._raise_failure()
+        self._transact("Committing the transaction", Producer.commit_transaction, timeout_ms)
+        self._in_transaction = False
+
+    def abort_transaction(self, timeout_ms: int) -> None:
+        """Drop what was written since the last commit, and forget what went wrong with it. Does
+        nothing without a transaction.
+
+        Raises:
+            TaskMigratedError: another producer took over.
+            BrokerUnavailableError: no answer in time; may be called again.
+        """
+        if not self._in_transaction:
+            return
+        try:
+            client = self._clients.all()[0]
+            client.abort_transaction(timeout_ms / 1_000)
+        except RAISED as error:
+            # Not the failure for which it is aborted: that one was told.
+            raise transaction_error(
+                reported_error(error), "Aborting the transaction", self._clients.because()
+            ) from error
+        self._deliveries.forget_failures()
+        self._in_transaction = False
+
+    def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
+        """Send what is left within the timeout, drop the rest with a warning, abort an open
+        transaction, and close.
+
+        Further calls do nothing. With 0, drops what is unsent at once.
+        """
+        if self._clients.closed:
+            return
+        self._clients.close(timeout_ms)
+        failure = self._deliveries.untold_failure()
+        if failure is not None:
+            _log.warning("The producer closes with a failure that nobody asked for: %s", failure)
+
+    def _serve(self, client: Producer, timeout_s: float = 0) -> None:
+        """Let the client report deliveries, and what became of itself."""
+        try:
+            client.poll(timeout_s)
+        except RAISED as error:
+            raise self._replaced(error, "Sending records") from error
+
+    def _replaced(self, raised: BaseException, what: str) -> StreamsError:
+        """The client is at its end, which it says only once; the records it had are lost."""
+        failure = migrated_error(reported_error(raised), what)
+        self._deliveries.fail(failure)
+        return failure
+
+    def _route(
+        self, topic: str, partitions: int | Sequence[int | None] | None
+    ) -> tuple[Producer, DeliveryCallback | None, DeliveryCallback | None]:
+        """The client for a topic, who is told of each record's fate, and who of the last one's."""
+        clients = self._clients
+        if clients.closed:
+            raise IllegalStateError("The producer is closed.", topic=topic)
+        if self._deliveries.failed or clients.access_failure is not None:
+            self._raise_failure()
+        tracked = topic in self._tracked_topics
+        client = clients.client_for(tracked=tracked, most_bytes=self._largest_batch(topic))
+        each, last = None, None
+        if tracked:
+            if not isinstance(partitions, int):
+                raise IllegalStateError(
+                    "A tracked topic needs one explicit partition.", topic=topic
+                )
+            last = self._callback(TopicPartition(topic, partitions))
+            if not clients.transactional:
+                each = last
+        elif clients.transactional:
+            last = self._deliveries.failures_only
+        if clients.transactional:
+            self._begin()
+        return client, each, last
+
+    def _largest_batch(self, topic: str) -> int | None:
+        """Bytes. Asked for once: another client would take the topic's records out of order."""
+        try:
+            return self._most_bytes[topic]
+        except KeyError:
+            limit = None if self._limits is None else self._limits.of(topic, self.on_wait)
+            self._most_bytes[topic] = limit
+            return limit
+
+    def _callback(self, partition: TopicPartition) -> DeliveryCallback:
+        callback = self._callbacks.get(partition)
+        if callback is None:
+            callback = self._callbacks[partition] = self._deliveries.acknowledgements(partition)
+        return callback
+
+    def _resend(self, client: Producer, batch: OutgoingRecords) -> None:
+        """Wait for room in the queue for the record that found it full."""
+        index = batch.last_tried
+        record = batch.arguments(index)
+        began_ms = self._clock.monotonic_ms()
+        wait = Deadline(self._clock, self._max_block_ms)
+        while True:
+            self._serve(client, _QUEUE_FULL_POLL_S)
+            try:
+                client.produce(*record)
+                return
+            except BufferError:
+                self.on_wait()
+                if wait.passed:
+                    self._full_since(began_ms, batch.topic)
+                    wait = Deadline(self._clock, self._max_block_ms)
+            except KafkaException as error:
+                raise self._refusal(error, batch, index) from error
+
+    def _full_since(self, began_ms: int, topic: str) -> None:
+        """There was no room for `max_block_ms`, once or several times: warn, or give up."""
+        waited_ms = self._clock.monotonic_ms() - began_ms
+        told = (
+            f"The producer's queue has been full for {waited_ms / 1000:.1f} s"
+            f"{self._clients.because()}: the brokers take records more slowly than they are made, "
+            "or cannot be reached."
+        )
+        if waited_ms >= self._task_timeout_ms:
+            raise BrokerUnavailableError(
+                f"{told} Check the brokers, or raise buffer.memory, max.block.ms or "
+                "task.timeout.ms.",
+                topic=topic,
+            )
+        _log.warning("%s A record for %s waits for room.", told, topic)
+
+    def _refusal(
+        self, raised: KafkaException, batch: OutgoingRecords, index: int | None = None
+    ) -> StreamsError:
+        """What to raise for a record that librdkafka did not take."""
+        error: KafkaError = raised.args[0]
+        index = batch.last_tried if index is None else index
+        partition = batch.arguments(index)[3]
+        # The transaction takes nothing more because of an earlier record: that one is the news.
+        earlier = self._deliveries.tell_failure() if error.code() == KafkaError._STATE else None
+        if earlier is not None:
+            return earlier
+        told = self._deliveries.error_for(
+            error, batch.topic, None if partition == BY_KEY else partition
+        )
+        if isinstance(told, TaskMigratedError) or error.fatal():
+            return self._replaced(raised, "Sending a record")
+        refused = RecordRefusedError(
+            told.message, index=index, topic=batch.topic, partition=told.partition
+        )
+        refused.task_id = told.task_id
+        return refused
+
+    def _begin(self) -> None:
+        if self._in_transaction:
+            return
+        self._transact("Beginning a transaction", lambda client, _: client.begin_transaction(), 0)
+        self._in_transaction = True
+
+    def _transact(
+        self, what: str, call: Callable[[Producer, float], object], timeout_ms: int
+    ) -> None:
+        client = self._clients.all()[0]
+        try:
+            call(client, timeout_ms / 1_000)
+        except RAISED as error:
+            told = transaction_error(reported_error(error), what, self._clients.because())
+            if not isinstance(told, TaskMigratedError):
+                # What a step runs into because of a record that failed tells less than that one.
+                told = self._deliveries.tell_failure() or told
+            raise told from error
+
+    def _raise_failure(self) -> None:
+        failure = self._deliveries.tell_failure() or self._clients.access_failure
+        self._clients.access_failure = None
+        if failure is not None:
+            raise failure

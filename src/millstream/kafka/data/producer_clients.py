@@ -1,0 +1,184 @@
+"""The librdkafka producers behind a `RecordProducer`, from their making to their end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, Producer
+
+from millstream.clock import Clock, Deadline
+from millstream.errors import IllegalStateError, StreamsError
+from millstream.kafka.data.client_errors import client_error, is_access_error
+from millstream.kafka.data.delivery import Deliveries
+from millstream.kafka.data.producer_errors import RAISED, reported_error
+from millstream.kafka.settings.clients import create_client
+
+_log = logging.getLogger(__name__)
+
+#: For the reports about purged records, which wait for nothing.
+_REPORTS_TIMEOUT_S: Final = 1.0
+#: librdkafka's default.
+_BATCH_BYTES: Final = 1_000_000
+
+
+class ProducerClients:
+    """One client, or two where topics are tracked, and more for topics that only take smaller
+    batches than the others: their size is a choice for the whole client.
+
+    How failures and acknowledged offsets are learned, per record of 80 bytes and about 450 ns for
+    the record itself: confluent-kafka can report every record (220 ns), or failures only (free).
+    Topics that are not tracked use the latter, on a client of their own, since it is a choice for
+    the whole client. In a transaction, where one client has to do both, only the last record of
+    each send is reported on (free): a commit fails by itself when any record of the transaction
+    did.
+
+    Args:
+        settings: from `librdkafka_settings` for "producer".
+        transactional_id: makes it a transactional producer.
+        deliveries: told of records that failed.
+        clock: where deadlines are measured.
+
+    Raises:
+        ConfigError: librdkafka refuses a setting.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        transactional_id: str | None,
+        deliveries: Deliveries,
+        clock: Clock,
+    ) -> None:
+        self._settings = dict(settings)
+        self._deliveries = deliveries
+        self._clock = clock
+        self.transactional = transactional_id is not None
+        self._batch_bytes = int(settings.get("batch.size", _BATCH_BYTES))
+        #: By whether its topics are tracked, and the size of their batches.
+        self._smaller: dict[tuple[bool, int], Producer] = {}
+        #: A login that was refused, until somebody is told.
+        self.access_failure: StreamsError | None = None
+        self._connection_error = ""
+        self.closed = False
+        #: For the topics that are tracked.
+        self.tracked: Producer | None = None
+        #: For the others.
+        self.main: Producer
+        if transactional_id is not None:
+            self.main = self._create({"transactional.id": transactional_id})
+            self.tracked = self.main
+        else:
+            self.main = self._create_untracked({})
+
+    def track(self) -> None:
+        """Topics are to be tracked from now on."""
+        if self.tracked is None:
+            self.tracked = self._create({})
+
+    def client_for(self, *, tracked: bool, most_bytes: int | None) -> Producer:
+        """The client for a topic.
+
+        Args:
+            tracked: whether it is tracked; `track` was called then.
+            most_bytes: the size of the batches that it takes; None if any will do. In a
+                transaction, which one client has to write, it is not heeded.
+        """
+        if self.transactional or most_bytes is None or most_bytes >= self._batch_bytes:
+            return self.tracked if tracked and self.tracked is not None else self.main
+        client = self._smaller.get((tracked, most_bytes))
+        if client is None:
+            _log.info("Batches for some topics are limited to %d bytes", most_bytes)
+            size = {"batch.size": most_bytes}
+            client = self._create(size) if tracked else self._create_untracked(size)
+            self._smaller[tracked, most_bytes] = client
+        return client
+
+    def all(self) -> list[Producer]:
+        """Each client once.
+
+        Raises:
+            IllegalStateError: they are closed.
+        """
+        if self.closed:
+            raise IllegalStateError("The producer is closed.")
+        if self.tracked is None or self.tracked is self.main:
+            return [self.main, *self._smaller.values()]
+        return [self.main, self.tracked, *self._smaller.values()]
+
+    def because(self) -> str:
+        """What the connections have met with, to be put behind an error."""
+        return f" ({self._connection_error})" if self._connection_error else ""
+
+    def replace(self, timeout_ms: int) -> None:
+        """Drop what waits, wait for the answers to what is on its way, and begin with new clients;
+        not for a transactional one."""
+        deadline = Deadline(self._clock, timeout_ms)
+        clients = self.all()
+        waiting = sum(map(len, clients))
+        for client in clients:
+            client.purge(in_flight=False)
+        for client in clients:
+            _finish(client, deadline.remaining_ms(timeout_ms))
+        if waiting:
+            _log.info("Dropped up to %d records that were not acknowledged", waiting)
+        # The old ones cannot go on: in the numbers by which the broker tells doubles, what was
+        # dropped is a gap.
+        self._smaller.clear()
+        self.main = self._create_untracked({})
+        if self.tracked is not None:
+            self.tracked = self._create({})
+        self.access_failure = None
+
+    def close(self, timeout_ms: int) -> None:
+        """Send what is left within the timeout, and drop the rest with a warning."""
+        deadline = Deadline(self._clock, timeout_ms)
+        for client in self.all():
+            if self.transactional:
+                # The next owner of the transactional id aborts what is open, without waiting for it
+                # here.
+                client.purge()
+            left = _finish(client, deadline.remaining_ms(timeout_ms))
+            if left:
+                _log.warning("The producer closes with %d records that were not acknowledged", left)
+        self.closed = True
+        # Producer.close() waits for ever to abort a transaction when no broker answers; losing the
+        # last reference closes the connections at once.
+        self._smaller.clear()
+        self.tracked = None
+        del self.main
+
+    def _create_untracked(self, own: Mapping[str, Any]) -> Producer:
+        return self._create(
+            {
+                **own,
+                "delivery.report.only.error": True,
+                "on_delivery": self._deliveries.failures_only,
+            }
+        )
+
+    def _create(self, own: Mapping[str, Any]) -> Producer:
+        return create_client(Producer, {**self._settings, **own, "error_cb": self._on_client_error})
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        # The client's own log tells of each; here only what a later error may be explained with.
+        if is_access_error(error):
+            self.access_failure = self.access_failure or client_error(
+                error, "Connecting to a broker"
+            )
+        elif error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._connection_error = error.str().rstrip(".")
+
+
+def _finish(client: Producer, timeout_ms: int) -> int:
+    """Wait for acknowledgements, and give up on what has none in time; how many that were."""
+    left = 0
+    try:
+        left = client.flush(timeout_ms / 1_000) if timeout_ms else len(client)
+        if left:
+            client.purge()
+            client.flush(_REPORTS_TIMEOUT_S)
+    except RAISED as error:
+        _log.warning("The producer ends after a fatal error: %s", reported_error(error).str())
+    return left

@@ -1,0 +1,141 @@
+"""What a producer raises for the errors that librdkafka reports to it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+
+from millstream.errors import (
+    BrokerUnavailableError,
+    ProductionError,
+    RebalanceInProgressError,
+    StreamsError,
+    TaskMigratedError,
+)
+from millstream.kafka.data.client_errors import TRANSIENT, client_error
+from millstream.record import TaskId
+
+
+class Changelog(NamedTuple):
+    """Whose changes a topic holds: partition by partition those of one store in one task."""
+
+    store: str
+    subtopology: int
+
+
+#: What confluent-kafka raises. Of a fatal error it tells between two callbacks, the second of which
+#: then runs into it, so that Python makes a SystemError of it.
+RAISED: Final = (KafkaException, SystemError)
+
+#: Another producer took over this one's place, or its group membership is over.
+_FENCED: Final = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.TRANSACTION_COORDINATOR_FENCED,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.FENCED_MEMBER_EPOCH,
+    }
+)
+
+#: The broker lost track of this producer's records, or one of them is missing. A transaction has to
+#: be aborted then; else, follows Kafka Streams: the task begins again from its last commit.
+_OUT_OF_SEQUENCE: Final = frozenset(
+    {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID}
+)
+
+_ADVICE: Final = {
+    KafkaError.MSG_SIZE_TOO_LARGE: (
+        "It is larger than the producer's max.request.size or the topic's max.message.bytes "
+        "allow: raise those. If no record is, the batch it went in was: lower the producer's "
+        "batch.size."
+    ),
+    KafkaError._MSG_TIMED_OUT: (
+        "No broker took it within delivery.timeout.ms. Check that the leaders of the topic can be "
+        "reached, and that min.insync.replicas are there."
+    ),
+    KafkaError._UNKNOWN_TOPIC: "The topic does not exist. Create it.",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "The topic or partition does not exist. Create it.",
+    KafkaError._UNKNOWN_PARTITION: "The topic has no such partition, or was deleted.",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "The user needs the right to write to the topic.",
+}
+
+
+def reported_error(raised: BaseException) -> KafkaError:
+    """What librdkafka reported by means of one of `RAISED`."""
+    told: BaseException | None = raised
+    while isinstance(told, SystemError):
+        told = told.__cause__
+    if not isinstance(told, KafkaException):
+        raise raised
+    error: KafkaError = told.args[0]
+    return error
+
+
+def delivery_error(
+    error: KafkaError,
+    topic: str | None,
+    partition: int | None,
+    changelog: Changelog | None = None,
+) -> StreamsError:
+    """The error to raise for a record that was not delivered.
+
+    Args:
+        error: what librdkafka reported.
+        topic: where it was to go.
+        partition: where it was to go, if that was said.
+        changelog: whose the topic is, if it is a changelog.
+    """
+    reason = error.str().rstrip(".")
+    if error.code() in _FENCED or error.code() in _OUT_OF_SEQUENCE:
+        return TaskMigratedError(
+            "A record was not written, because another producer has taken over, or the broker lost "
+            f"track of this one: {reason}.",
+            topic=topic,
+            partition=partition,
+        )
+    advice = _ADVICE.get(error.code(), "")
+    what, task_id = "A record was not written", None
+    if changelog is not None:
+        what = f"A change of store '{changelog.store}' was not written to its changelog"
+        if partition is not None:
+            task_id = TaskId(changelog.subtopology, partition)
+    return ProductionError(
+        f"{what}: {reason}. {advice}".rstrip(), topic=topic, partition=partition, task_id=task_id
+    )
+
+
+def transaction_error(error: KafkaError, what: str, because: str) -> StreamsError:
+    """The error to raise for a step of a transaction that failed.
+
+    Args:
+        error: what librdkafka reported.
+        what: the step, as the start of a sentence: "Committing the transaction".
+        because: what the connections have met with, as " (...)", or empty.
+    """
+    reason = error.str().rstrip(".")
+    if error.code() in _FENCED or error.fatal():
+        return migrated_error(error, what)
+    if error.code() == KafkaError.REBALANCE_IN_PROGRESS:
+        return RebalanceInProgressError(f"{what} failed, because the group is rebalancing.")
+    if error.txn_requires_abort():
+        return ProductionError(f"{what} failed, so that it has to be aborted: {reason}.")
+    if error.retriable() or error.code() in TRANSIENT:
+        return BrokerUnavailableError(
+            f"{what} failed: {reason}{because}. Check that the brokers can be reached."
+        )
+    return client_error(error, what)
+
+
+def migrated_error(error: KafkaError, what: str) -> TaskMigratedError:
+    """The error to raise when this producer has been replaced; `what` as in `transaction_error`."""
+    return TaskMigratedError(
+        f"{what} failed, because another producer or member has taken over, or the broker ended "
+        f"the transaction after transaction.timeout.ms: {error.str().rstrip('.')}."
+    )

@@ -1,0 +1,1 @@
+"""Membership in the consumer group, over kafka-python: joining, staying, committing, leaving."""

@@ -1,0 +1,304 @@
+"""The member's connections to the brokers: opened with a bound, closed with a bound.
+
+The client is kafka-python's connection manager with its event loop on a thread of its own. The
+consumer around it is left out: a member fetches no records, and a consumer would fetch committed
+offsets and list offsets for each partition it is given.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kafka import KafkaConsumer
+from kafka import __version__ as client_version
+from kafka import errors as client_errors
+from kafka.coordinator.base import BaseCoordinator
+from kafka.net.compat import KafkaNetClient
+from kafka.util import Timer
+
+from millstream.clock import Clock, Deadline, SystemClock
+from millstream.errors import BrokerUnavailableError, ConfigError
+from millstream.kafka.cluster.listener_probe import ProtocolProbe, protocol_hint
+from millstream.kafka.member.errors import is_login_error, membership_error
+
+log = logging.getLogger("millstream.kafka.member.group_member")
+
+#: How long the first contact with a broker may take where nothing else is said. Later outages are
+#: waited out.
+BOOTSTRAP_TIMEOUT_MS: Final = 15_000
+_WAITING_LOG_INTERVAL_MS: Final = 1_000
+_LOOK_S: Final = 0.2
+#: How often to look whether brokers are there that this client cannot speak to.
+_PROBE_INTERVAL_MS: Final = 5_000
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+    # kafka-python's default of 30 s outlasts a session timeout: a member would not be back in time
+    # after an outage. Java's default is 1 s.
+    "reconnect_backoff_max_ms": 1_000,
+}
+
+#: What a member overrides of kafka-python's coordinator; a release without them cannot be used.
+_NEEDED: Final = (
+    "ensure_active_group_async",
+    "_do_join_and_sync_async",
+    "_handle_heartbeat_response",
+    "_on_join_complete_async",
+    "_on_join_prepare_async",
+    "_process_join_group_response",
+    "_process_sync_group_response",
+    "generation_if_stable",
+    "poll_heartbeat",
+    "reset_generation",
+)
+
+
+class Link:
+    """Open connections to a cluster.
+
+    Args:
+        client: kafka-python's client, its event loop running.
+        config: all settings, defaults included.
+    """
+
+    def __init__(self, client: Any, config: Mapping[str, Any]) -> None:
+        self.client = client
+        self.config = config
+        self.manager = client._manager
+        self.cluster = client._manager.cluster
+        self.net = client._manager._net
+
+    @property
+    def alive(self) -> bool:
+        """Whether the event loop still runs."""
+        thread = self.net._io_thread
+        return thread is not None and thread.is_alive()
+
+    def run(self, call: Callable[..., Any], *args: Any, timeout_ms: int) -> Any:
+        """Call a coroutine function on the event loop and wait for what it returns.
+
+        Raises:
+            KafkaTimeoutError: it took longer than `timeout_ms`; it is not stopped by that.
+            KafkaError: what it raised.
+        """
+        done = threading.Event()
+        future = self.manager.call_soon(call, *args)
+        future.add_both(lambda _: done.set())
+        timer = Timer(timeout_ms)
+        # In slices: an event loop that died resolves nothing any more.
+        while not done.wait(min(1.0, timer.timeout_secs)):
+            if timer.expired or not self.alive:
+                raise client_errors.KafkaTimeoutError(f"No answer within {timeout_ms} ms")
+        if future.exception is not None:
+            raise future.exception
+        return future.value
+
+    def close(self, timeout_ms: int) -> None:
+        """Close all connections and end the event loop, waiting for it up to `timeout_ms`."""
+        thread = self.net._io_thread
+        try:
+            self.manager.call_soon(self.manager.close)
+            # First with a bound: the client's own close waits for its thread without one.
+            self.net.stop(timeout_ms)
+            if thread is not None and thread.is_alive():
+                log.warning("%s: left a stuck event loop behind", self.config["client_id"])
+                return
+            self.client.close()
+        except Exception:
+            # An event loop that crashed refuses further work; there is nothing left to close then.
+            log.debug("The member's event loop had ended before it was closed", exc_info=True)
+
+
+def open_link(
+    settings: Mapping[str, Any],
+    *,
+    group_id: str,
+    client_id: str,
+    stopped: Callable[[], bool],
+    clock: Clock | None = None,
+) -> Link:
+    """Connect to the cluster.
+
+    Brokers that are away are waited for, `bootstrap_timeout_ms` at most, with a line a second in
+    the log. What no waiting helps against is told within a few seconds.
+
+    Args:
+        settings: kafka-python's consumer settings.
+        group_id: the group that is going to be joined.
+        client_id: how the client is called in broker logs and in thread names.
+        stopped: asked now and then; true ends the attempt.
+        clock: where the time is read.
+
+    Raises:
+        BrokerUnavailableError: no bootstrap server answered in time, or those that are there want
+            another security protocol.
+        AccessDeniedError: the login failed, or the certificate is not trusted.
+        ConfigError: a setting is unknown or refused.
+    """
+    config = _complete(settings, group_id, client_id)
+    _quiet_client_loggers()
+    try:
+        link = Link(KafkaNetClient(**config), config)
+    except (client_errors.KafkaError, ValueError, TypeError) as error:
+        raise membership_error(
+            error, group_id=group_id, instance_id=config["group_instance_id"]
+        ) from error
+    link.net.start()
+    try:
+        _Bootstrap(link, stopped, clock or SystemClock()).run()
+    except BaseException:
+        link.close(1_000)
+        raise
+    config["api_version"] = link.manager.broker_version
+    return link
+
+
+class _Bootstrap:
+    """The first contact with a broker: attempts until one succeeds, or none will."""
+
+    def __init__(self, link: Link, stopped: Callable[[], bool], clock: Clock) -> None:
+        self._link = link
+        self._stopped = stopped
+        self._clock = clock
+        self._timeout_ms: int = link.config["bootstrap_timeout_ms"]
+        servers = link.config["bootstrap_servers"]
+        self._servers = servers.split(",") if isinstance(servers, str) else list(servers)
+        self._attempts = _Attempts(link)
+        self._began_ms = self._logged_ms = clock.monotonic_ms()
+        self._probe = ProtocolProbe(
+            self._servers, link.config["security_protocol"], stopped, clock, _PROBE_INTERVAL_MS
+        )
+
+    def run(self) -> None:
+        """Wait for a broker. Raises as `open_link`."""
+        done = threading.Event()
+        # Without the client's own bound: it would also be that of each attempt to connect, so that
+        # one server that is silent took all the time.
+        future = self._link.manager.bootstrap_async(None, False)
+        future.add_both(lambda _: done.set())
+        deadline = Deadline(self._clock, self._timeout_ms)
+        while not done.wait(_LOOK_S):
+            if (
+                deadline.passed
+                or self._attempts.refused
+                or self._stopped()
+                or not self._link.alive
+                or self._is_in_vain()
+            ):
+                break
+            self._say_what_is_waited_for()
+        self._attempts.end()
+        if future.is_done and future.exception is None:
+            return
+        error = self._attempts.refused or future.exception
+        if error is None:
+            raise self._unreachable()
+        config = self._link.config
+        raise membership_error(
+            error, group_id=config["group_id"], instance_id=config["group_instance_id"]
+        ) from error
+
+    def _say_what_is_waited_for(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._logged_ms >= _WAITING_LOG_INTERVAL_MS:
+            self._logged_ms = now_ms
+            log.warning(
+                "%s: waits for a broker at %s, for %d s already, %d s at most%s",
+                self._link.config["client_id"],
+                ", ".join(self._servers),
+                (now_ms - self._began_ms) // 1000,
+                self._timeout_ms // 1000,
+                f": {self._attempts.last}" if self._attempts.last else "",
+            )
+
+    def _is_in_vain(self) -> bool:
+        """Whether brokers are there that want another security protocol."""
+        # A broker that has told of itself is spoken to in the right way, if it is not ready yet.
+        return self._probe.is_certain(lambda: bool(self._link.cluster._last_successful_refresh_ms))
+
+    def _unreachable(self) -> BrokerUnavailableError:
+        last = self._attempts.last
+        waited_ms = self._clock.monotonic_ms() - self._began_ms
+        hint = ""
+        if not self._stopped():
+            hint = protocol_hint(self._servers, self._link.config["security_protocol"])
+        return BrokerUnavailableError(
+            f"No Kafka broker answered at {', '.join(self._servers)} within "
+            f"{waited_ms / 1000:.1f} s."
+            + (f" The last attempt ended with: {last}." if last else "")
+            + " Check bootstrap.servers, that the brokers run and can be reached from this host, "
+            "and that security.protocol is theirs." + hint
+        )
+
+
+class _Attempts:
+    """How the attempts to connect end, which kafka-python tells its log only, and tries again."""
+
+    def __init__(self, link: Link) -> None:
+        self._manager = link.manager
+        #: The last failure.
+        self.last: BaseException | None = None
+        #: One that trying again will not help.
+        self.refused: BaseException | None = None
+        connect = link.manager.get_connection
+
+        def get_connection(*args: Any, **options: Any) -> Any:
+            connection = connect(*args, **options)
+            connection.init_future.add_errback(self._note)
+            return connection
+
+        link.manager.get_connection = get_connection
+
+    def end(self) -> None:
+        """Leave the connections that follow alone."""
+        del self._manager.get_connection
+
+    def _note(self, error: BaseException) -> None:
+        self.last = error
+        if is_login_error(error):
+            self.refused = error
+
+
+def _complete(settings: Mapping[str, Any], group_id: str, client_id: str) -> dict[str, Any]:
+    known = KafkaConsumer.DEFAULT_CONFIG
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"kafka-python knows no consumer setting {name!r}.{hint}")
+    missing = [name for name in _NEEDED if not hasattr(BaseCoordinator, name)]
+    if missing:
+        raise ConfigError(
+            f"kafka-python {client_version} cannot be used: it has no {', '.join(missing)}. "
+            "Install kafka-python 3.0, with which this version of Millstream was tested."
+        )
+    return {
+        **known,
+        **_DEFAULTS,
+        **settings,
+        "group_id": group_id,
+        "client_id": client_id,
+        "enable_auto_commit": False,
+        "metrics": None,
+        # Its warning is meant for code that blocks the event loop. Here the loop is late whenever
+        # the processing thread holds the interpreter lock, which is no fault of anybody's.
+        "slow_task_threshold_secs": 0,
+    }
+
+
+def _quiet_client_loggers() -> None:
+    """Keep kafka-python's view of each request out of the log, unless somebody asked for it.
+
+    It tells each request's fate at INFO, and each failed attempt to connect several times at ERROR,
+    which fills pages in an outage. Of outages the member tells itself, now and then.
+    """
+    if logging.getLogger("kafka").level != logging.NOTSET:
+        return
+    logging.getLogger("kafka").setLevel(logging.WARNING)
+    for name in ("kafka.net.connection", "kafka.net.manager", "kafka.net.transport"):
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,0 +1,1 @@
+"""What each of the two Kafka libraries is told."""

@@ -1,0 +1,323 @@
+"""What each of the two Kafka libraries is told: the user's client settings, and what Kafka Streams
+imposes.
+
+`librdkafka_settings` serves the data clients and the admin client, `kafka_python_settings` the
+member of the consumer group. Both apply the table in `config_clients.py`. A setting that a client
+cannot honour is an error that names both; a value out of librdkafka's range is refused when the
+client is made (`create_client`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaException
+
+from millstream.config import StreamsConfig
+from millstream.config_checks import transaction_timeout_ms
+from millstream.config_clients import CLIENT_SETTINGS, SECURITY, Role, Scope
+from millstream.errors import ConfigError
+from millstream.kafka.data.client_log import CLIENT_LOG
+from millstream.kafka.settings.security import (
+    security_for_kafka_python,
+    security_for_librdkafka,
+    unreadable_file,
+)
+
+_Client = TypeVar("_Client")
+
+_CONSUMERS: Final = ("main_consumer", "restore_consumer", "global_consumer")
+
+#: Bytes of records that all consumers of one kind may hold fetched but unread, split over the
+#: threads. Small records take about six times as much memory as they have bytes (a 75-byte record
+#: about 450).
+_PREFETCH_KBYTES: Final = 32 * 1024
+_PREFETCH_KBYTES_LEAST: Final = 4 * 1024
+
+#: Bytes of records that all producers may hold unsent, split over the threads.
+_UNSENT_KBYTES: Final = 64 * 1024
+_UNSENT_KBYTES_LEAST: Final = 16 * 1024
+
+_ANY_CLIENT: Final[Mapping[str, Any]] = {
+    # Java's.
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+    "socket.connection.setup.timeout.ms": 10_000,
+    "socket.timeout.ms": 30_000,
+}
+
+_CONSUMER: Final[Mapping[str, Any]] = {
+    # Imposed: the member owns the group and its offsets; where reading begins is always said
+    # explicitly, and an offset that is gone must surface instead of being replaced silently.
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "allow.auto.create.topics": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    # Java's. Its cost could not be measured (2 M records of 75 bytes, lz4).
+    "check.crcs": True,
+    # Refetch soon after the local queue was full. With librdkafka's 1000 ms the queue runs dry
+    # meanwhile: 163k records/s instead of 1.2 M/s with 100,000 queued records, and the same speed
+    # takes 1,000,000 of them (92 MB of memory instead of 430).
+    "fetch.queue.backoff.ms": 5,
+    "queued.min.messages": 100_000,
+    # One fetch per broker is under way at a time and lasts this long where there is nothing new. A
+    # partition that is added, and the news that an end was reached, wait for it: 0.8-1.0 s with the
+    # usual 500 ms.
+    "fetch.wait.max.ms": 50,
+    "fetch.error.backoff.ms": 100,
+}
+
+_PRODUCER: Final[Mapping[str, Any]] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",
+    "compression.type": "lz4",
+    # Short enough for a pipeline of several topics, long enough to fill batches under load.
+    "linger.ms": 5,
+    "delivery.timeout.ms": 120_000,
+    "message.max.bytes": 1_048_576,
+    "batch.num.messages": 100_000,
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 300_000,
+    # How long a topic that does not exist is waited for, in case it was created just now: 30 s by
+    # default, all of which passes before anybody is told.
+    "topic.metadata.propagation.max.ms": 10_000,
+}
+
+#: How values differ that mean the same.
+_CONVERTED: Final[Mapping[str, Callable[[Any], Any]]] = {
+    # Java: -1 is never, or the system's; librdkafka: 0.
+    "connections.max.idle.ms": lambda value: max(0, value),
+    "receive.buffer.bytes": lambda value: max(0, value),
+    "send.buffer.bytes": lambda value: max(0, value),
+    # Java: 0 is "as soon as possible" or "no batches", for which librdkafka takes 1.
+    "fetch.min.bytes": lambda value: max(1, value),
+    "max.partition.fetch.bytes": lambda value: max(1, value),
+    "batch.size": lambda value: max(1, value),
+    "retry.backoff.ms": lambda value: max(1, value),
+    "retry.backoff.max.ms": lambda value: max(1, value),
+    "buffer.memory": lambda value: max(1, value // 1024),
+    "acks": lambda value: "all" if str(value) in ("all", "-1") else str(value),
+}
+
+_NEVER_IDLE_MS: Final = 2**31 - 1
+
+#: How long the member's first attempt to reach a broker may take, if nothing is tried again.
+_FIRST_CONTACT_MS: Final = 15_000
+
+
+def librdkafka_settings(config: StreamsConfig, role: Role, client_id: str) -> dict[str, Any]:
+    """The configuration of one confluent-kafka client.
+
+    Args:
+        config: the application's settings.
+        role: any but "member".
+        client_id: the client's name in broker logs and quotas.
+
+    Raises:
+        ConfigError: a setting contradicts another one or cannot be honoured by librdkafka.
+    """
+    values = config.client_settings(role)
+    settings: dict[str, Any] = {
+        "bootstrap.servers": config.bootstrap_servers,
+        "client.id": client_id,
+        **_ANY_CLIENT,
+    }
+    if role in _CONSUMERS:
+        settings.update(_CONSUMER)
+        # librdkafka wants a group, although partitions are assigned by hand and the member commits.
+        settings["group.id"] = config.application_id
+        settings["queued.max.messages.kbytes"] = _share(
+            _PREFETCH_KBYTES, config, _PREFETCH_KBYTES_LEAST
+        )
+    elif role == "producer":
+        settings.update(_PRODUCER)
+        settings["queue.buffering.max.kbytes"] = _share(
+            _UNSENT_KBYTES, config, _UNSENT_KBYTES_LEAST
+        )
+    settings.update(_translated(values))
+    if role in _CONSUMERS:
+        settings["isolation.level"] = isolation_level(config, role)
+    elif role == "producer":
+        _complete_producer(config, values, settings)
+    return settings
+
+
+def kafka_python_settings(
+    config: StreamsConfig,
+    role: Role = "member",
+    *,
+    client_id: str,
+    thread_index: int | None = None,
+) -> dict[str, Any]:
+    """The keywords of kafka-python's consumer for a member of the application's group.
+
+    Only group, network and security settings: the member never fetches. Reads certificate files, so
+    it is to be called where the member runs.
+
+    Args:
+        config: the application's settings.
+        role: whose settings to take; the member's.
+        client_id: the client's name in broker logs and quotas.
+        thread_index: appended to `group.instance.id`, so that each thread is a static member of its
+            own.
+
+    Raises:
+        ConfigError: a setting cannot be honoured by kafka-python.
+    """
+    values = config.client_settings(role)
+    servers = str(values.pop("bootstrap.servers", config.bootstrap_servers))
+    settings: dict[str, Any] = {
+        "bootstrap_servers": [server.strip() for server in servers.split(",") if server.strip()],
+        "client_id": client_id,
+        "group_id": config.application_id,
+        "reconnect_backoff_ms": 50,
+        "reconnect_backoff_max_ms": 1_000,
+        "bootstrap_timeout_ms": max(_FIRST_CONTACT_MS, config.task_timeout_ms),
+        **security_for_kafka_python(values),
+    }
+    for name, value in values.items():
+        row = CLIENT_SETTINGS[name]
+        if row.kafka_python and row.kafka_python != SECURITY:
+            settings[row.kafka_python] = value
+    for name in ("receive_buffer_bytes", "send_buffer_bytes"):
+        if settings.get(name) == -1:
+            settings[name] = None
+    if settings.get("connections_max_idle_ms", 0) < 0:
+        settings["connections_max_idle_ms"] = _NEVER_IDLE_MS
+    instance_id = values.get("group.instance.id")
+    if instance_id:
+        settings["group_instance_id"] = (
+            instance_id if thread_index is None else f"{instance_id}-{thread_index}"
+        )
+    settings["isolation_level"] = isolation_level(config, "main_consumer")
+    settings["enable_auto_commit"] = False
+    settings["allow_auto_create_topics"] = False
+    return settings
+
+
+def client_setting(config: StreamsConfig, role: Role, name: str) -> Any:
+    """The value of a client setting that Millstream honours itself, such as `max.poll.records`.
+
+    Args:
+        config: the application's settings.
+        role: whose setting.
+        name: Kafka's name for it.
+    """
+    return config.client_settings(role).get(name, CLIENT_SETTINGS[name].default)
+
+
+def isolation_level(config: StreamsConfig, role: Role) -> str:
+    """Which records consumers see: imposed under exactly-once, else the user's or all."""
+    if config.exactly_once:
+        return "read_committed"
+    return str(client_setting(config, role, "isolation.level"))
+
+
+def create_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
+    """Make a confluent-kafka client that logs through `logging`.
+
+    Raises:
+        ConfigError: librdkafka refuses a setting.
+    """
+    try:
+        return kind(dict(settings), logger=CLIENT_LOG)
+    except (KafkaException, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"librdkafka refuses its settings: {_reason(error)}. {_remedy(error, settings)}"
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    first = error.args[0] if error.args else error
+    return str(first.str() if hasattr(first, "str") else first).rstrip(".")
+
+
+def _remedy(error: BaseException, settings: Mapping[str, Any]) -> str:
+    if "No provider for SASL mechanism" in _reason(error):
+        return (
+            f"sasl.mechanism is {settings['sasl.mechanism']} (GSSAPI, which is Kerberos, unless "
+            "something else is said), which needs a librdkafka built with Cyrus SASL: build "
+            "confluent-kafka on such a one, or name another mechanism."
+        )
+    unreadable = unreadable_file(settings)
+    if unreadable:
+        return f"On this machine a file cannot be read: {unreadable}."
+    return (
+        "Correct the client setting it names; its limits may be narrower than those of the Java "
+        "clients."
+    )
+
+
+def _share(total_kbytes: int, config: StreamsConfig, least_kbytes: int) -> int:
+    return max(least_kbytes, total_kbytes // config.num_stream_threads)
+
+
+def _translated(values: Mapping[str, Any]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for name, value in values.items():
+        row = CLIENT_SETTINGS[name]
+        if row.scope is Scope.REFUSED or not row.librdkafka or row.librdkafka == SECURITY:
+            # Refused ones got here only with their default.
+            continue
+        if row.librdkafka == "compression.level" and not _is_level_of(values, name):
+            continue
+        convert = _CONVERTED.get(name)
+        settings[row.librdkafka] = value if convert is None else convert(value)
+    settings.update(security_for_librdkafka(values))
+    return settings
+
+
+def _is_level_of(values: Mapping[str, Any], name: str) -> bool:
+    """Follows Java: a compression level counts only for the codec that is in use."""
+    codec = str(values.get("compression.type", _PRODUCER["compression.type"]))
+    return name == f"compression.{codec}.level"
+
+
+def _complete_producer(
+    config: StreamsConfig, values: Mapping[str, Any], settings: dict[str, Any]
+) -> None:
+    if "delivery.timeout.ms" not in values:
+        # An outage that tasks wait out must not end the thread because of a record.
+        settings["delivery.timeout.ms"] = max(
+            settings["delivery.timeout.ms"], config.task_timeout_ms
+        )
+    if "request.timeout.ms" in values:
+        # librdkafka keeps the time for the acknowledgement apart from the time for the request.
+        settings["request.timeout.ms"] = values["request.timeout.ms"]
+    if config.exactly_once:
+        settings["transaction.timeout.ms"] = transaction_timeout_ms(config)
+        # librdkafka lets no request outlast the transaction it is part of.
+        settings["socket.timeout.ms"] = min(
+            settings["socket.timeout.ms"], settings["transaction.timeout.ms"]
+        )
+        if "delivery.timeout.ms" not in values:
+            # librdkafka then takes the transaction's; Java's "for ever" would end with the
+            # transaction, too.
+            del settings["delivery.timeout.ms"]
+    weaker = [
+        f"{name}={values[name]}"
+        for name, contradicts in (
+            ("acks", settings["acks"] != "all"),
+            ("max.in.flight.requests.per.connection", _in_flight(values) > 5),
+            ("retries", values.get("retries") == 0),
+        )
+        if contradicts
+    ]
+    if weaker and values.get("enable.idempotence"):
+        raise ConfigError(
+            f"enable.idempotence=True contradicts {', '.join(weaker)}. Drop one of them."
+        )
+    if weaker and config.exactly_once:
+        raise ConfigError(
+            f"exactly_once_v2 needs an idempotent producer, which {', '.join(weaker)} is not."
+        )
+    if weaker:
+        # Follows Kafka's producer: such settings switch idempotence off unless it was asked for.
+        settings["enable.idempotence"] = False
+
+
+def _in_flight(values: Mapping[str, Any]) -> int:
+    return int(values.get("max.in.flight.requests.per.connection", 5))

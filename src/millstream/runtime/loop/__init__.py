@@ -1,0 +1,1 @@
+"""The stream thread: polls, lets work be done, commits, follows the group."""

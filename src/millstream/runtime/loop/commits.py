@@ -1,0 +1,165 @@
+"""Committing the tasks of a thread: everything a record caused is written before its offset is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from millstream.clock import Clock, Deadline
+from millstream.errors import BrokerUnavailableError
+from millstream.kafka.data.producer import RecordProducer
+from millstream.kafka.member.events import CommitOffset
+from millstream.record import TopicPartition
+from millstream.runtime.task.stream_task import StreamTask
+
+logger = logging.getLogger(__name__)
+
+#: How long one attempt to commit offsets may take.
+_COMMIT_TIMEOUT_MS = 15_000
+#: How long a flush may keep this thread from anything else. Python handles no signal meanwhile.
+_FLUSH_STEP_MS = 1_000
+
+
+class OffsetCommitter(Protocol):
+    """The group member, as far as commits go."""
+
+    def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None: ...
+
+    def progress(self) -> None:
+        """The processing loop is alive, though it waits (`max.poll.interval.ms`)."""
+        ...
+
+
+class Commits:
+    """Commits tasks under at-least-once.
+
+    The order is: caches are flushed → the producer is flushed, so that outputs and changelogs are
+    acknowledged → offsets are committed → stores write their data with the changelog offset that
+    it stands for. A crash anywhere in between repeats work and loses nothing.
+
+    What the cluster does not answer is tried again. `task.timeout.ms` bounds the tries after the
+    first failed one: a single try always has the time that its kind of request needs, so with 0
+    there is one try.
+
+    Args:
+        producer: the thread's producer.
+        committer: commits offsets. Told of progress while the cluster does not answer: a thread
+            that waits out an outage is not to lose its tasks for it.
+        clock: for the timeouts.
+        timeout_ms: how long a request that has failed is tried again (`task.timeout.ms`).
+        flush_timeout_ms: how long one flush may take: as long as the producer itself goes on trying
+            to deliver a record.
+    """
+
+    def __init__(
+        self,
+        producer: RecordProducer,
+        committer: OffsetCommitter,
+        clock: Clock,
+        timeout_ms: int,
+        flush_timeout_ms: int,
+    ) -> None:
+        self._producer = producer
+        self._committer = committer
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._flush_timeout_ms = flush_timeout_ms
+        #: Commits that went through.
+        self.total = 0
+
+    def commit(
+        self, tasks: Collection[StreamTask], within_ms: int | None = None
+    ) -> dict[TopicPartition, CommitOffset]:
+        """Commit those of the tasks that have anything to commit; what was committed.
+
+        Args:
+            tasks: what to commit.
+            within_ms: how long all of it may take, tries included; None for no such bound.
+
+        Raises:
+            RebalanceInProgressError: the group takes no commits now; try again after it.
+            TaskMigratedError: this member is no longer in the group.
+            ProductionError: an output could not be written.
+            BrokerUnavailableError: no answer in time.
+        """
+        needing = [task for task in tasks if task.commit_needed]
+        if not needing:
+            return {}
+        for task in needing:
+            try:
+                task.prepare_commit()
+            except Exception as error:
+                failure = task.fail(error)
+                raise failure from failure.__cause__
+        whole = Deadline(self._clock, within_ms)
+        self._flush(whole)
+        offsets: dict[TopicPartition, CommitOffset] = {}
+        for task in needing:
+            offsets.update(task.offsets_to_commit())
+        self._insist(
+            "offsets are not committed yet",
+            lambda timeout_ms: self._committer.commit(offsets, timeout_ms),
+            _COMMIT_TIMEOUT_MS,
+            whole,
+        )
+        acked = self._producer.acked_offsets()
+        for task in needing:
+            task.post_commit(offsets, acked)
+        self.total += 1
+        return offsets
+
+    def settle(self, tasks: Collection[StreamTask]) -> None:
+        """Wait until what tasks have sent is in their topics, as long as a commit would.
+
+        A task that is restored from its changelog, though it has logged since its last commit, must
+        not take the end of the changelog for an offset before those records.
+
+        Raises:
+            ProductionError: an output could not be written.
+            BrokerUnavailableError: no answer in time.
+        """
+        if any(task.commit_needed for task in tasks):
+            self._flush(Deadline(self._clock, None))
+
+    def forget_sent(self) -> None:
+        """All tasks were closed without a commit: what they sent is sent again by their owners.
+
+        What still waits in the producer is dropped, since it would come after what the new owners
+        write.
+        """
+        self._producer.purge()
+
+    def _flush(self, whole: Deadline) -> None:
+        what = "records that were sent are not acknowledged yet"
+        self._insist(what, self._flush_in_steps, self._flush_timeout_ms, whole)
+
+    def _flush_in_steps(self, timeout_ms: int) -> None:
+        deadline = Deadline(self._clock, timeout_ms)
+        while True:
+            try:
+                self._producer.flush(deadline.remaining_ms(_FLUSH_STEP_MS))
+                return
+            except BrokerUnavailableError as error:
+                if deadline.passed:
+                    raise BrokerUnavailableError(
+                        f"What was sent is not acknowledged after {timeout_ms} ms, at last: "
+                        f"{error.message}"
+                    ) from error
+            self._committer.progress()
+
+    def _insist(
+        self, what: str, attempt: Callable[[int], None], most_ms: int, whole: Deadline
+    ) -> None:
+        """Try until it works, or the cluster has not answered for too long."""
+        failing: Deadline | None = None
+        while True:
+            try:
+                attempt(whole.remaining_ms(most_ms))
+                return
+            except BrokerUnavailableError as error:
+                failing = failing or Deadline(self._clock, self._timeout_ms)
+                if failing.passed or whole.passed:
+                    raise
+                logger.warning("%s, trying again: %s", what, error)
+            self._committer.progress()

@@ -1,0 +1,221 @@
+"""What the group member reports, turned into tasks owned and given up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from millstream.assignment.task_assignment import TaskAssignment
+from millstream.clock import Clock, Deadline
+from millstream.errors import RebalanceInProgressError, TaskCorruptedError, TaskMigratedError
+from millstream.kafka.member.events import Assigned, Lost, MemberEvent, Revoked
+from millstream.kafka.member.group_member import GroupMember
+from millstream.runtime.loop.commits import Commits
+from millstream.runtime.ownership.tasks import Tasks
+from millstream.runtime.task.stream_task import StreamTask
+
+logger = logging.getLogger(__name__)
+
+_CLOSE_TIMEOUT_MS = 10_000
+#: How often a commit is tried while the group rebalances, and the pause in between.
+_COMMIT_ATTEMPTS = 20
+_COMMIT_PAUSE_MS = 50
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a rebalance event has done to the thread.
+
+    Args:
+        why: for the log.
+        revoked: partitions were given up.
+        assigned: a rebalance is complete.
+    """
+
+    why: str
+    revoked: bool = False
+    assigned: bool = False
+
+
+class Rebalances:
+    """Follows the group member on behalf of the processing loop.
+
+    A revoked task is committed and stopped before the member goes on to the next join, so that no
+    two threads ever work on one task; the assignment that follows says whether its state stays as
+    a standby. A lost task is closed without a commit.
+
+    Args:
+        member: the thread's place in the group.
+        tasks: what the thread owns.
+        commits: commits revoked tasks.
+        decode: reads what the leader wrote for this member.
+        clock: for follow-up rebalances that are due at a time.
+        static: whether the member has a `group.instance.id`, by which it takes its tasks up again
+            after a restart.
+    """
+
+    def __init__(
+        self,
+        member: GroupMember,
+        tasks: Tasks,
+        commits: Commits,
+        decode: Callable[[Assigned], TaskAssignment],
+        clock: Clock,
+        *,
+        static: bool,
+    ) -> None:
+        self._member = member
+        self._tasks = tasks
+        self._commits = commits
+        self._decode = decode
+        self._clock = clock
+        self._static = static
+        self._peeked: MemberEvent | None = None
+        self._follow_up: tuple[int, int] | None = None
+        self._rejoin: tuple[Deadline, int | None, str] | None = None
+        self._generation: int | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the group is rebalancing, as far as the member knows."""
+        return self._member.rebalancing
+
+    def start(self) -> None:
+        """Join the group."""
+        self._member.start()
+
+    def progress(self) -> None:
+        """The processing loop is alive (`max.poll.interval.ms`)."""
+        self._member.progress()
+
+    def has_news(self, timeout_ms: int = 0) -> bool:
+        """Whether the member has an event for `next_change`; waits for one that long."""
+        if self._peeked is None:
+            self._peeked = self._member.next_event(timeout_ms)
+        return self._peeked is not None
+
+    def rejoin(self, why: str, after_ms: int = 0) -> None:
+        """Ask for a rebalance, unless the group goes on by itself. Does not wait.
+
+        Args:
+            why: for the logs.
+            after_ms: how long to leave the group in peace first; asked in `next_change`.
+        """
+        self._rejoin = (Deadline(self._clock, after_ms), self._generation, why)
+        self._ask_again()
+
+    def next_change(self) -> Change | None:
+        """Act on the next event; None if there is none.
+
+        Raises:
+            StreamsError: the member failed, or the leader reports an error.
+        """
+        self._ask_for_follow_up()
+        self._ask_again()
+        self.has_news()
+        event, self._peeked = self._peeked, None
+        if event is None:
+            return None
+        if isinstance(event, Revoked):
+            return self._revoke(event)
+        if isinstance(event, Lost):
+            return self._lose(event)
+        if isinstance(event, Assigned):
+            return self._assign(event)
+        raise event.error
+
+    def close(self, *, leave_group: bool) -> None:
+        """Leave the group, or just stop being heard from, as static members always do."""
+        leave = leave_group and not self._static
+        self._member.close(leave_group=leave, timeout_ms=_CLOSE_TIMEOUT_MS)
+
+    def _revoke(self, event: Revoked) -> Change:
+        """Commit and close what is revoked. Whatever goes wrong, the member must go on."""
+        revoked = self._tasks.owners_of(event.partitions)
+        names = [str(task.task_id) for task in revoked]
+        try:
+            committed = self._commit_if_needed(revoked)
+            # A fenced member or producer has closed all tasks by now.
+            left = [task.task_id for task in self._tasks.owners_of(event.partitions)]
+            if committed:
+                self._tasks.suspend(left)
+            else:
+                self._tasks.close(left, clean=False)
+        except TaskCorruptedError:
+            left = [task.task_id for task in self._tasks.owners_of(event.partitions)]
+            self._tasks.close(left, clean=False)
+            raise
+        finally:
+            self._member.acknowledge(event)
+        return Change(f"tasks {names} go to other threads", revoked=True)
+
+    def _commit_if_needed(self, tasks: Collection[StreamTask]) -> bool:
+        """Commit before tasks are given up; whether what they did is committed.
+
+        All tasks are committed, those that stay included: they share one producer.
+        """
+        if not any(task.commit_needed for task in tasks):
+            return True
+        for _ in range(_COMMIT_ATTEMPTS):
+            try:
+                offsets = self._commits.commit(self._tasks.running)
+            except RebalanceInProgressError as error:
+                logger.debug("commit of tasks that are given up is put off: %s", error)
+                self._member.progress()
+                self._clock.sleep_ms(_COMMIT_PAUSE_MS)
+            except TaskMigratedError as error:
+                logger.warning("tasks that are given up are not committed: %s", error)
+                self.drop_work()
+                return False
+            else:
+                shown = {str(place): offset.offset for place, offset in sorted(offsets.items())}
+                logger.info("committed before giving tasks up: %s", shown)
+                return True
+        logger.warning("tasks that are given up are not committed: the group kept rebalancing")
+        return False
+
+    def drop_work(self) -> None:
+        """Close the active tasks and forget what they did since the last commit: it is done again.
+
+        Needed when the group has gone on without this member, or the producer was fenced: a record
+        that any of the tasks sent may be missing. Standbys go on: they depend on neither.
+        """
+        self._tasks.close_active(clean=False)
+        self._commits.forget_sent()
+
+    def _lose(self, event: Lost) -> Change:
+        names = [str(task.task_id) for task in self._tasks.owners_of(event.partitions)]
+        try:
+            self.drop_work()
+        finally:
+            self._member.acknowledge(event)
+        return Change(f"tasks {names} were lost: the group went on without us", revoked=True)
+
+    def _assign(self, event: Assigned) -> Change:
+        assignment = self._decode(event)
+        self._generation = event.generation
+        self._commit_if_needed(self._tasks.outdated(assignment.active, assignment.standby))
+        self._tasks.assign(assignment.active, assignment.standby)
+        names = [str(task_id) for task_id in sorted(assignment.active)]
+        names += [f"{task_id} (standby)" for task_id in sorted(assignment.standby)]
+        due_ms = assignment.next_rebalance_ms
+        self._follow_up = None if due_ms is None else (due_ms, event.generation)
+        return Change(f"generation {event.generation}: tasks {names}", assigned=True)
+
+    def _ask_again(self) -> None:
+        if self._rejoin is not None and self._rejoin[0].passed:
+            (_, generation, why), self._rejoin = self._rejoin, None
+            # The member ignores it if the group has gone on since.
+            self._member.request_rejoin(why, generation=generation)
+
+    def _ask_for_follow_up(self) -> None:
+        if self._follow_up is None or self.under_way:
+            return
+        due_ms, generation = self._follow_up
+        if due_ms <= self._clock.now_ms():
+            self._follow_up = None
+            # Not if the group has gone on since: that rebalance was the follow-up.
+            self._member.request_rejoin(
+                "the leader asked for a follow-up rebalance", generation=generation
+            )

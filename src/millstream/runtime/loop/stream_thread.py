@@ -1,0 +1,430 @@
+"""The stream thread: the loop that polls, processes and commits, until told to stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from millstream.clock import Clock, Deadline
+from millstream.errors import (
+    OffsetOutOfRangeError,
+    RebalanceInProgressError,
+    StreamsError,
+    TaskCorruptedError,
+    TaskMigratedError,
+)
+from millstream.kafka.data.consumer import RecordConsumer
+from millstream.kafka.data.producer import RecordProducer
+from millstream.kafka.member.events import CommitOffset
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.backoff import Backoff
+from millstream.runtime.control import Control, ThreadOutcome
+from millstream.runtime.loop.commits import Commits
+from millstream.runtime.loop.purge import RepartitionPurge
+from millstream.runtime.loop.rebalances import Rebalances
+from millstream.runtime.loop.thread_settings import ThreadSettings
+from millstream.runtime.ownership.cleanup import StateCleanup
+from millstream.runtime.ownership.global_stores import GLOBAL_TASK
+from millstream.runtime.ownership.global_updates import GlobalUpdates, NoGlobalUpdates
+from millstream.runtime.ownership.tasks import Tasks
+from millstream.runtime.state_machine import StateMachine
+from millstream.runtime.states import THREAD_STATES, ThreadState
+from millstream.runtime.task.stream_task import StreamTask
+
+logger = logging.getLogger(__name__)
+
+#: How long the last commit is tried while the group rebalances, and how often.
+_LAST_COMMIT_MS = 5_000
+_LAST_COMMIT_PAUSE_MS = 50
+#: How long it may take in all when the driver is lost: it kills a thread that it does not hear of.
+_LOST_COMMIT_MS = 30_000
+#: The pauses before the group is joined anew, until a commit has worked.
+_JOIN_FIRST_MS = 100
+_JOIN_MOST_MS = 10_000
+#: How long running tasks wait for those that restore to get records.
+_RESTORE_WAIT_MS = 10
+#: How the two share the thread: for how long there is restored, then processed, in each round.
+_RESTORE_MS = 100
+_PROCESS_WHILE_RESTORING_MS = 100
+
+
+class StreamThread:
+    """Owns tasks and takes them round and round: poll, process, commit.
+
+    In this design it is a process of its own, a Spark task; all its clients belong to it alone.
+    Everything happens on the calling thread, but for the group member, which lives on its own.
+
+    Args:
+        settings: intervals and bounds.
+        control: the connection to the driver.
+        rebalances: the group member's events, turned into tasks.
+        tasks: what it owns.
+        commits: commits them.
+        consumer: the main consumer.
+        producer: the producer.
+        global_updates: keep the global stores equal to their topics.
+        purge: deletes repartition records that are done with.
+        cleanup: deletes state of tasks that moved away.
+        close_others: closes further clients that belong to the thread.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        settings: ThreadSettings,
+        control: Control,
+        *,
+        rebalances: Rebalances,
+        tasks: Tasks,
+        commits: Commits,
+        consumer: RecordConsumer,
+        producer: RecordProducer,
+        global_updates: GlobalUpdates | NoGlobalUpdates,
+        purge: RepartitionPurge,
+        cleanup: StateCleanup,
+        close_others: Sequence[Callable[[], None]],
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._control = control
+        self._rebalances = rebalances
+        self._tasks = tasks
+        self._commits = commits
+        self._consumer = consumer
+        self._producer = producer
+        self._global = global_updates
+        self._purge = purge
+        self._cleanup = cleanup
+        self._close_others = close_others
+        self._clock = clock
+        self._machine = StateMachine(
+            settings.name, ThreadState.CREATED, THREAD_STATES, clock, self._on_state
+        )
+        self._stopping = False
+        self._why_stopping = "told to close"
+        self._leave_group = True
+        self._last_commit_timeout_ms: int | None = None
+        self._paused = False
+        self._last_commit_ms = 0
+        # A task asks for a commit while it works, so only one that did is asked whether it does.
+        self._commit_wanted = False
+        self._last_report_ms = 0
+        self._last_summary_ms = 0
+        self._join_backoff = Backoff(clock, first_ms=_JOIN_FIRST_MS, most_ms=_JOIN_MOST_MS)
+        self._commits_before_joining = 0
+        self._turn = TaskId(-1, -1)
+        self._processed_total = 0
+        self._summarized_total = 0
+
+    @property
+    def state(self) -> ThreadState:
+        """Where the thread is."""
+        return self._machine.state
+
+    def run(self) -> ThreadOutcome:
+        """Run until told to stop, or until something fails. Closes everything it was given."""
+        error: StreamsError | None = None
+        now_ms = self._clock.monotonic_ms()
+        self._last_commit_ms = self._last_report_ms = self._last_summary_ms = now_ms
+        try:
+            self._machine.transition_to(ThreadState.STARTING, "told to start")
+            self._rebalances.start()
+            while not self._stopping:
+                self._run_once_or_recover()
+        except BaseException as failure:
+            # User code may raise SystemExit, too: everything must be closed all the same.
+            error = self._as_streams_error(failure)
+            # The driver is told, whose log or exception has it.
+            logger.info("stopping: %s", error)
+            # At once, so that the driver decides before other threads take over what this one
+            # could not do: closing may take long.
+            self._control.report("failed", error)
+            self._why_stopping = "failed"
+        close_error = self._close(clean=error is None)
+        return ThreadOutcome(error, self._machine.story, close_error)
+
+    def _run_once_or_recover(self) -> None:
+        try:
+            try:
+                self._run_once()
+            except TaskCorruptedError as error:
+                self._rebuild(error)
+        except TaskMigratedError as error:
+            self._join_anew(error)
+
+    def _join_anew(self, error: TaskMigratedError) -> None:
+        """Drop what cannot be committed and ask for the tasks again, more rarely each time.
+
+        The pause is none of the loop's: it goes on as a thread without active tasks does.
+        """
+        if self._commits.total > self._commits_before_joining:
+            self._join_backoff.reset()
+        self._commits_before_joining = self._commits.total
+        pause_ms = self._join_backoff.next_pause_ms()
+        logger.warning(
+            "giving all active tasks up without a commit, and joining the group anew in %d ms: %s",
+            pause_ms,
+            error,
+        )
+        self._rebalances.drop_work()
+        self._rebalances.rejoin("its work could not be committed", pause_ms)
+
+    def _rebuild(self, error: TaskCorruptedError) -> None:
+        if GLOBAL_TASK in error.task_ids:
+            self._rebuild_global_stores(error)
+            return
+        logger.warning("rebuilding the state of tasks: %s", error)
+        self._commits.settle(self._tasks.running)
+        self._tasks.revive(error)
+
+    def _rebuild_global_stores(self, error: TaskCorruptedError) -> None:
+        """Throw them away and read their topics again, before any task goes on."""
+        logger.warning("rebuilding the global stores: %s", error)
+        if self._tasks.running:
+            # They have the stores in their hands.
+            self._rebalances.drop_work()
+            self._rebalances.rejoin("its global stores are read again")
+        self._global.rebuild(error)
+
+    def _run_once(self) -> None:
+        self._rebalances.progress()
+        self._obey()
+        self._follow_rebalances()
+        if self._paused:
+            # Wait for the group member, which may have news at any moment.
+            self._rebalances.has_news(self._settings.poll_ms)
+            self._global.step(0)
+            # What was processed before is not held back.
+            self._commit_if_due()
+        else:
+            self._fetch()
+            # After the poll: what was written some time before a polled record is seen with it.
+            self._global.step(self._global_wait_ms())
+            self._process()
+        self._purge.run(self._tasks.running)
+        self._cleanup.run()
+        self._report()
+
+    def _fetch(self) -> None:
+        """Restore and poll. Waits for records at one place at most, and only if there are none."""
+        settings = self._settings
+        # While the global stores catch up, their records are what is waited for.
+        timeout_ms = 0 if self._global.is_reading else self._wait_ms()
+        running = bool(self._tasks.running)
+        if not self._tasks.all_running:
+            restoring = self._tasks.is_restoring
+            # Both wait for records here: the running tasks get a look in between.
+            most_ms = _RESTORE_WAIT_MS if running else settings.poll_ms
+            self._tasks.advance(min(timeout_ms, most_ms) if restoring else 0, _RESTORE_MS)
+            if restoring:
+                timeout_ms = 0
+        elif self._tasks.standby:
+            self._tasks.advance(0)
+        self._announce_running()
+        if not running:
+            self._rebalances.has_news(timeout_ms)
+            return
+        try:
+            self._tasks.add_records(
+                self._consumer.poll_columns(settings.max_poll_records, timeout_ms)
+            )
+        except OffsetOutOfRangeError as error:
+            self._tasks.reset_position(error)
+
+    def _global_wait_ms(self) -> int:
+        return _RESTORE_WAIT_MS if self._tasks.is_restoring else self._settings.poll_ms
+
+    def _wait_ms(self) -> int:
+        """How long to wait for records: not at all with some at hand, nor past what is due next."""
+        most = self._settings.poll_ms
+        if self._tasks.processable(self._settings.max_task_idle_ms):
+            return 0
+        punctuation_ms = self._tasks.next_wall_clock_ms()
+        if punctuation_ms is not None:
+            most = max(0, min(most, punctuation_ms - self._clock.now_ms()))
+        if self._rebalances.under_way or not any(t.commit_needed for t in self._tasks.running):
+            return most
+        due_ms = self._last_commit_ms + self._settings.commit_interval_ms
+        return max(0, min(most, due_ms - self._clock.monotonic_ms()))
+
+    def _process(self) -> None:
+        """Let the tasks take batches in turn until nothing waits, or it is time to look around."""
+        settings = self._settings
+        self._punctuate()
+        most_ms = settings.poll_pause_ms
+        if not self._tasks.all_running:
+            most_ms = min(most_ms, _PROCESS_WHILE_RESTORING_MS)
+        started_ms = self._clock.monotonic_ms()
+        while tasks := self._tasks.processable(settings.max_task_idle_ms):
+            for task in self._in_turn(tasks):
+                self._processed_total += self._tasks.process(task, settings.max_batch_records)
+                self._turn = task.task_id
+                self._commit_wanted = self._commit_wanted or task.commit_requested
+                self._punctuate()
+                self._rebalances.progress()
+                self._commit_if_due()
+                late = self._clock.monotonic_ms() - started_ms > most_ms
+                if late or self._rebalances.has_news():
+                    return
+        self._commit_if_due()
+
+    def _punctuate(self) -> None:
+        if self._tasks.punctuate():
+            self._ask_all_for_commits()
+
+    def _ask_all_for_commits(self) -> None:
+        asked = any(task.commit_requested for task in self._tasks.running)
+        self._commit_wanted = self._commit_wanted or asked
+
+    def _in_turn(self, tasks: list[StreamTask]) -> list[StreamTask]:
+        """The tasks, those first that come after the last one which had its turn."""
+        last = self._turn
+        return sorted(tasks, key=lambda task: (task.task_id <= last, task.task_id))
+
+    def _commit_if_due(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        due = now_ms - self._last_commit_ms >= self._settings.commit_interval_ms
+        if not due and not self._commit_wanted:
+            return
+        # A group that rebalances takes no commits; what is due is made up for right after.
+        if self._rebalances.under_way:
+            return
+        self._last_commit_ms = now_ms
+        try:
+            self._commits.commit(self._tasks.running)
+            self._commit_wanted = False
+        except RebalanceInProgressError as error:
+            logger.debug("commit put off: %s", error)
+            # What was flushed for it has let tasks work.
+            self._ask_all_for_commits()
+
+    def _follow_rebalances(self) -> None:
+        while (change := self._rebalances.next_change()) is not None:
+            if change.revoked and self._machine.may_become(ThreadState.PARTITIONS_REVOKED):
+                self._machine.transition_to(ThreadState.PARTITIONS_REVOKED, change.why)
+            elif change.assigned:
+                self._machine.transition_to(ThreadState.PARTITIONS_ASSIGNED, change.why)
+            self._report_tasks()
+
+    def _announce_running(self) -> None:
+        ready = self._tasks.all_running and self._global.caught_up
+        if self.state is ThreadState.PARTITIONS_ASSIGNED and ready:
+            count = len(self._tasks)
+            self._machine.transition_to(ThreadState.RUNNING, f"{count} tasks are running")
+            self._report_tasks()
+
+    def _obey(self) -> None:
+        if self._control.lost:
+            self._stopping = True
+            self._why_stopping = f"the driver is lost: {self._control.lost_reason}"
+            self._last_commit_timeout_ms = _LOST_COMMIT_MS
+            logger.error("closing, since %s", self._why_stopping)
+        for command in self._control.commands():
+            if command.kind == "close":
+                self._stopping = True
+                asked = command.data or {}
+                self._leave_group = bool(asked.get("leave_group", True))
+                self._last_commit_timeout_ms = asked.get("commit_timeout_ms")
+            elif command.kind in ("pause", "resume"):
+                self._paused = command.kind == "pause"
+                logger.info("%sd", command.kind)
+            elif command.kind == "metrics":
+                self._control.reply(command, self._metrics())
+
+    def _close(self, *, clean: bool) -> StreamsError | None:
+        """Give everything up in an orderly way; the first error on the way, if any."""
+        self._machine.transition_to(ThreadState.PENDING_SHUTDOWN, self._why_stopping)
+        failure: StreamsError | None = None
+        committed = False
+        if clean:
+            try:
+                offsets = self._commit_at_last()
+                committed = True
+                shown = {str(place): offset.offset for place, offset in sorted(offsets.items())}
+                logger.info("committed before closing: %s", shown)
+            except Exception as error:
+                failure = self._as_streams_error(error)
+                logger.warning("could not commit before closing: %s", failure)
+        closers: list[Callable[[], None]] = [
+            lambda: self._tasks.close_all(clean=committed),
+            # Before the group is left: what is not sent yet must not come after the records of
+            # those who take over.
+            lambda: None if committed else self._commits.forget_sent(),
+            self._producer.close,
+            lambda: self._rebalances.close(leave_group=self._leave_group or not clean),
+            self._consumer.close,
+            self._global.close,
+            *self._close_others,
+        ]
+        for close in closers:
+            try:
+                close()
+            except Exception as error:
+                logger.warning("while closing: %s", error)
+                failure = failure or self._as_streams_error(error)
+        why = "closed" if failure is None else f"closed, though: {failure}"
+        self._machine.transition_to(ThreadState.DEAD, why)
+        return failure
+
+    def _commit_at_last(self) -> dict[TopicPartition, CommitOffset]:
+        """Commit before closing, also if the group rebalances just now: others close, too."""
+        deadline = Deadline(self._clock, _LAST_COMMIT_MS)
+        while True:
+            try:
+                return self._commits.commit(self._tasks.running, self._last_commit_timeout_ms)
+            except RebalanceInProgressError:
+                if deadline.passed:
+                    raise
+            self._rebalances.progress()
+            self._clock.sleep_ms(_LAST_COMMIT_PAUSE_MS)
+
+    def _metrics(self) -> dict[str, Any]:
+        return {
+            "processed_total": self._processed_total,
+            "commits_total": self._commits.total,
+            "rebuilt_total": self._tasks.rebuilt_total,
+            "paused": self._paused,
+            "tasks": {str(task.task_id): task.processed_total for task in self._tasks.all},
+        }
+
+    def _report(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._last_report_ms >= self._settings.report_interval_ms:
+            self._last_report_ms = now_ms
+            self._control.report("metrics", self._metrics())
+        interval_ms = self._settings.summary_interval_ms
+        if 0 < interval_ms <= now_ms - self._last_summary_ms:
+            self._last_summary_ms = now_ms
+            count = self._processed_total - self._summarized_total
+            self._summarized_total = self._processed_total
+            logger.info(
+                "processed %d records and committed %d times in all; %d records since the last "
+                "summary; tasks: %s",
+                self._processed_total,
+                self._commits.total,
+                count,
+                [str(task.task_id) for task in self._tasks.all],
+            )
+
+    def _report_tasks(self) -> None:
+        standby = self._tasks.standby
+        states = {
+            str(task.task_id): "STANDBY" if task.task_id in standby else task.state.name
+            for task in self._tasks.all
+        }
+        self._control.report("tasks", states)
+
+    def _on_state(self, new: ThreadState, old: ThreadState, why: str) -> None:
+        logger.info("%s to %s (%s)", old.name, new.name, why)
+        self._control.report("state", {"state": new.name, "why": why})
+
+    def _as_streams_error(self, error: BaseException) -> StreamsError:
+        if isinstance(error, StreamsError):
+            return error
+        failure = StreamsError(
+            f"{self._settings.name} failed: {type(error).__name__}: {error}. This is probably a "
+            "defect of Millstream; its log has the whole story."
+        )
+        failure.__cause__ = error
+        return failure

@@ -1,0 +1,1 @@
+"""Which work is whose: active, standby, restoring, given up."""

@@ -1,0 +1,65 @@
+"""What a stream thread tells its driver of what it restores: no more than somebody listens to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.clock import Clock
+from millstream.record import TopicPartition
+from millstream.runtime.control import Control
+from millstream.runtime.ownership.restoration import RestoreEvent
+
+#: How often a bar moves.
+_BAR_MS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreAudience:
+    """Who listens in the driver. Without anybody, only starts and ends are told.
+
+    Args:
+        restore_listener: somebody wants every batch of active tasks and of global stores.
+        standby_listener: somebody wants every batch of standbys.
+        bars: a terminal shows how far long restorations are.
+    """
+
+    restore_listener: bool = False
+    standby_listener: bool = False
+    bars: bool = False
+
+
+class RestoreReports:
+    """Takes all events, and sends the driver those that it needs.
+
+    Args:
+        control: the connection to the driver.
+        audience: who listens there.
+        clock: for bars, which need not know of every batch.
+    """
+
+    def __init__(self, control: Control, audience: RestoreAudience, clock: Clock) -> None:
+        self._control = control
+        self._audience = audience
+        self._clock = clock
+        self._shown_ms: dict[TopicPartition, int] = {}
+
+    def __call__(self, event: RestoreEvent) -> None:
+        """Something was restored."""
+        if self._is_wanted(event):
+            self._control.report("restore", event)
+
+    def _is_wanted(self, event: RestoreEvent) -> bool:
+        if event.kind == "standby batch":
+            return self._audience.standby_listener
+        if event.kind != "batch":
+            self._shown_ms.pop(event.place, None)
+            return True
+        return self._audience.restore_listener or (self._audience.bars and self._is_due(event))
+
+    def _is_due(self, event: RestoreEvent) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._shown_ms.get(event.place, now_ms - _BAR_MS) < _BAR_MS:
+            return False
+        self._shown_ms[event.place] = now_ms
+        return True

@@ -1,0 +1,484 @@
+"""The tasks of one stream thread: created from an assignment, run, committed, given up."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from millstream.clock import Clock
+from millstream.errors import (
+    BrokerUnavailableError,
+    LockError,
+    OffsetOutOfRangeError,
+    StreamsError,
+    TaskCorruptedError,
+    UnknownTopicError,
+)
+from millstream.kafka.data.consumer import RecordConsumer
+from millstream.kafka.member.events import CommitOffset
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.ownership.offset_sums import OffsetSums
+from millstream.runtime.ownership.restoration import Restoration
+from millstream.runtime.ownership.start_offsets import CommittedOffsets
+from millstream.runtime.retry import LockRetry, Retry
+from millstream.runtime.states import TaskState
+from millstream.runtime.task.punctuations import AT_ONCE, Agenda
+from millstream.runtime.task.record_queue import RawRecords
+from millstream.runtime.task.stream_task import StreamTask
+
+logger = logging.getLogger(__name__)
+
+#: How long the loop may stand still for one request.
+_REQUEST_TIMEOUT_MS = 3_000
+#: How often in a row the state of a task is rebuilt before its disk is thought to be broken.
+_MOST_REVIVALS = 3
+
+
+class Tasks:
+    """What the thread owns.
+
+    A task goes through: created → stores opened (its directory locked) → restored → running. Its
+    input partitions are only fetched once it runs. A standby task stays where it restores: it
+    follows its changelogs until it is promoted, which costs just what it has not read yet.
+
+    Args:
+        create: makes a task of an id and its input partitions.
+        restoration: restores stores beside processing.
+        consumer: the main consumer.
+        offsets: where to begin.
+        clock: for retries.
+        timeout_ms: how long the cluster may not answer (`task.timeout.ms`).
+        offset_sums: told how far the state of each task is.
+        may_start: whether restored tasks may begin to process.
+        max_buffered: with more records than this waiting in a partition it is paused, until the
+            half of them are processed. Only partitions that wait for another one get so far.
+    """
+
+    def __init__(
+        self,
+        create: Callable[[TaskId, frozenset[TopicPartition]], StreamTask],
+        restoration: Restoration,
+        consumer: RecordConsumer,
+        offsets: CommittedOffsets,
+        clock: Clock,
+        *,
+        timeout_ms: int,
+        max_buffered: int,
+        offset_sums: OffsetSums,
+        may_start: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._offset_sums = offset_sums
+        self._create = create
+        self._restoration = restoration
+        self._consumer = consumer
+        self._offsets = offsets
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._max_buffered = max_buffered
+        self._may_start = may_start
+        self._tasks: dict[TaskId, StreamTask] = {}
+        self._standby: set[TaskId] = set()
+        self._opening: dict[TaskId, LockRetry] = {}
+        #: Active tasks of which it is not known yet where their partitions ended when they came.
+        self._unexpected: set[TaskId] = set()
+        self._expecting = Retry("asking where partitions end", clock, timeout_ms)
+        self._starting = Retry("starting restored tasks", clock, timeout_ms)
+        self._by_partition: dict[TopicPartition, StreamTask] = {}
+        self._paused: set[TopicPartition] = set()
+        # With hundreds of tasks, of which few have records, nobody asks all of them each batch.
+        self._waiting: set[StreamTask] = set()
+        self._agenda = Agenda()
+        self._revivals: Counter[TaskId] = Counter()
+        #: How often the state of a task was wiped and rebuilt.
+        self.rebuilt_total = 0
+        # Kept, because the loop asks many times a round: 0.5 us a task for each sorting.
+        self._sorted: Sequence[StreamTask] = ()
+        self._running: Sequence[StreamTask] = ()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def all(self) -> Sequence[StreamTask]:
+        """All tasks, by id."""
+        return self._sorted
+
+    @property
+    def running(self) -> Sequence[StreamTask]:
+        """The tasks that process, by id."""
+        return self._running
+
+    @property
+    def all_running(self) -> bool:
+        """Whether no active task waits for its directory or its state."""
+        return len(self._running) == len(self._tasks) - len(self._standby)
+
+    @property
+    def standby(self) -> frozenset[TaskId]:
+        """The tasks that are kept as copies only."""
+        return frozenset(self._standby)
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether records are to be expected from a changelog."""
+        return self._restoration.is_reading
+
+    def assign(
+        self,
+        wanted: Mapping[TaskId, frozenset[TopicPartition]],
+        standby: Mapping[TaskId, frozenset[TopicPartition]] | None = None,
+    ) -> None:
+        """Own exactly these tasks: close the others, create what is new.
+
+        What is closed should hold nothing uncommitted (`outdated`): else that work is repeated. A
+        standby that becomes active, and a suspended task that becomes a standby, keep their stores
+        open.
+
+        Args:
+            wanted: the active tasks, with their input partitions.
+            standby: the standby tasks, with the input partitions that they do not read.
+        """
+        copies = standby or {}
+        for task in self.outdated(wanted, copies):
+            self.close([task.task_id], clean=not task.commit_needed)
+        for task_id in sorted(wanted):
+            if task_id not in self._tasks:
+                self._unexpected.add(task_id)
+                self._add(task_id, wanted[task_id])
+            elif task_id in self._standby:
+                self._promote(self._tasks[task_id])
+        for task_id in sorted(copies):
+            if task_id not in self._tasks:
+                self._standby.add(task_id)
+                self._add(task_id, copies[task_id])
+            elif task_id not in self._standby:
+                self._standby.add(task_id)
+                logger.info("task %s: active becomes standby", task_id)
+                self._tasks[task_id].demote()
+                self._restore(self._tasks[task_id])
+        self._sort()
+
+    def outdated(
+        self,
+        wanted: Mapping[TaskId, frozenset[TopicPartition]],
+        standby: Mapping[TaskId, frozenset[TopicPartition]] | None = None,
+    ) -> list[StreamTask]:
+        """The tasks that `assign` would close: not wanted any more, or with other partitions."""
+        return [task for task in self.all if not self._fits(task, wanted, standby or {})]
+
+    def _fits(
+        self,
+        task: StreamTask,
+        wanted: Mapping[TaskId, frozenset[TopicPartition]],
+        standby: Mapping[TaskId, frozenset[TopicPartition]],
+    ) -> bool:
+        """Whether a task can go on as it is, or with its stores open."""
+        if wanted.get(task.task_id) == task.partitions:
+            # What ran once has operators that know the past: it does not start a second time.
+            return task.state is not TaskState.SUSPENDED and not (
+                task.task_id in self._standby and task.has_run
+            )
+        if standby.get(task.task_id) == task.partitions:
+            return task.task_id in self._standby or task.state is TaskState.SUSPENDED
+        return False
+
+    def owners_of(self, partitions: Collection[TopicPartition]) -> list[StreamTask]:
+        """The active tasks that read any of these partitions."""
+        return [
+            task
+            for task in self.all
+            if task.task_id not in self._standby and not task.partitions.isdisjoint(partitions)
+        ]
+
+    def suspend(self, task_ids: Iterable[TaskId]) -> None:
+        """Stop running tasks that are committed, but keep their stores open: the assignment that
+        follows may want them as standbys. Others are closed.
+
+        Raises:
+            StreamsError: a task could not be stopped in an orderly way.
+        """
+        for task_id in list(task_ids):
+            task = self._tasks[task_id]
+            if task.state is not TaskState.RUNNING or not task.stores.restorers():
+                self.close([task_id], clean=True)
+                continue
+            self._stop_fetching(task)
+            try:
+                task.suspend()
+            except Exception as error:
+                self.close([task_id], clean=False)
+                raise task.fail(error) from error
+        self._sort()
+
+    def close(self, task_ids: Iterable[TaskId], *, clean: bool) -> None:
+        """Give tasks up and stop fetching for them.
+
+        Every task is tried; the first error is raised at the end, if they are to close clean.
+        """
+        failure: Exception | None = None
+        for task_id in list(task_ids):
+            task = self._tasks.pop(task_id)
+            self._standby.discard(task_id)
+            self._opening.pop(task_id, None)
+            self._unexpected.discard(task_id)
+            try:
+                self._restoration.remove(task_id)
+                self._stop_fetching(task)
+                task.close(clean=clean)
+            except Exception as error:
+                logger.warning("task %s did not close: %s", task_id, error)
+                failure = failure or task.fail(error)
+        self._sort()
+        if failure is not None and clean:
+            raise failure
+
+    def close_active(self, *, clean: bool) -> None:
+        """Give all tasks up but the standbys."""
+        active = [task.task_id for task in self.all if task.task_id not in self._standby]
+        self.close(active, clean=clean)
+
+    def close_all(self, *, clean: bool) -> None:
+        """Give all tasks up."""
+        self.close([task.task_id for task in self.all], clean=clean)
+
+    def revive(self, error: TaskCorruptedError) -> None:
+        """Rebuild tasks whose state cannot be trusted: create them anew, without it.
+
+        It is not used either if they are given up before they are opened again: that is noted
+        beside it.
+
+        Raises:
+            StreamsError: a task had to be rebuilt several times in a row.
+        """
+        for task_id in sorted(error.task_ids & self._tasks.keys()):
+            self._revivals[task_id] += 1
+            self.rebuilt_total += 1
+            if self._revivals[task_id] > _MOST_REVIVALS:
+                raise StreamsError(
+                    f"The state of task {task_id} was rebuilt {_MOST_REVIVALS} times and is "
+                    f"corrupted again: {error.message} Check the disk of state_dir.",
+                    task_id=task_id,
+                ) from error
+            task, copy = self._tasks[task_id], task_id in self._standby
+            unexpected = task_id in self._unexpected
+            with suppress(LockError):
+                # Else it was not open here: who tried to open it has noted that already.
+                task.stores.distrust()
+            self.close([task_id], clean=False)
+            if copy:
+                self._standby.add(task_id)
+            if unexpected:
+                self._unexpected.add(task_id)
+            self._add(task_id, task.partitions)
+
+    def advance(self, timeout_ms: int, restore_ms: int = 0) -> None:
+        """Bring tasks that do not run yet one step further.
+
+        Args:
+            timeout_ms: how long to wait for a record to be restored.
+            restore_ms: for how long more of them are restored, as long as there are any.
+
+        Raises:
+            TaskCorruptedError: a task's state must be rebuilt (`revive`).
+            LockError: another process has had a task's directory locked for the whole timeout.
+            BrokerUnavailableError: the cluster did not answer for the whole timeout.
+        """
+        self._expect()
+        for task_id, retry in sorted(self._opening.items()):
+            if retry.is_due:
+                self._open(self._tasks[task_id], retry)
+        self._restoration.step(timeout_ms, restore_ms)
+        for task_id in [each for each in self._revivals if each in self._standby]:
+            if self._restoration.has_caught_up(task_id):
+                del self._revivals[task_id]
+        self._offset_sums.publish(self._sorted)
+        if self._starting.is_due and self._may_start():
+            self._start_restored()
+
+    def add_records(self, records: Mapping[TopicPartition, RawRecords]) -> None:
+        """Hand fetched records to the tasks that read them."""
+        for place, columns in records.items():
+            task = self._by_partition.get(place)
+            # A partition may have been given up between the fetch and the poll.
+            if task is not None:
+                task.add_records(place, columns)
+                self._waiting.add(task)
+                if task.waiting_in(place) > self._max_buffered and place not in self._paused:
+                    self._paused.add(place)
+                    self._consumer.pause([place])
+
+    def reset_position(self, error: OffsetOutOfRangeError) -> None:
+        """Go on elsewhere where partitions do not have the offset to read from.
+
+        Raises:
+            StreamsError: the reset policy of a source is `none`.
+        """
+        places = [place for place in error.offsets if place in self._by_partition]
+        starts = {
+            place: self._offsets.out_of_range(place, error.offsets[place]) for place in places
+        }
+        self._paused.difference_update(places)
+        self._consumer.unassign(places)
+        self._consumer.assign(starts)
+
+    def process(self, task: StreamTask, most: int) -> int:
+        """Let a task take a batch; how many records it was.
+
+        Raises:
+            StreamsError: the task failed; it carries the task's id.
+        """
+        try:
+            count = task.process(most)
+            # Before the next batch: this one ends where stream time reaches a punctuation.
+            task.punctuate_stream_time()
+        except Exception as error:
+            failure = task.fail(error)
+            raise failure from failure.__cause__
+        if not task.buffered:
+            self._waiting.discard(task)
+        for place in task.partitions & self._paused:
+            if task.waiting_in(place) <= self._max_buffered // 2:
+                self._paused.discard(place)
+                self._consumer.resume([place])
+        return count
+
+    def punctuate(self) -> bool:
+        """Make the calls that processors wait for by now; whether there were any.
+
+        Cheap while none is due. By stream time, calls are due after a batch, which makes them; here
+        it is for what is scheduled elsewhere.
+
+        Raises:
+            StreamsError: a task failed; it carries the task's id.
+        """
+        agenda = self._agenda
+        if agenda.due_ms is None or self._clock.now_ms() < agenda.due_ms:
+            return False
+        agenda.due_ms = None
+        called = False
+        for task in self._running:
+            called = self._punctuated(task) or called
+            agenda.by(task.next_wall_clock_ms)
+        return called
+
+    def next_wall_clock_ms(self) -> int | None:
+        """By when to call `punctuate`; None if nothing waits for it."""
+        return self._agenda.due_ms
+
+    def processable(self, max_idle_ms: int) -> list[StreamTask]:
+        """The tasks that could take a batch now, by id."""
+        at_end = self._consumer.at_end
+        ready = [task for task in self._waiting if task.is_processable(at_end, max_idle_ms)]
+        return sorted(ready, key=lambda task: task.task_id)
+
+    def _punctuated(self, task: StreamTask) -> bool:
+        try:
+            by_stream = task.punctuate_stream_time()
+            return task.punctuate_wall_clock_time() or by_stream
+        except Exception as error:
+            # The other tasks have not been asked.
+            self._agenda.by(AT_ONCE)
+            failure = task.fail(error)
+            raise failure from failure.__cause__
+
+    def _add(self, task_id: TaskId, partitions: frozenset[TopicPartition]) -> None:
+        task = self._tasks[task_id] = self._create(task_id, partitions)
+        task.note_in(self._agenda)
+        what = f"opening the state of task {task_id}"
+        self._opening[task_id] = LockRetry(what, self._clock, self._timeout_ms)
+        self._sort()
+
+    def _expect(self) -> None:
+        """Note where the partitions of new active tasks end: once, however long a task waits for
+        its directory and its state, and however often these are rebuilt."""
+        if not self._unexpected or not self._expecting.is_due:
+            return
+        tasks = [self._tasks[task_id] for task_id in sorted(self._unexpected)]
+        try:
+            self._offsets.expect(sorted(place for task in tasks for place in task.partitions))
+        except (BrokerUnavailableError, UnknownTopicError) as error:
+            self._expecting.failed(error)
+            return
+        self._expecting.worked()
+        self._unexpected.clear()
+
+    def _open(self, task: StreamTask, retry: LockRetry) -> None:
+        try:
+            task.open_stores()
+        except LockError as error:
+            retry.failed(error)
+            return
+        except TaskCorruptedError:
+            raise
+        except Exception as error:
+            failure = task.fail(error)
+            raise failure from failure.__cause__
+        del self._opening[task.task_id]
+        self._restore(task)
+
+    def _promote(self, task: StreamTask) -> None:
+        """Let a standby read the rest of its changelogs, to process then."""
+        self._standby.remove(task.task_id)
+        logger.info("task %s: standby becomes active", task.task_id)
+        self._unexpected.add(task.task_id)
+        if task.state is TaskState.RESTORING:
+            self._restore(task)
+
+    def _restore(self, task: StreamTask) -> None:
+        if task.state is TaskState.RESTORING:
+            self._restoration.add(
+                task.task_id, task.stores.restorers(), standby=task.task_id in self._standby
+            )
+
+    def _start_restored(self) -> None:
+        restored = [
+            task
+            for task in self.all
+            if task.state is TaskState.RESTORING
+            and task.task_id not in self._standby
+            and task.task_id not in self._unexpected
+            and not self._restoration.unfinished(task.task_id)
+        ]
+        if not restored:
+            return
+        partitions = sorted(place for task in restored for place in task.partitions)
+        try:
+            committed = self._offsets.committed(partitions)
+            starts = self._offsets.starts(partitions, committed)
+            self._consumer.assign(starts, _REQUEST_TIMEOUT_MS, _epochs(committed))
+        except (BrokerUnavailableError, UnknownTopicError) as error:
+            self._starting.failed(error)
+            return
+        self._starting.worked()
+        for task in restored:
+            for place in task.partitions:
+                self._by_partition[place] = task
+        for task in restored:
+            try:
+                task.start(committed)
+            except Exception as error:
+                failure = task.fail(error)
+                raise failure from failure.__cause__
+            del self._revivals[task.task_id]
+        self._sort()
+
+    def _stop_fetching(self, task: StreamTask) -> None:
+        fetched = [p for p in task.partitions if self._by_partition.pop(p, None) is not None]
+        self._paused.difference_update(fetched)
+        self._waiting.discard(task)
+        self._consumer.unassign(fetched)
+
+    def _sort(self) -> None:
+        self._sorted = [self._tasks[task_id] for task_id in sorted(self._tasks)]
+        self._running = [task for task in self._sorted if task.state is TaskState.RUNNING]
+        self._offset_sums.publish(self._sorted)
+
+
+def _epochs(committed: Mapping[TopicPartition, CommitOffset | None]) -> dict[TopicPartition, int]:
+    return {
+        place: offset.leader_epoch
+        for place, offset in committed.items()
+        if offset is not None and offset.leader_epoch is not None
+    }

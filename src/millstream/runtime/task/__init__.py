@@ -1,0 +1,1 @@
+"""The inside of a stream task: from queued records to outputs."""

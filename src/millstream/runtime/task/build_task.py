@@ -1,0 +1,250 @@
+"""Putting a task together from its sub-topology and the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from millstream.clock import Clock
+from millstream.config import StreamsConfig
+from millstream.operators.operator import Output
+from millstream.processor.handlers import (
+    LogAndFailExceptionHandler,
+    LogAndFailProcessingExceptionHandler,
+    ProcessingHandler,
+)
+from millstream.processor.task_context import CurrentRecord
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.ownership.global_stores import GlobalStores
+from millstream.runtime.task.engine_task import EngineTask
+from millstream.runtime.task.executor import Executor
+from millstream.runtime.task.node_context import (
+    Dropped,
+    NodeContext,
+    NodeStores,
+    SinkErrors,
+    SourceErrors,
+)
+from millstream.runtime.task.partition_group import PartitionGroup
+from millstream.runtime.task.punctuations import Punctuations
+from millstream.runtime.task.record_queue import RecordQueue, TimestampExtractor
+from millstream.runtime.task.required_serde import required_serde
+from millstream.runtime.task.sinks import Collector, Sink, SinkMeeting
+from millstream.runtime.task.stream_task import StreamTask
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.changelogs.changelog import ChangelogWriter
+from millstream.state.directories.directory import StateDirectory
+from millstream.state.storage.rocksdb import RocksDBResources
+from millstream.state.task_stores import TaskStores
+from millstream.topology.physical.nodes import ProcessorNode, SinkNode, SourceNode
+from millstream.topology.physical.subtopology import SubTopology
+from millstream.topology.windowed_serdes import PartitionByInnerKey
+
+
+@dataclass(frozen=True)
+class TaskServices:
+    """What the tasks of one thread share.
+
+    Args:
+        config: the application's settings.
+        clock: time.
+        collector: takes outputs.
+        changelog_writer: gives a task's way to its changelogs, from the task's id and the names of
+            its changelog topics by store.
+        directory: the application's state on this host.
+        budget: the bytes that record caches may use.
+        rocksdb: what the stores of the process share.
+        order_across_topics: whether the order of outputs matters even among different topics. It
+            does where what is written is read back at once, as in the test driver.
+        global_stores: those that every task can read; None if there are none.
+    """
+
+    config: StreamsConfig
+    clock: Clock
+    collector: Collector
+    changelog_writer: Callable[[TaskId, Mapping[str, str]], ChangelogWriter]
+    directory: StateDirectory
+    budget: CacheBudget
+    rocksdb: RocksDBResources | None = None
+    order_across_topics: bool = False
+    global_stores: GlobalStores | None = None
+
+
+def build_task(
+    subtopology: SubTopology,
+    task_id: TaskId,
+    partitions: frozenset[TopicPartition],
+    services: TaskServices,
+) -> StreamTask:
+    """Make a task; its stores are not opened yet.
+
+    Args:
+        subtopology: what the task computes.
+        task_id: its id.
+        partitions: its input partitions, under their real topic names.
+        services: what it shares with other tasks.
+
+    Raises:
+        ConfigError: a serde is neither given nor set as a default.
+    """
+    return TaskParts(subtopology, task_id, partitions, services).task
+
+
+class TaskParts:
+    """A task put together, with those of its parts that its owner may want to reach.
+
+    Takes what `build_task` takes, and what counts the records that it leaves out.
+
+    Attributes:
+        task: the task.
+        drops: counts the records that it leaves out.
+        record: what its stores take for the record being processed.
+    """
+
+    def __init__(
+        self,
+        subtopology: SubTopology,
+        task_id: TaskId,
+        partitions: frozenset[TopicPartition],
+        services: TaskServices,
+        drops: Dropped | None = None,
+    ) -> None:
+        self._subtopology = subtopology
+        self._task_id = task_id
+        self._services = services
+        self.drops = drops or Dropped(task_id, services.clock)
+        self.record = CurrentRecord()
+        self._stores = self._make_stores()
+        punctuations = Punctuations(services.clock)
+        self._engine_task = EngineTask(
+            task_id,
+            services.config,
+            services.directory.task_directory(task_id),
+            punctuations,
+            self.drops,
+            self.record,
+            lambda: self._group.stream_time,
+        )
+        executor = Executor(
+            subtopology.nodes,
+            self._make_context,
+            self._make_sink,
+            order_across_topics=services.order_across_topics,
+        )
+        queues = {place: self._make_queue(place) for place in sorted(partitions)}
+        self._group = PartitionGroup(queues, executor.ordered)
+        self.task = StreamTask(
+            task_id,
+            stores=self._stores,
+            group=self._group,
+            executor=executor,
+            punctuations=punctuations,
+            engine_task=self._engine_task,
+            clock=services.clock,
+        )
+
+    def read_also(self, place: TopicPartition) -> None:
+        """Let the task read one more partition, of a topic that matches a pattern of its sources.
+
+        Raises:
+            ConfigError: a serde is neither given nor set as a default.
+        """
+        if place not in self._group.queues:
+            self._group.add_queue(self._make_queue(place))
+
+    def is_ready(self) -> bool:
+        """Whether the task may take its next record, where there is no broker that has more."""
+        services = self._services
+        return self._group.size > 0 and self._group.is_ready(
+            lambda place: True, services.config.max_task_idle_ms, services.clock.now_ms()
+        )
+
+    def _real_name(self, topic: str) -> str:
+        return self._subtopology.decorate(topic, self._services.config.application_id)
+
+    def _make_stores(self) -> TaskStores:
+        services = self._services
+        topics = {
+            store: self._real_name(topic) for store, topic in self._subtopology.changelogs.items()
+        }
+        partition = self._task_id.partition
+        return TaskStores(
+            self._task_id,
+            [builder.resolved(services.config) for builder in self._subtopology.stores.values()],
+            services.directory,
+            application_id=services.config.application_id,
+            changelogs={store: TopicPartition(topic, partition) for store, topic in topics.items()},
+            writer=services.changelog_writer(self._task_id, topics),
+            context=self.record,
+            budget=services.budget,
+            rocksdb=services.rocksdb,
+            dropped=self.drops.add,
+        )
+
+    def _processing_handler(self) -> ProcessingHandler:
+        handler: ProcessingHandler | None = self._services.config.processing_exception_handler
+        return handler or LogAndFailProcessingExceptionHandler()
+
+    def _make_context(self, node: ProcessorNode, output: Output) -> NodeContext:
+        shared = self._services.global_stores
+        return NodeContext(
+            node.name,
+            self._task_id,
+            self._services.clock,
+            output,
+            NodeStores(node.stores, self._stores.table, shared.tables if shared else None),
+            self._processing_handler(),
+            self.drops,
+            self._services.config,
+            self._engine_task,
+            NodeStores(node.stores, self._stores.store, shared.read_only if shared else None),
+        )
+
+    def _make_sink(self, node: SinkNode, meeting: SinkMeeting | None) -> Sink:
+        config = self._services.config
+        sources = {n.name for n in self._subtopology.nodes if isinstance(n, SourceNode)}
+        handler = None if sources.issuperset(node.parents) else self._processing_handler()
+        key_serde = required_serde(node, "key", config)
+        partitioner = node.partitioner
+        if isinstance(partitioner, PartitionByInnerKey):
+            partitioner = partitioner.bound(key_serde)
+        return Sink(
+            node.name,
+            self._task_id,
+            self._real_name(node.topic) if isinstance(node.topic, str) else node.topic,
+            key_serde,
+            required_serde(node, "value", config),
+            partitioner,
+            self._services.collector,
+            meeting,
+            SinkErrors(handler, self.drops, node.name, self._task_id),
+        )
+
+    def _make_queue(self, place: TopicPartition) -> RecordQueue:
+        config = self._services.config
+        source = self._source_of(place)
+        handler = config.deserialization_exception_handler or LogAndFailExceptionHandler()
+        return RecordQueue(
+            place,
+            source.name,
+            self._task_id,
+            required_serde(source, "key", config),
+            required_serde(source, "value", config),
+            self._extractor_of(place, source),
+            SourceErrors(handler, self.drops, source.name),
+        )
+
+    def _extractor_of(self, place: TopicPartition, source: SourceNode) -> TimestampExtractor | None:
+        if place.topic in map(self._real_name, self._subtopology.repartition_topics):
+            # The time was extracted where the record was first read: follows Kafka Streams.
+            return None
+        default: TimestampExtractor | None = self._services.config.default_timestamp_extractor
+        return source.timestamp_extractor or default
+
+    def _source_of(self, place: TopicPartition) -> SourceNode:
+        for node in self._subtopology.nodes:
+            if isinstance(node, SourceNode):
+                names = map(self._real_name, node.topics)
+                if place.topic in names or (node.pattern is not None and node.reads(place.topic)):
+                    return node
+        raise AssertionError(f"no source of sub-topology {self._subtopology.id} reads {place}")

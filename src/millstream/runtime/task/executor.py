@@ -1,0 +1,291 @@
+"""A batch goes through a sub-topology, one operator at a time.
+
+The results are those of Kafka Streams, which takes one record at a time, depth-first: each store
+sees the same operations in the same order, each topic gets the same records in the same order.
+How that is kept up is told in `steps` (who works on single records) and in
+`millstream.operators.batch` (how meeting paths are interleaved).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from millstream.operators.batch import Batch, Order, merge_batches
+from millstream.operators.operator import Operator, OperatorContext, Output, Team
+from millstream.runtime.task.sinks import Sink, SinkMeeting
+from millstream.runtime.task.steps import children_of, meeting_sinks, needs_order, plan_steps
+from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode, SourceNode
+
+logger = logging.getLogger(__name__)
+
+#: Makes what an operator may ask of the engine, from the node and its output.
+ContextFactory = Callable[[ProcessorNode, Output], OperatorContext]
+SinkFactory = Callable[[SinkNode, "SinkMeeting | None"], Sink]
+
+
+class _Source(Operator):
+    def process(self, batch: Batch, output: Output) -> None:
+        output.emit(batch)
+
+
+class _Station:
+    """A node at work: its operator, the batches waiting for it, and its output."""
+
+    __slots__ = ("inbox", "name", "operator", "output")
+
+    def __init__(self, name: str, operator: Operator | Sink) -> None:
+        self.name = name
+        self.operator = operator
+        self.inbox: list[Batch] = []
+        self.output: _StationOutput
+
+
+class _StationOutput:
+    """The edges from a node to its children."""
+
+    __slots__ = (
+        "_children",
+        "_inside",
+        "_only",
+        "_ordered",
+        "_positions",
+        "children",
+        "immediate",
+    )
+
+    def __init__(
+        self, children: Sequence[_Station], same_step: frozenset[str], ordered: bool
+    ) -> None:
+        self._children = children
+        self._only = children[0] if len(children) == 1 else None
+        self._inside = [child.name in same_step for child in children]
+        self.immediate = any(self._inside)
+        self.children = [child.name for child in children]
+        self._positions = {name: position for position, name in enumerate(self.children)}
+        self._ordered = ordered
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether anything that the node has emitted may wait somewhere."""
+        return self.immediate or any(child.inbox for child in self._children)
+
+    def emit(self, batch: Batch) -> None:
+        if not batch.keys:
+            return
+        if self.immediate:
+            # Children that share a store with this node: the next record must not come before
+            # everything that this one causes is done.
+            for index in range(len(batch)):
+                one = batch if len(batch) == 1 else batch.take([index])
+                for position in range(len(self._children)):
+                    self._hand(position, one)
+        elif self._only is not None:
+            self._only.inbox.append(batch)
+        else:
+            for position in range(len(self._children)):
+                self._hand(position, batch)
+
+    def emit_to(self, child: str, batch: Batch) -> None:
+        if not batch.keys:
+            return
+        position = self._positions[child]
+        if self._inside[position]:
+            for index in range(len(batch)):
+                self._hand(position, batch if len(batch) == 1 else batch.take([index]))
+        else:
+            self._hand(position, batch)
+
+    def _hand(self, position: int, batch: Batch) -> None:
+        child = self._children[position]
+        if self._ordered and self._only is None and batch.order is not None:
+            batch = batch.with_order([(*place, position) for place in batch.order])
+        if self._inside[position]:
+            child.operator.process(batch, child.output)
+        else:
+            child.inbox.append(batch)
+
+
+class Executor:
+    """The nodes of one sub-topology in one task.
+
+    Args:
+        nodes: the nodes, in the order in which they were added to the topology.
+        make_context: gives each operator its context.
+        make_sink: gives each sink node its sink.
+        order_across_topics: whether outputs must be in depth-first order across topics, too.
+
+    Attributes:
+        ordered: whether records must come with their place in depth-first order.
+
+    Not thread-safe: it belongs to the stream thread of its task.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        make_context: ContextFactory,
+        make_sink: SinkFactory,
+        *,
+        order_across_topics: bool = False,
+    ) -> None:
+        self.ordered = order_across_topics or needs_order(nodes)
+        self._meeting = SinkMeeting(order_across_topics)
+        if order_across_topics:
+            self._meeting_sinks = frozenset(n.name for n in nodes if isinstance(n, SinkNode))
+        else:
+            self._meeting_sinks = meeting_sinks(nodes)
+        self._nodes = nodes
+        self._make_context = make_context
+        self._stations = self._make_stations(nodes, make_sink)
+        steps = plan_steps(nodes)
+        self._connect(children_of(nodes), steps)
+        self._steps = [[self._stations[name] for name in step] for step in steps]
+        self._teams = [_team(step) for step in self._steps]
+        self._holding_back = self._find_holding_back()
+
+    def declared_at(self, node: str | None) -> str | None:
+        """File and line of the user's program that declared a node; None where that is unknown."""
+        sites = (each.declared_at for each in self._nodes if each.name == node)
+        return next(sites, None) or None
+
+    def init(self) -> None:
+        """Start the operators, in topology order. Their stores must be open and restored."""
+        for node in self._nodes:
+            if isinstance(node, ProcessorNode):
+                station = self._stations[node.name]
+                operator = station.operator
+                assert isinstance(operator, Operator)
+                operator.init(self._make_context(node, station.output))
+
+    def run(self, batches: Sequence[tuple[str, Batch]]) -> None:
+        """Work on one task batch: what each source node has read, from one origin."""
+        for source, batch in batches:
+            self._stations[source].inbox.append(batch)
+        self._run_steps()
+
+    def flush(self, store: str) -> None:
+        """Let the nodes hand on what the cache of a store holds back, each with its effects."""
+        for operator, output in self._holding_back.get(store, ()):
+            operator.flush()
+            if output.may_wait:
+                self._run_steps()
+
+    def punctuate(self, callback: Callable[[int], None], time_ms: int) -> None:
+        """Call a node's punctuator, and work on what it forwards."""
+        callback(time_ms)
+        self._run_steps()
+
+    def close(self) -> None:
+        """Close the operators, in topology order.
+
+        Every one is closed; the first error is raised at the end.
+        """
+        failure: Exception | None = None
+        for node in self._nodes:
+            if isinstance(node, ProcessorNode):
+                operator = self._stations[node.name].operator
+                assert isinstance(operator, Operator)
+                try:
+                    operator.close()
+                except Exception as error:
+                    logger.warning("node %s did not close: %s", node.name, error)
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _run_steps(self) -> None:
+        for step, team in zip(self._steps, self._teams, strict=True):
+            if len(step) == 1:
+                station = step[0]
+                if station.inbox:
+                    batches, station.inbox = station.inbox, []
+                    station.operator.process(merge_batches(batches), station.output)
+            elif team is not None:
+                _run_team(step, team)
+            else:
+                _run_record_by_record(step)
+        if self._meeting_sinks:
+            self._meeting.send()
+
+    def _make_stations(
+        self, nodes: Sequence[Node], make_sink: SinkFactory
+    ) -> Mapping[str, _Station]:
+        stations: dict[str, _Station] = {}
+        for node in nodes:
+            operator: Operator | Sink
+            if isinstance(node, SourceNode):
+                operator = _Source()
+            elif isinstance(node, ProcessorNode):
+                operator = node.supplier()
+            else:
+                meets = node.name in self._meeting_sinks
+                operator = make_sink(node, self._meeting if meets else None)
+            stations[node.name] = _Station(node.name, operator)
+        return stations
+
+    def _find_holding_back(self) -> Mapping[str, list[tuple[Operator, _StationOutput]]]:
+        """By store: the operators that hold results back in its cache, in topology order."""
+        found: dict[str, list[tuple[Operator, _StationOutput]]] = {}
+        for node in self._nodes:
+            station = self._stations[node.name]
+            operator = station.operator
+            if isinstance(operator, Operator) and operator.holds_back_in is not None:
+                found.setdefault(operator.holds_back_in, []).append((operator, station.output))
+        return found
+
+    def _connect(self, children: Mapping[str, list[str]], steps: list[list[str]]) -> None:
+        for step in steps:
+            same_step = frozenset(step) if len(step) > 1 else frozenset()
+            for name in step:
+                followers = [self._stations[child] for child in children[name]]
+                output = _StationOutput(followers, same_step, self.ordered)
+                self._stations[name].output = output
+
+
+def _team(step: list[_Station]) -> Team | None:
+    members = {s.name: s.operator for s in step if isinstance(s.operator, Operator)}
+    teams = (operator.team(members) for operator in members.values())
+    return next((team for team in teams if team is not None), None) if len(step) > 1 else None
+
+
+def _run_team(step: list[_Station], team: Team) -> None:
+    waiting: dict[str, Batch] = {}
+    for station in step:
+        if station.inbox:
+            batches, station.inbox = station.inbox, []
+            waiting[station.name] = merge_batches(batches)
+    if waiting:
+        team.run(waiting, {station.name: station.output for station in step})
+
+
+def _run_record_by_record(step: list[_Station]) -> None:
+    """Work on what waits at the nodes of a step, in depth-first order.
+
+    A node takes one record at a time, since the next one may wait at another node and must see
+    what this one leaves in a store. Where the next ones wait at the same node, and none of its
+    children is in the step, nobody could tell the difference: it takes them together.
+    """
+    waiting: list[tuple[Order, int, Batch, int]] = []
+    for position, station in enumerate(step):
+        batches, station.inbox = station.inbox, []
+        for batch in batches:
+            order = batch.order
+            assert order is not None, "a step of several nodes needs records in order"
+            waiting.extend((place, position, batch, i) for i, place in enumerate(order))
+    waiting.sort(key=lambda entry: entry[:2])
+    done, size = 0, len(waiting)
+    while done < size:
+        _, position, batch, index = waiting[done]
+        station = step[position]
+        start, done = done, done + 1
+        if not station.output.immediate:
+            while done < size and waiting[done][2] is batch:
+                done += 1
+        if done - start == len(batch):
+            run = batch
+        elif done - start == 1:
+            run = batch.take([index])
+        else:
+            run = batch.take([entry[3] for entry in waiting[start:done]])
+        station.operator.process(run, station.output)

@@ -1,0 +1,88 @@
+"""The code of a stream thread, as it is shipped to a Spark worker."""
+
+from __future__ import annotations
+
+import gc
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from millstream.config import StreamsConfig
+from millstream.runtime.build_thread import ThreadIdentity, build_thread
+from millstream.runtime.control import ThreadOutcome
+from millstream.runtime.ownership.restore_reports import RestoreAudience
+from millstream.spark.control import ControlChannel
+from millstream.spark.messages import ThreadExit
+from millstream.spark.worker_task import AttemptInfo
+from millstream.topology.physical.topology import Topology
+
+
+@dataclass(frozen=True)
+class StreamThreadMain:
+    """Builds a stream thread in the worker and runs it to its end. Pickled with all it holds.
+
+    Args:
+        topology: what to compute.
+        config: settings.
+        process_id: of the application instance; threads with one id share a state directory.
+        thread_name: `<client id>-StreamThread-<index>`.
+        thread_index: from 1.
+        restore_audience: who wants to know in the driver what is restored.
+    """
+
+    topology: Topology
+    config: StreamsConfig
+    process_id: uuid.UUID
+    thread_name: str
+    thread_index: int
+    restore_audience: RestoreAudience
+
+    def __call__(self, channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
+        identity = ThreadIdentity(self.thread_name, self.thread_index, self.process_id)
+        with _collecting_seldom():
+            thread = build_thread(
+                self.topology, self.config, identity, channel, self.restore_audience
+            )
+            outcome = thread.run()
+        return thread_exit(outcome, channel.lost_reason or channel.stop_signal)
+
+
+def thread_exit(outcome: ThreadOutcome, stopped_by: str | None) -> ThreadExit:
+    """What the driver is told of a thread's end.
+
+    A thread that was not closed by its user runs again elsewhere, whatever it could not do on its
+    way out: that work is repeated, and says nothing about the user's code or the cluster.
+
+    Args:
+        outcome: how it ended.
+        stopped_by: what stopped it, if it was not asked by its driver.
+    """
+    story = tuple(outcome.story)
+    if outcome.error is not None:
+        return ThreadExit("error", outcome.error, story)
+    if stopped_by is not None:
+        failed = outcome.close_error
+        reason = stopped_by if failed is None else f"{stopped_by}; while closing: {failed}"
+        return ThreadExit("lost", failed, story, reason)
+    if outcome.close_error is not None:
+        return ThreadExit("error", outcome.close_error, story)
+    return ThreadExit("closed", None, story)
+
+
+@contextmanager
+def _collecting_seldom() -> Iterator[None]:
+    """Let Python look for reference cycles a hundred times less often.
+
+    Batches hold many thousand objects at a time, which the collector would go through again and
+    again for nothing: 1.0 us a JSON record, as much as everything else. What the process imported
+    so far is not looked at any more.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

@@ -1,0 +1,1 @@
+"""Stores of the DSL's own: what operators hold back or remember of each other."""

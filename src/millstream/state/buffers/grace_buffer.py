@@ -1,0 +1,188 @@
+"""The buffer of a stream-table join with grace: records of the stream that wait for the table.
+
+Kafka Streams' `RocksDBTimeOrderedKeyValueBuffer`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from typing import Any, Final, NamedTuple
+
+from millstream.record import UNKNOWN, Headers, TopicPartition
+from millstream.serdes import Serde
+from millstream.state.buffers.buffer_value import BufferedContext, BufferValue
+from millstream.state.changelogs.changelog import ChangelogWriter
+from millstream.state.storage.bytes_store import ByteItems, CommittableStore
+
+_TIME: Final = struct.Struct(">q")
+_SEQUENCE: Final = struct.Struct(">i")
+_LAST_SEQUENCE: Final = 0x7FFFFFFF
+#: Begins every key, as in Kafka Streams' stores that are ordered by time first.
+_TIME_FIRST: Final = b"\x00"
+_KEY_START: Final = len(_TIME_FIRST) + _TIME.size
+#: A changelog record ends with a buffer time, which this buffer has no use for.
+_NO_TIME: Final = bytes(_TIME.size)
+
+
+class BufferedRecord(NamedTuple):
+    """A record that leaves the buffer.
+
+    Args:
+        key: its key.
+        value: its value.
+        context: its timestamp, offset, place and headers.
+    """
+
+    key: Any
+    value: Any
+    context: BufferedContext
+
+
+class GraceBuffer:
+    """Holds records back until stream time has passed them by the grace period.
+
+    Stream time is the highest timestamp that was buffered. Every record is kept, also several of
+    one key and time. They leave in the order of timestamp, serialized key and arrival.
+
+    Args:
+        name: the store's name.
+        base: the layer that holds the records.
+        topic: handed to serdes.
+        key_serde: for keys.
+        value_serde: for values.
+        grace_ms: how long records wait, in milliseconds of stream time.
+        writer: where changes are logged; None for nowhere.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        base: CommittableStore,
+        *,
+        topic: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        grace_ms: int,
+        writer: ChangelogWriter | None,
+    ) -> None:
+        self.name = name
+        #: Whether the data survives its process.
+        self.persistent = base.persistent
+        self._base = base
+        self._topic = topic
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+        self._grace_ms = grace_ms
+        self._writer = writer
+        self._sequence = 0
+        self._stream_time = UNKNOWN
+        # The time of the oldest record, or less; None where there is none.
+        self._oldest: int | None = None
+        self._is_known = False
+
+    def put(
+        self,
+        key: Any,
+        value: Any,
+        *,
+        timestamp: int,
+        place: TopicPartition | None,
+        offset: int,
+        headers: Headers = (),
+    ) -> bool:
+        """Buffer a record.
+
+        Args:
+            key: its key, not None.
+            value: its value, not None.
+            timestamp: its timestamp.
+            place: where it was read; None in a punctuator.
+            offset: its offset.
+            headers: its headers.
+
+        Returns:
+            Whether it was buffered; a record that is older than the grace period is not.
+
+        Raises:
+            SerializationError: key or value do not fit their serdes.
+        """
+        self._look_up()
+        if self._stream_time - self._grace_ms > timestamp:
+            return False
+        key_bytes: Any = self._key_serde.serialize(self._topic, key)
+        value_bytes = self._value_serde.serialize(self._topic, value)
+        self._sequence = self._sequence + 1 & _LAST_SEQUENCE
+        stored_key = b"".join(
+            (_TIME_FIRST, _TIME.pack(timestamp), key_bytes, _SEQUENCE.pack(self._sequence))
+        )
+        context = BufferedContext(timestamp, offset, place, headers)
+        stored = BufferValue(None, None, value_bytes, context).encode()
+        self._base.put(stored_key, stored, timestamp)
+        self._log(stored_key, stored + _NO_TIME)
+        self._stream_time = max(self._stream_time, timestamp)
+        self._oldest = timestamp if self._oldest is None else min(self._oldest, timestamp)
+        return True
+
+    def evict(self) -> Generator[BufferedRecord, None, None]:
+        """Take out the records whose grace has passed, oldest first.
+
+        A record leaves when the next one is asked for: if the caller raises, it stays.
+
+        Raises:
+            SerializationError: what was buffered does not fit the serdes.
+        """
+        self._look_up()
+        until = self._stream_time - self._grace_ms + 1
+        if self._oldest is None or self._oldest >= until or until <= 0:
+            return
+        start = _TIME_FIRST + _TIME.pack(max(0, self._oldest))
+        expired = self._base.scan(start, _TIME_FIRST + _TIME.pack(until))
+        try:
+            for stored_key, stored in expired:
+                yield self._decoded(stored_key, stored)
+                self._base.put(stored_key, None, UNKNOWN)
+                self._log(stored_key, None)
+        finally:
+            expired.close()
+        self._oldest = until
+        self._forget_time_if_empty()
+
+    def close(self) -> None:
+        """Nothing to do: the layer below is closed by the task."""
+
+    def _look_up(self) -> None:
+        """Find out, once it is opened and restored, what the buffer holds."""
+        if self._is_known:
+            return
+        self._is_known = True
+        self._oldest = _first_time(self._base.scan(None, None))
+        latest = _first_time(self._base.scan(None, None, reverse=True))
+        self._stream_time = max(self._stream_time, UNKNOWN if latest is None else latest)
+        # From zero again, a new record could replace one of the same key and time.
+        for stored_key, _ in self._base.scan(None, None):
+            self._sequence = max(self._sequence, _SEQUENCE.unpack(stored_key[-_SEQUENCE.size :])[0])
+
+    def _forget_time_if_empty(self) -> None:
+        if self._oldest is not None and self._stream_time < self._oldest:
+            self._oldest = None
+
+    def _log(self, key: bytes, value: bytes | None) -> None:
+        if self._writer is not None:
+            self._writer.log_many(self.name, (key,), (value,), None)
+
+    def _decoded(self, stored_key: bytes, stored: bytes) -> BufferedRecord:
+        value, _ = BufferValue.decode(stored)
+        key = self._key_serde.deserialize(self._topic, stored_key[_KEY_START : -_SEQUENCE.size])
+        data = value.new
+        decoded = None if data is None else self._value_serde.deserialize(self._topic, data)
+        return BufferedRecord(key, decoded, value.context)
+
+
+def _first_time(items: ByteItems) -> int | None:
+    first = next(items, None)
+    items.close()
+    if first is None:
+        return None
+    time: int = _TIME.unpack_from(first[0], len(_TIME_FIRST))[0]
+    return time

@@ -1,0 +1,1 @@
+"""Record caches: the latest values as objects, held back until a commit."""

@@ -1,0 +1,496 @@
+"""The record cache of one store: the latest values as objects, serialized only when flushed.
+
+Kafka Streams' `NamedCache` with `CachingKeyValueStore`. A key that changes many times between two
+commits is serialized, logged and forwarded once, in the order in which keys became dirty last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Final
+
+from millstream.record import Headers, TopicPartition
+from millstream.serdes import Serde
+from millstream.state.caches.cache_entries import (
+    ENTRY_OVERHEAD_BYTES,
+    UNREAD,
+    CacheBudget,
+    CachedEntry,
+    CacheStatistics,
+    ChangedEntries,
+    FlushedChanges,
+    KeyWatcher,
+    headers_bytes,
+)
+from millstream.state.caches.eviction import GONE, EvictionOrder
+from millstream.state.changelogs.changelog import RecordContext
+from millstream.state.storage.bytes_store import ByteItems, BytesStore
+from millstream.state.storage.iterators import merged
+from millstream.state.storage.value_formats import ValueFormat
+
+#: How many changes may pass before the sizes of changed values are estimated again, and from how
+#: many of them: about 1 ns a change.
+_CHANGES_PER_ESTIMATE: Final = 10_000
+_ESTIMATE_SAMPLE: Final = 32
+_FIRST_VALUE_BYTES_ESTIMATE: Final = 16
+
+#: How many entries a read may look at to make room for itself.
+_EVICTED_BY_READ: Final = 4
+
+_dirty_seq: Final[Callable[[CachedEntry], int]] = attrgetter("dirty_seq")
+
+
+class RecordCache:
+    """The latest values of some keys of a store, above the layer that logs.
+
+    **For operators.** `entries` holds the values as objects, by serialized key. The hot loop of an
+    operator changes entries directly, under these rules:
+
+        entries, load, dirty, seq = cache.entries, cache.load, cache.dirty, cache.seq
+        for key_bytes, timestamp, offset in zip(...):
+            entry = entries.get(key_bytes)
+            if entry is None:
+                cache.seq = seq                           # loading counts as a use
+                entry = load(key_bytes)
+                seq = cache.seq
+            entry.value = (entry.value or 0) + 1          # None where there is no value
+            entry.timestamp = max(entry.timestamp, timestamp)     # of a deletion: the record's
+            if not entry.dirty_seq:
+                dirty.append(entry)
+            seq += 1
+            entry.dirty_seq = seq                         # also moves it to the end of the order
+            entry.place, entry.offset = place, offset     # and headers, if there are any
+        cache.seq = seq
+        changes = cache.evict()                           # once a batch; forward them if not None
+
+    Keep no entry from one batch to the next: `flush` and `evict` take entries out.
+
+    **Aliasing.** The object in an entry belongs to the entry: it may be changed in place until it
+    is flushed. A flushed value has been handed on, so unless its serde says that values are
+    immutable, the cache keeps its bytes and decodes them anew when the key is loaded again. For
+    the same reason reads from outside (`get`, `scan`) give bytes, never the object.
+
+    **For other layers** it is a bytes store: a read-through, write-back cache.
+
+    Args:
+        name: the store's name.
+        inner: the layer below.
+        value_format: how values are stored below.
+        topic: handed to serdes, the changelog's name.
+        key_serde: for the keys of flushed changes.
+        value_serde: for values.
+        budget: the bytes that the caches of the thread share.
+        context: the record being processed, for writes through `put`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inner: BytesStore,
+        value_format: ValueFormat,
+        *,
+        topic: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        budget: CacheBudget,
+        context: RecordContext,
+    ) -> None:
+        self.name = name
+        #: Values as objects, by serialized key. See the rules above.
+        self.entries: dict[bytes, CachedEntry] = {}
+        #: The entries with changes, in any order; `dirty_seq` has the order.
+        self.dirty: list[CachedEntry] = []
+        #: The running number of changes and reads.
+        self.seq = 0
+        #: Whether somebody forwards what a flush returns (Kafka Streams' flush listener).
+        self.forwards_changes = False
+        #: Whether flushed changes tell what they replace.
+        self.sends_old_values = False
+        #: Whether the layer below forgets keys by itself, so that scans must look for them here.
+        self.remembers_more = False
+        self.size_bytes = 0
+        # Told of each key that comes or goes; nobody by default.
+        self._watcher: KeyWatcher | None = None
+        # Entries whose value is still or again in bytes, so that nobody can change it.
+        self._resting: dict[bytes, CachedEntry] = {}
+        self._eviction = EvictionOrder()
+        self._inner = inner
+        self._format = value_format
+        self._topic = topic
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+        self._budget = budget
+        self._context = context
+        self._loads = 0
+        self._has_raw_changes = False
+        self._value_bytes_estimate = _FIRST_VALUE_BYTES_ESTIMATE
+        self._growth_bytes = 0
+        self._estimated_at_seq = 0
+        self.approximate_num_entries = inner.approximate_num_entries
+        budget.add(self)
+
+    # --- for operators -------------------------------------------------------------------------
+
+    def load(self, key_bytes: bytes) -> CachedEntry:
+        """The entry of a key that `entries` does not have, with its value decoded.
+
+        Raises:
+            SerializationError: the stored value does not fit the value serde.
+        """
+        entry = self._resting.get(key_bytes)
+        if entry is None:
+            stored = self._inner.get(key_bytes)
+            if stored is None:
+                entry = self.entries[key_bytes] = self._new(key_bytes, None)
+                return entry
+            entry = self._add(key_bytes, stored)
+        raw = entry.raw
+        if raw is not None:
+            data, timestamp = self._format.split(raw)
+            entry.value = self._value_serde.deserialize(self._topic, data)
+            if self._format.timestamped:
+                entry.timestamp = timestamp
+        entry.raw = None
+        del self._resting[key_bytes]
+        self.entries[key_bytes] = entry
+        return entry
+
+    def overwrite(self, key_bytes: bytes) -> CachedEntry:
+        """The entry of a key that `entries` does not have, to be given a value at once.
+
+        Unlike `load` this reads nothing from below: a flush does, if it needs to.
+        """
+        entry = self._resting.pop(key_bytes, None)
+        if entry is None:
+            entry = self._new(key_bytes, None)
+            entry.stored = UNREAD
+        # Until the next flush, which must look at what was not read.
+        self._has_raw_changes = True
+        entry.raw = None
+        self.entries[key_bytes] = entry
+        return entry
+
+    def change(
+        self,
+        entry: CachedEntry,
+        value: Any,
+        timestamp: int,
+        place: TopicPartition | None,
+        offset: int,
+        headers: Headers = (),
+    ) -> None:
+        """Change an entry of `entries` by the rules of the class, outside of a hot loop."""
+        entry.value = value
+        entry.timestamp = timestamp
+        self._mark_dirty(entry, place, offset, headers)
+
+    def prefetch(self, keys: Sequence[bytes]) -> None:
+        """Read many keys from below at once, so that loading them costs no read each.
+
+        Worth it where most keys of a batch are not cached: 1.3 us a key instead of 1.8 us.
+        """
+        entries, resting = self.entries, self._resting
+        missing = [key for key in set(keys) if key not in entries and key not in resting]
+        for key, stored in zip(missing, self._inner.get_many(missing), strict=True):
+            self._add(key, stored)
+
+    def flush(self, first: CachedEntry | None = None) -> FlushedChanges | None:
+        """Write all changes to the layer below, in the order in which keys became dirty last.
+
+        Args:
+            first: a dirty entry to begin with, for eviction.
+
+        Returns:
+            What is to be forwarded downstream; None if there is nothing, or nobody forwards.
+
+        Raises:
+            SerializationError: a value does not fit the value serde; nothing was flushed.
+        """
+        if not self.dirty:
+            return None
+        entries = sorted(self.dirty, key=_dirty_seq)
+        if first is not None:
+            entries.remove(first)
+            entries.insert(0, first)
+        changed = ChangedEntries(entries)
+        self._encode(changed)
+        changes = None
+        if self.forwards_changes:
+            changed = self._drop_passing(changed)
+            changes = self._changes(changed)
+        self._inner.put_many(changed.key_bytes, changed.stored, changed.timestamps)
+        self.dirty.clear()
+        self._settle(changed)
+        return changes
+
+    def evict(self) -> FlushedChanges | None:
+        """Give back what exceeds the budget, least recently used keys first.
+
+        To be called after each batch of writes. Evicting a changed entry flushes it first and then
+        all others, as in Kafka Streams.
+
+        Returns:
+            As for `flush`.
+        """
+        if self.seq - self._estimated_at_seq >= _CHANGES_PER_ESTIMATE:
+            self._estimate_growth()
+        excess = self._budget.excess_bytes()
+        changes = None
+        while excess > 0:
+            entry = self._eviction.pop()
+            if entry is None:
+                break
+            if entry.dirty_seq:
+                changes = self.flush(first=entry)
+                excess = self._budget.excess_bytes()
+                if entry.used_seq == GONE:
+                    continue
+            excess -= entry.size
+            self._remove(entry)
+        return changes
+
+    # --- as a bytes store ----------------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        """The stored form of a key's latest value; a value that is read is cached."""
+        entry = self.entries.get(key) or self._resting.get(key)
+        if entry is None:
+            stored = self._inner.get(key)
+            if stored is not None and self._has_room():
+                self._add(key, stored)
+            return stored
+        self.seq += 1
+        entry.used_seq = self.seq
+        return self._raw(entry)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The stored form of each key's latest value."""
+        return [self.get(key) for key in keys]
+
+    def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Replace a key's value, as of the record being processed."""
+        entry = self.entries.pop(key, None) or self._resting.get(key)
+        if entry is None:
+            # What lies below is read when a flush needs it; most writes replace it unseen.
+            entry = self._add(key, None)
+            entry.stored = UNREAD
+        self._resting[key] = entry
+        self._has_raw_changes = True
+        size = len(key) + len(value or b"") + ENTRY_OVERHEAD_BYTES
+        self.size_bytes += size - entry.size
+        entry.size = size
+        entry.value = None
+        entry.raw = value
+        entry.timestamp = timestamp
+        context = self._context
+        self._mark_dirty(entry, context.place, context.offset, context.headers)
+
+    def put_many(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
+    ) -> None:
+        """Replace the values of many keys, in order."""
+        for key, value, timestamp in zip(keys, values, timestamps, strict=True):
+            self.put(key, value, timestamp)
+
+    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> ByteItems:
+        """The pairs whose key is in `[start, end)`, changes included, as they are now."""
+        every = chain(self.entries.values(), self._resting.values())
+        above = [
+            (entry.key_bytes, self._raw(entry))
+            for entry in (every if self.remembers_more else self.dirty)
+            if (start is None or entry.key_bytes >= start)
+            and (end is None or entry.key_bytes < end)
+        ]
+        above.sort(reverse=reverse)
+        return merged(above, self._inner.scan(start, end, reverse=reverse), reverse=reverse)
+
+    def statistics(self) -> CacheStatistics:
+        """What the cache holds now."""
+        return CacheStatistics(
+            entries=len(self.entries) + len(self._resting),
+            dirty=len(self.dirty),
+            size_bytes=self.size_bytes,
+            loads=self._loads,
+        )
+
+    def clear(self) -> None:
+        """Drop everything, changes included: what lies below is about to change."""
+        for entry in (*self.entries.values(), *self._resting.values()):
+            entry.used_seq = GONE
+        self.entries.clear()
+        self._resting.clear()
+        self.dirty.clear()
+        self._eviction.clear()
+        self.size_bytes = self._growth_bytes = 0
+        self._has_raw_changes = False
+
+    def close(self) -> None:
+        """Drop everything and leave the budget to others."""
+        self.clear()
+        self._budget.remove(self)
+
+    # --- parts ---------------------------------------------------------------------------------
+
+    def _add(self, key: bytes, stored: bytes | None) -> CachedEntry:
+        entry = self._resting[key] = self._new(key, stored)
+        return entry
+
+    def _new(self, key: bytes, stored: bytes | None) -> CachedEntry:
+        """An entry that is counted, to be put into `entries` or `_resting`."""
+        value_bytes = self._value_bytes_estimate if stored is None else len(stored)
+        size = len(key) + value_bytes + ENTRY_OVERHEAD_BYTES
+        self.seq += 1
+        self._loads += 1
+        entry = CachedEntry(key, stored, size, self.seq)
+        self.size_bytes += size
+        self._eviction.add(entry)
+        if self._watcher is not None:
+            self._watcher.note(key)
+        return entry
+
+    def _has_room(self) -> bool:
+        """Make room for a value that was read, at the cost of unchanged values only.
+
+        Giving up a changed one flushes, and what a flush returns is for the writer to forward.
+        """
+        if self._budget.excess_bytes() < 0:
+            return True
+        for _ in range(_EVICTED_BY_READ):
+            entry = self._eviction.pop()
+            if entry is None:
+                break
+            if entry.dirty_seq:
+                self._eviction.add(entry)
+            else:
+                self._remove(entry)
+        return self._budget.excess_bytes() < 0
+
+    def _remove(self, entry: CachedEntry) -> None:
+        key = entry.key_bytes
+        if self.entries.pop(key, None) is None:
+            del self._resting[key]
+        if self._watcher is not None:
+            self._watcher.unnote(key)
+        self.size_bytes -= entry.size
+        entry.used_seq = GONE
+
+    def _mark_dirty(
+        self, entry: CachedEntry, place: TopicPartition | None, offset: int, headers: Headers
+    ) -> None:
+        if not entry.dirty_seq:
+            self.dirty.append(entry)
+        self.seq += 1
+        entry.dirty_seq = self.seq
+        entry.place = place
+        entry.offset = offset
+        entry.headers = headers
+
+    def _raw(self, entry: CachedEntry) -> bytes | None:
+        if entry.raw is not None:
+            return entry.raw
+        if not entry.dirty_seq:
+            return entry.stored
+        data = self._value_serde.serialize(self._topic, entry.value)
+        return self._format.join(data, entry.timestamp)
+
+    def _encode(self, changed: ChangedEntries) -> None:
+        datas = self._value_serde.serialize_many(self._topic, changed.values)
+        stored = changed.stored = self._format.join_many(datas, changed.timestamps)
+        if self._has_raw_changes:
+            for index, entry in enumerate(changed.entries):
+                if entry.raw is not None:
+                    stored[index] = entry.raw
+
+    def _drop_passing(self, changed: ChangedEntries) -> ChangedEntries:
+        """Leave out what came and went between two flushes: nobody below has heard of it."""
+        anew, old = self.remembers_more, self.sends_old_values
+        # Most often nothing is deleted and nothing is empty: all() is quicker than a search.
+        deletes = not all(changed.stored) and None in changed.stored
+        if (deletes or old) and (self._has_raw_changes or anew):
+            self._read_stored(
+                entry
+                for entry, new in zip(changed.entries, changed.stored, strict=True)
+                if (anew or entry.stored is UNREAD) and (old or new is None)
+            )
+        if not deletes:
+            return changed
+        known: list[bool] = []
+        for entry, new in zip(changed.entries, changed.stored, strict=True):
+            passes = new is None and entry.stored is None
+            if passes:
+                entry.dirty_seq = 0
+                self._remove(entry)
+            known.append(not passes)
+        return changed.select(known)
+
+    def _read_stored(self, entries: Iterable[CachedEntry]) -> None:
+        unread = list(entries)
+        if unread:
+            stored = self._inner.get_many([entry.key_bytes for entry in unread])
+            for entry, found in zip(unread, stored, strict=True):
+                entry.stored = found
+
+    def _changes(self, changed: ChangedEntries) -> FlushedChanges | None:
+        entries, stored, new_values = changed.entries, changed.stored, changed.values
+        if not entries:
+            return None
+        if not all(stored):
+            pairs = zip(new_values, stored, strict=True)
+            new_values = [None if new is None else value for value, new in pairs]
+        if self._has_raw_changes:
+            for index, entry in enumerate(entries):
+                if entry.raw is not None:
+                    new_values[index] = self._decode([entry.raw])[0]
+        keys = self._key_serde.deserialize_many(self._topic, changed.key_bytes)
+        wants_old = self.sends_old_values
+        old_values = self._decode([entry.stored for entry in entries]) if wants_old else None
+        return changed.flushed(keys, new_values, old_values)
+
+    def _decode(self, stored: Sequence[bytes | None]) -> list[Any]:
+        return self._value_serde.deserialize_many(self._topic, self._format.values(stored))
+
+    def _settle(self, changed: ChangedEntries) -> None:
+        """Make flushed entries clean: about 0.3 us each."""
+        entries, resting, stored = self.entries, self._resting, changed.stored
+        rests = not self._value_serde.immutable
+        grown = 0
+        for entry, key, new in zip(changed.entries, changed.key_bytes, stored, strict=True):
+            dirty_seq = entry.dirty_seq
+            if dirty_seq > entry.used_seq:
+                entry.used_seq = dirty_seq
+            entry.dirty_seq = 0
+            entry.headers = ()
+            entry.stored = new
+            if new is None:
+                self._remove(entry)
+                continue
+            size = len(key) + len(new) + ENTRY_OVERHEAD_BYTES
+            if size != entry.size:
+                grown += size - entry.size
+                entry.size = size
+            if rests and key in entries:
+                resting[key] = entries.pop(key)
+                entry.value = None
+                entry.raw = new
+        self.size_bytes += grown - self._growth_bytes
+        self._growth_bytes = 0
+        self._has_raw_changes = False
+        if stored:
+            self._value_bytes_estimate = sum(map(len, filter(None, stored))) // len(stored)
+        if len(self._eviction) > 2 * (len(entries) + len(resting)) + 1_000:
+            self._eviction.forget_gone()
+
+    def _estimate_growth(self) -> None:
+        """Measure some changed values: what grows must count before it is flushed."""
+        self._estimated_at_seq = self.seq
+        step = len(self.dirty) // _ESTIMATE_SAMPLE + 1
+        sample = self.dirty[::step]
+        grown = 0
+        for entry in sample:
+            size = len(entry.key_bytes) + len(self._raw(entry) or b"") + ENTRY_OVERHEAD_BYTES
+            grown += size + headers_bytes(entry.headers) - entry.size
+        previous = self._growth_bytes
+        self._growth_bytes = max(0, grown * step)
+        self.size_bytes += self._growth_bytes - previous

@@ -1,0 +1,69 @@
+"""Which cached entry goes next: the least recently used one, without work per use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Final
+
+from millstream.state.caches.cache_entries import CachedEntry
+
+_queued_seq: Final[Callable[[CachedEntry], int]] = attrgetter("queued_seq")
+
+#: The `used_seq` of an entry that has left its cache.
+GONE: Final = -1
+
+
+class EvictionOrder:
+    """Entries from the least to the most recently used.
+
+    A use only writes a number into the entry. The queue is ordered by the numbers of the time it
+    was made; an entry which was used since then is set aside when its turn comes. Whatever is set
+    aside or new was used later than anything still queued, so sorting it when the queue runs out
+    gives exact LRU.
+    """
+
+    def __init__(self) -> None:
+        self._queue: list[CachedEntry] = []
+        self._aside: list[CachedEntry] = []
+
+    def __len__(self) -> int:
+        return len(self._queue) + len(self._aside)
+
+    def add(self, entry: CachedEntry) -> None:
+        """Take in a new entry."""
+        self._aside.append(entry)
+
+    def pop(self) -> CachedEntry | None:
+        """Take out the least recently used entry; None if there is none."""
+        while True:
+            if not self._queue:
+                self._requeue()
+                if not self._queue:
+                    return None
+            entry = self._queue.pop()
+            used_seq, dirty_seq = entry.used_seq, entry.dirty_seq
+            if used_seq == GONE:
+                continue
+            if (dirty_seq if dirty_seq > used_seq else used_seq) == entry.queued_seq:
+                return entry
+            self._aside.append(entry)
+
+    def forget_gone(self) -> None:
+        """Drop the entries that have left the cache."""
+        self._queue = [entry for entry in self._queue if entry.used_seq != GONE]
+        self._aside = [entry for entry in self._aside if entry.used_seq != GONE]
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._queue.clear()
+        self._aside.clear()
+
+    def _requeue(self) -> None:
+        waiting = [entry for entry in self._aside if entry.used_seq != GONE]
+        self._aside = []
+        for entry in waiting:
+            used_seq, dirty_seq = entry.used_seq, entry.dirty_seq
+            entry.queued_seq = dirty_seq if dirty_seq > used_seq else used_seq
+        waiting.sort(key=_queued_seq, reverse=True)
+        self._queue = waiting

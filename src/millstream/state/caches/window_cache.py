@@ -1,0 +1,261 @@
+"""The record cache of a window or session store: one that can tell which windows of a key it holds.
+
+Kafka Streams' `CachingWindowStore` and `CachingSessionStore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from millstream.record import Headers, TopicPartition
+from millstream.serdes import Serde
+from millstream.state.caches.cache import RecordCache
+from millstream.state.caches.cache_entries import UNREAD, CacheBudget, CachedEntry
+from millstream.state.changelogs.changelog import RecordContext
+from millstream.state.keyvalue.table import TimedValue
+from millstream.state.storage.bytes_store import ByteItems
+from millstream.state.storage.iterators import merged
+from millstream.state.storage.value_formats import ValueFormat
+from millstream.state.windows.key_index import KeyIndex
+from millstream.state.windows.timed_store import StoredPairs, TimedStore
+from millstream.state.windows.window_keys import SESSIONS, KeyLayout
+
+
+class WindowCache(RecordCache):
+    """A record cache whose keys are those of windows or sessions.
+
+    Operators that know the windows they want use `entries` and `load`, as in any `RecordCache`.
+    `WindowTable` and `SessionTable` use the rest.
+
+    Follows Kafka Streams: what is cached stays visible when it is too old for the store below, and
+    reading alone caches nothing.
+
+    Args:
+        name: the store's name.
+        inner: the layer below.
+        value_format: how values are stored below.
+        layout: of the stored keys.
+        topic: handed to serdes, the changelog's name.
+        key_serde: stored keys to windowed keys, for flushed changes.
+        value_serde: for values.
+        budget: the bytes that the caches of the thread share.
+        context: the record being processed, for writes through `put`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inner: TimedStore,
+        value_format: ValueFormat,
+        layout: KeyLayout,
+        *,
+        topic: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        budget: CacheBudget,
+        context: RecordContext,
+    ) -> None:
+        super().__init__(
+            name,
+            inner,  # type: ignore[arg-type]  # all but `scan`, which windows do not have
+            value_format,
+            topic=topic,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            budget=budget,
+            context=context,
+        )
+        # What has expired below is gone for a flush, even if it is still cached.
+        self.remembers_more = True
+        self._below = inner
+        self._layout = layout
+        self.place_of = inner.place_of
+        # Made when somebody asks for the first time.
+        self._index: KeyIndex | None = None
+
+    @property
+    def observed_time(self) -> int:
+        """The latest time that was written to the layer below."""
+        return self._below.observed_time
+
+    # --- objects ---------------------------------------------------------------------------------
+
+    def read(self, stored_key: bytes) -> TimedValue | None:
+        """The value of a stored key. It may be the cache's own object, so it must be immutable."""
+        entry = self.entries.get(stored_key) or self._resting.get(stored_key)
+        if entry is None:
+            raw = self._below.get(stored_key)
+            return None if raw is None else self._split(raw)
+        self.seq += 1
+        entry.used_seq = self.seq
+        return self.value_of(entry)
+
+    def value_of(self, entry: CachedEntry) -> TimedValue | None:
+        """The value of an entry, decoded if need be; None where it was deleted."""
+        if entry.raw is not None:
+            return self._split(entry.raw)
+        return None if entry.value is None else (entry.value, entry.timestamp)
+
+    def windows_of(
+        self, key: bytes, first: int, last: int
+    ) -> list[tuple[bytes, CachedEntry | None, bytes]]:
+        """What a key has within some time, ascending; without what was deleted.
+
+        Args:
+            key: the serialized key, without a window.
+            first: the earliest time: of window starts, or of session ends.
+            last: the latest time, included.
+
+        Returns:
+            For each its stored key, and its entry if it is cached, else its value below.
+        """
+        below = self._below.read_key(key, first, last)
+        cached = self._cached_of(key, first, last)
+        if not cached:
+            return [(stored, None, value) for stored, value in below]
+        entries, resting = self.entries, self._resting
+        found: list[tuple[bytes, CachedEntry | None, bytes]] = []
+        if below:
+            known = set(cached)
+            found = [(stored, None, value) for stored, value in below if stored not in known]
+        for stored in cached:
+            entry = entries.get(stored) or resting[stored]
+            if entry.value is not None or entry.raw is not None:
+                found.append((stored, entry, b""))
+        if self._layout is SESSIONS and len(found) > 1:
+            found.sort(key=lambda each: self.place_of(each[0]))
+        elif below:
+            found.sort(key=_stored_key)
+        return found
+
+    def write(
+        self,
+        stored_key: bytes,
+        value: Any,
+        timestamp: int,
+        place: TopicPartition | None,
+        offset: int,
+        headers: Headers,
+    ) -> CachedEntry:
+        """Replace a value: what is stored below is read only when a flush needs it."""
+        entry = self.entries.get(stored_key)
+        if entry is None:
+            entry = self._resting.pop(stored_key, None)
+            if entry is None:
+                entry = self._new(stored_key, None)
+                entry.stored = UNREAD
+                self._has_raw_changes = True
+            entry.raw = None
+            self.entries[stored_key] = entry
+        entry.value = value
+        entry.timestamp = timestamp
+        self._mark_dirty(entry, place, offset, headers)
+        return entry
+
+    def move(self, entry: CachedEntry, stored_key: bytes) -> bool:
+        """Let a deleted entry that nobody below or downstream knows of serve for another window.
+
+        A session that grows gets a new stored key with every record. Moving its entry leaves no
+        trail of deleted ones behind, which a flush would only pass over.
+
+        Args:
+            entry: a changed entry of `entries`.
+            stored_key: the stored key that it gets.
+
+        Returns:
+            Whether it was moved.
+        """
+        entries = self.entries
+        old = entry.key_bytes
+        if (
+            not self.forwards_changes
+            or not entry.dirty_seq
+            or entry.stored not in (None, UNREAD)
+            or entries.get(old) is not entry
+            or stored_key in entries
+            or stored_key in self._resting
+        ):
+            return False
+        if entry.stored is UNREAD:
+            entry.stored = self._below.get(old)
+            if entry.stored is not None:
+                return False
+        del entries[old]
+        entries[stored_key] = entry
+        entry.key_bytes = stored_key
+        entry.stored = UNREAD
+        self._has_raw_changes = True
+        if self._index is not None:
+            self._index.unnote(old)
+            self._index.note(stored_key)
+        return True
+
+    # --- bytes -----------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        """The stored form of the latest value of a stored key."""
+        entry = self.entries.get(key) or self._resting.get(key)
+        if entry is None:
+            return self._below.get(key)
+        self.seq += 1
+        entry.used_seq = self.seq
+        return self._raw(entry)
+
+    def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
+        """What a key has within some time, ascending."""
+        raw = self._raw
+        return [
+            (stored, value if entry is None else raw(entry) or b"")
+            for stored, entry, value in self.windows_of(key, first, last)
+        ]
+
+    def read_keys(
+        self,
+        lowest: bytes | None,
+        highest: bytes | None,
+        first: int,
+        last: int,
+        *,
+        reverse: bool = False,
+    ) -> ByteItems:
+        """What all keys between two have within some time. Looks at all that is cached."""
+        key_of, time_of, place_of = self._layout.key_of, self._layout.time_of, self.place_of
+        above = [
+            (stored, self._raw(entry))
+            for entries in (self.entries, self._resting)
+            for stored, entry in entries.items()
+            if first <= time_of(stored) <= last
+            and (lowest is None or key_of(stored) >= lowest)
+            and (highest is None or key_of(stored) <= highest)
+        ]
+        below = self._below.read_keys(lowest, highest, first, last, reverse=reverse)
+        above.sort(key=lambda pair: place_of(pair[0]), reverse=reverse)
+        return merged(above, below, reverse=reverse, place_of=place_of)
+
+    def remove(self, key: bytes, timestamp: int) -> None:
+        """Delete one stored key."""
+        self.put(key, None, timestamp)
+
+    def clear(self) -> None:
+        """Drop everything, changes included."""
+        super().clear()
+        self._index = self._watcher = None
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _split(self, raw: bytes) -> TimedValue:
+        data, timestamp = self._format.split(raw)
+        return self._value_serde.deserialize(self._topic, data), timestamp
+
+    def _cached_of(self, key: bytes, first: int, last: int) -> Sequence[bytes]:
+        index = self._index
+        if index is None:
+            every = chain(self.entries, self._resting)
+            index = self._index = self._watcher = KeyIndex(self._layout, every)
+        return index.of_key(key, first, last)
+
+
+def _stored_key(found: tuple[bytes, Any, bytes]) -> bytes:
+    return found[0]

@@ -1,0 +1,90 @@
+"""Bringing a store back from its changelog: the applying side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millstream.record import TopicPartition
+from millstream.state.storage.bytes_store import ChangelogOffset, CommittableStore
+from millstream.state.storage.value_formats import ValueFormat
+
+#: Applies changelog records to a store: keys, values, timestamps, and the offset reached with them,
+#: which is to be kept together with the data.
+ApplyRecords = Callable[
+    [Sequence[bytes | None], Sequence[bytes | None], Sequence[int], ChangelogOffset], None
+]
+
+
+def apply_latest(store: CommittableStore, value_format: ValueFormat) -> ApplyRecords:
+    """Applies records to a store of which the last record of a key says all.
+
+    Args:
+        store: the lowest writable layer.
+        value_format: the value of a record becomes `timestamp + value` in timestamped stores.
+    """
+
+    def apply(
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        offset: ChangelogOffset,
+    ) -> None:
+        items = dict(zip(keys, value_format.join_many(values, timestamps), strict=True))
+        items.pop(None, None)
+        store.restore(items, offset)  # type: ignore[arg-type]
+
+    return apply
+
+
+class StoreRestorer:
+    """Applies changelog records to one store, in large write batches with the offset reached.
+
+    Restoring the same records twice does no harm.
+
+    Args:
+        store_name: for listeners and errors.
+        partition: the changelog partition.
+        apply: writes records to the store.
+        reached: the offset of the last record that the store reflects; None if it is unknown.
+    """
+
+    def __init__(
+        self,
+        store_name: str,
+        partition: TopicPartition,
+        apply: ApplyRecords,
+        reached: int | None,
+    ) -> None:
+        self.store_name = store_name
+        self.partition = partition
+        #: The offset of the last record that the store reflects; None before the first one.
+        self.reached = reached
+        self._apply = apply
+
+    def start_offset(self) -> int | None:
+        """Where to begin reading: behind the last record in the store; None for the beginning."""
+        return None if self.reached is None else self.reached + 1
+
+    def restore_batch(
+        self,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        offsets: Sequence[int],
+    ) -> int:
+        """Apply the records of a batch and keep the last offset with them.
+
+        Args:
+            keys: as logged; records without a key are skipped, as in Kafka Streams.
+            values: as logged; None deletes.
+            timestamps: of the records, in milliseconds.
+            offsets: of the records, ascending.
+
+        Returns:
+            How many records were applied or skipped.
+        """
+        if not offsets:
+            return 0
+        self._apply(keys, values, timestamps, (self.partition, offsets[-1]))
+        self.reached = offsets[-1]
+        return len(offsets)

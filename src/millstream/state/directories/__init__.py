@@ -1,0 +1,1 @@
+"""Where state lies on a host, and whose it is."""

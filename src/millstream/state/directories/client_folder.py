@@ -1,0 +1,180 @@
+"""Which folder of an application's state on one host belongs to which client.
+
+A client is one driver with its stream threads. The threads of several drivers may run on one host,
+where Spark's executors share `state.dir`, but must not meet in one folder: they would wait for each
+other's locks. So each thread claims the folder of its client before it looks for state:
+
+    <state.dir>/<application.id>/            the first client's, and that of most applications
+        .clients                             locked while somebody looks for a folder
+        .client                              the client's process id, locked while it lives
+        client-2/, client-3/, …              those of others
+            .client
+
+The threads of a client hold its `.client` with a shared lock. When none of them lives, the folder
+stays the client's until another one needs it, which then finds useful state in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from millstream.clock import Clock, Deadline
+from millstream.errors import LockError
+from millstream.state.directories.file_lock import FileLock
+from millstream.state.directories.locked_directory import make_directory
+from millstream.state.directories.own_file import OwnFile
+
+logger = logging.getLogger(__name__)
+
+CLIENTS_FILE: Final = ".clients"
+_CLIENT_FILE: Final = ".client"
+_FOLDER: Final = re.compile(r"client-([1-9]\d*)")
+#: More clients than this on one host are a mistake.
+MOST_CLIENTS: Final = 64
+#: Looking for a folder takes some milliseconds: who takes longer stands still.
+_LOOK_TIMEOUT_MS: Final = 10_000
+_LOOK_PAUSE_MS: Final = 10
+
+
+class ClientFolder:
+    """A folder that is a client's own, from when it is claimed until it is released.
+
+    Args:
+        path: the folder.
+        file: of its client, with the shared lock.
+    """
+
+    def __init__(self, path: Path, file: OwnFile) -> None:
+        self.path = path
+        self._file = file
+
+    def release(self) -> None:
+        """Take the folder no longer for the client's. Does nothing the second time."""
+        self._file.close()
+
+
+def claim_folder(application: Path, client: uuid.UUID, clock: Clock) -> ClientFolder:
+    """The folder of a client: the one it had before, or the first that no living client has.
+
+    Args:
+        application: where the application's state is; made if missing.
+        client: the process id of the client.
+        clock: for waiting until others have found theirs.
+
+    Raises:
+        LockError: more than 64 clients live on this host, or another process stands still while it
+            looks for its folder.
+    """
+    with clients_locked(application, clock):
+        for folder in client_folders(application):
+            if client_of(folder) == str(client):
+                return ClientFolder(folder, _shared(folder))
+        for number in range(1, MOST_CLIENTS + 1):
+            folder = application if number == 1 else application / f"client-{number}"
+            make_directory(folder)
+            with _free(folder) as file:
+                if file is None:
+                    continue
+                file.write(str(client))
+            logger.info("state is kept in %s", folder)
+            return ClientFolder(folder, _shared(folder))
+    raise LockError(
+        f"All {MOST_CLIENTS} folders for clients below {application} are used by other drivers, "
+        f"each of which is named by the process id in its file {_CLIENT_FILE}. Start fewer on one "
+        "host, or give them different settings of state.dir."
+    )
+
+
+@contextlib.contextmanager
+def clients_locked(application: Path, clock: Clock | None = None) -> Iterator[None]:
+    """Let nobody claim a folder meanwhile.
+
+    Args:
+        application: where the application's state is; made if missing.
+        clock: for waiting until others have done so; None to fail at once.
+
+    Raises:
+        LockError: another process does so for too long.
+    """
+    lock = FileLock(application / CLIENTS_FILE)
+    deadline = None if clock is None else Deadline(clock, _LOOK_TIMEOUT_MS)
+    while not lock.is_held:
+        make_directory(application)
+        try:
+            lock.acquire()
+        except (LockError, FileNotFoundError) as error:
+            # Not found: the directory was removed in between, by whoever cleans up.
+            if clock is None or deadline is None or deadline.passed:
+                raise _as_lock_error(error, application) from None
+            clock.sleep_ms(_LOOK_PAUSE_MS)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def client_folders(application: Path) -> list[Path]:
+    """The folders that clients have or had: the application's own, and what is there of others."""
+    if not application.is_dir():
+        return []
+    numbers = (_FOLDER.fullmatch(entry.name) for entry in application.iterdir() if entry.is_dir())
+    others = sorted(int(found[1]) for found in numbers if found is not None)
+    return [application, *(application / f"client-{number}" for number in others)]
+
+
+def client_of(folder: Path) -> str | None:
+    """The process id of the client that has or had a folder, if any."""
+    try:
+        return (folder / _CLIENT_FILE).read_text(errors="replace").strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def is_in_use(folder: Path) -> bool:
+    """Whether a thread of its client lives. Only for who has `clients_locked`."""
+    with _free(folder) as file:
+        return file is None
+
+
+@contextlib.contextmanager
+def _free(folder: Path) -> Iterator[OwnFile | None]:
+    """The file of a folder that no living client has, locked; None if one has it."""
+    file = OwnFile(folder / _CLIENT_FILE)
+    file.open()
+    try:
+        try:
+            fcntl.flock(file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield file
+    finally:
+        file.close()
+
+
+def _shared(folder: Path) -> OwnFile:
+    # Nobody has it exclusively but under the lock of `.clients`, which this process has.
+    file = OwnFile(folder / _CLIENT_FILE)
+    file.open()
+    try:
+        fcntl.flock(file.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _as_lock_error(error: LockError | FileNotFoundError, application: Path) -> LockError:
+    if isinstance(error, LockError):
+        return error
+    return LockError(
+        f"{application} was deleted again and again while a folder in it was looked for. Look for "
+        "what deletes directories below state.dir, other than Millstream."
+    )

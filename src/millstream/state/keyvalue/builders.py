@@ -1,0 +1,258 @@
+"""State stores as a topology describes them: names, kinds, serdes, options; nothing opened yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self
+
+from millstream.errors import ConfigError
+from millstream.serdes import Serde
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
+
+    # Where no serde is given a store may hold anything.
+    StoredK = TypeVar("StoredK", default=Any)
+    StoredV = TypeVar("StoredV", default=Any)
+else:
+    from typing import TypeVar
+
+    StoredK = TypeVar("StoredK")
+    StoredV = TypeVar("StoredV")
+
+#: Where a store keeps its data.
+StoreKind = Literal["rocksdb", "in_memory", "lru"]
+
+_KINDS: tuple[StoreKind, ...] = ("rocksdb", "in_memory", "lru")
+
+
+#: The config of a changelog whose latest record of a key is all that a store needs.
+COMPACTED: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "CreateTime",
+}
+
+
+class StoreDefaults(Protocol):
+    """What a store takes from the application's config where its builder leaves it open."""
+
+    @property
+    def default_key_serde(self) -> Serde[Any] | None: ...
+
+    @property
+    def default_value_serde(self) -> Serde[Any] | None: ...
+
+    @property
+    def default_dsl_store(self) -> StoreKind: ...
+
+
+class StoreBuilder(Protocol):
+    """A state store to be: what the engine needs to know before it opens one."""
+
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        ...
+
+    @property
+    def logging(self) -> bool:
+        """Whether the store writes its changes to a changelog of its own."""
+        ...
+
+    @property
+    def topic_config(self) -> Mapping[str, str]:
+        """What the user wants of the changelog topic, by Kafka's own names."""
+        ...
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the data survives its process."""
+        ...
+
+    def resolved(self, config: StoreDefaults) -> StoreBuilder:
+        """The same with everything left open taken from the config.
+
+        Raises:
+            ConfigError: neither the builder nor the config has a serde.
+        """
+        ...
+
+    def changelog_config(self) -> dict[str, str]:
+        """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
+        ...
+
+    def open(self, environment: StoreEnvironment) -> OpenStore:
+        """Open the store in a task."""
+        ...
+
+
+class SerdedBuilder(Generic[StoredK, StoredV]):
+    """What builders of stores with serdes have in common. They are frozen dataclasses."""
+
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def key_serde(self) -> Serde[StoredK] | None: ...
+        @property
+        def value_serde(self) -> Serde[StoredV] | None: ...
+
+    def __post_init__(self) -> None:
+        check_store_name(self.name)
+        for what, serde in (("keys", self.key_serde), ("values", self.value_serde)):
+            if serde is not None and not isinstance(serde, Serde):
+                raise ConfigError(
+                    f"Store {self.name} needs a Serde for its {what}, but got {serde!r}. Take one "
+                    "from millstream.serdes, for example STRING."
+                )
+
+    def with_logging(self, logging: bool | Mapping[str, str]) -> Self:
+        """The same with or without a changelog.
+
+        Args:
+            logging: whether, or the config of the changelog topic by Kafka's own names.
+        """
+        if isinstance(logging, Mapping):
+            return replace(self, logging=True, topic_config=dict(logging))
+        return replace(self, logging=logging, topic_config={})
+
+    def resolved(self, config: StoreDefaults) -> Self:
+        """The same with everything left open taken from the config.
+
+        Raises:
+            ConfigError: neither the builder nor the config has a serde.
+        """
+        return replace(
+            self,
+            key_serde=key_serde_of(self, config),
+            value_serde=value_serde_of(self, config),
+        )
+
+    def serdes(self) -> tuple[Serde[StoredK], Serde[StoredV]]:
+        """The serdes of keys and values, which must be resolved."""
+        key_serde, value_serde = self.key_serde, self.value_serde
+        assert key_serde is not None, f"the key serde of store {self.name} is not resolved"
+        assert value_serde is not None, f"the value serde of store {self.name} is not resolved"
+        return key_serde, value_serde
+
+    def changelog_config(self) -> dict[str, str]:
+        """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
+        return dict(COMPACTED)
+
+
+def key_serde_of(builder: SerdedBuilder, config: StoreDefaults) -> Serde[Any]:
+    """The serde of a store's keys: its own, or the configured default.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    return _serde(builder.name, "key", builder.key_serde or config.default_key_serde)
+
+
+def value_serde_of(builder: SerdedBuilder, config: StoreDefaults) -> Serde[Any]:
+    """The serde of a store's values: its own, or the configured default.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    return _serde(builder.name, "value", builder.value_serde or config.default_value_serde)
+
+
+def check_store_name(name: str) -> None:
+    """Refuse a name that no directory or topic can have.
+
+    Raises:
+        ConfigError: it is such a name.
+    """
+    if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
+        raise ConfigError(
+            f"{name!r} cannot be the name of a store, since its directory and changelog "
+            "are named after it. Use letters, digits, '.', '_' and '-', not beginning with '.'."
+        )
+
+
+def _serde(store: str, what: str, serde: Serde[Any] | None) -> Serde[Any]:
+    if serde is None:
+        raise ConfigError(
+            f"Store {store} has no serde for its {what}s. Give one where the store is made or the "
+            f"records are grouped ({what}=...), or set default_{what}_serde."
+        )
+    return serde
+
+
+@dataclass(frozen=True)
+class KeyValueStoreBuilder(SerdedBuilder[StoredK, StoredV]):
+    """A key-value store to be (Kafka Streams' `KeyValueStoreBuilder`). Immutable.
+
+    Args:
+        name: the store's name, also of its changelog and directory.
+        kind: where the data is kept; None for the config's `default_dsl_store`.
+        key_serde: for keys; None for the config's default.
+        value_serde: for values; None for the config's default.
+        timestamped: whether each value is kept with its timestamp.
+        caching: whether the record cache lies above; it is left out when the config gives no bytes
+            to it.
+        logging: whether changes go to a changelog, from which the store can be restored.
+        topic_config: of the changelog, by Kafka's own names, over the defaults.
+        max_entries: how many keys a store of kind `lru` holds.
+
+    Raises:
+        ConfigError: a name that no directory or topic can have, an unknown kind, or `max_entries`
+            that do not fit it.
+    """
+
+    name: str
+    kind: StoreKind | None = None
+    key_serde: Serde[StoredK] | None = None
+    value_serde: Serde[StoredV] | None = None
+    timestamped: bool = False
+    caching: bool = False
+    logging: bool = True
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+    max_entries: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind is not None and self.kind not in _KINDS:
+            raise ConfigError(
+                f"Store {self.name} cannot be of kind {self.kind!r}; known are {', '.join(_KINDS)}."
+            )
+        if (self.kind == "lru") != (self.max_entries is not None) or self.max_entries == 0:
+            raise ConfigError(
+                f"Store {self.name} is of kind {self.kind!r} with {self.max_entries} entries at "
+                "most. Make a store that holds a number of keys with Stores.lru_map(name, "
+                "max_entries)."
+            )
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the data survives its process. Decided only once the kind is resolved."""
+        return self.kind not in ("in_memory", "lru")
+
+    def with_caching(self, enabled: bool) -> Self:
+        """The same with or without the record cache."""
+        return replace(self, caching=enabled)
+
+    def resolved(self, config: StoreDefaults) -> Self:
+        """The same with everything left open taken from the config.
+
+        Raises:
+            ConfigError: neither the builder nor the config has a serde.
+        """
+        return replace(super().resolved(config), kind=self.kind or config.default_dsl_store)
+
+    def open(self, environment: StoreEnvironment) -> OpenStore:
+        """Open the store in a task. Everything must be resolved.
+
+        Raises:
+            TaskCorruptedError: what is on disk cannot be read.
+        """
+        # Loads RocksDB, which whoever only describes a topology does not need.
+        from millstream.state.keyvalue.opening import open_key_value_store
+
+        return open_key_value_store(self, environment)

@@ -1,0 +1,1 @@
+"""Where the bytes of a store lie: in memory or in RocksDB, committed or not yet."""

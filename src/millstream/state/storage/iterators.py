@@ -1,0 +1,168 @@
+"""Iterating over a store: merging what is written above with what lies below, and closing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from millstream.errors import InvalidStateStoreError
+from millstream.state.storage.bytes_store import ByteItems
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def merged(
+    above: Sequence[tuple[bytes, bytes | None]],
+    below: ByteItems,
+    *,
+    reverse: bool = False,
+    place_of: Callable[[bytes], Any] | None = None,
+) -> ByteItems:
+    """Pairs of two layers in order of keys; the upper one wins, and its None hides a key.
+
+    Args:
+        above: pairs of the upper layer, each key once, in the direction of the scan.
+        below: the pairs of the lower layer in the same range and direction. Closed at the end.
+        reverse: whether keys descend.
+        place_of: by what keys are ordered; None if by themselves.
+    """
+    return _merged(above, below, reverse, place_of) if above else below
+
+
+def _merged(
+    above: Sequence[tuple[bytes, bytes | None]],
+    below: ByteItems,
+    reverse: bool,
+    place_of: Callable[[bytes], Any] | None,
+) -> ByteItems:
+    try:
+        lower = next(below, None)
+        for key, value in above:
+            place = key if place_of is None else place_of(key)
+            while lower is not None and lower[0] != key:
+                there = lower[0] if place_of is None else place_of(lower[0])
+                if there < place if reverse else there > place:
+                    break
+                yield lower
+                lower = next(below, None)
+            if lower is not None and lower[0] == key:
+                lower = next(below, None)
+            if value is not None:
+                yield key, value
+        if lower is not None:
+            yield lower
+            yield from below
+    finally:
+        below.close()
+
+
+class KeyValueIterator(Generic[K, V]):
+    """Keys and values of a store, in the order of the serialized keys.
+
+    A context manager, and closes itself when exhausted. One that is abandoned before its end should
+    be closed: it holds a snapshot of the store. The store's owner is its only user.
+
+    Args:
+        store_name: for errors.
+        items: the pairs.
+        is_open: whether the store is still open.
+
+    Example:
+        >>> in_memory = Stores.in_memory_key_value("visits")
+        >>> visits = MockProcessorContext().add_state_store(
+        ...     Stores.key_value_builder(in_memory, STRING, LONG)
+        ... )
+        >>> visits.put_all([("ann", 3), ("bob", 1)])
+        >>> with visits.all() as items:
+        ...     items.peek_next_key()
+        ...     next(items)
+        'ann'
+        ('ann', 3)
+    """
+
+    def __init__(
+        self,
+        store_name: str,
+        items: Generator[tuple[K, V], None, None],
+        is_open: Callable[[], bool],
+    ) -> None:
+        self._store_name = store_name
+        self._items = items
+        self._is_open = is_open
+        self._peeked: list[tuple[K, V]] = []
+        self._closed = False
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        return self
+
+    def __next__(self) -> tuple[K, V]:
+        """The next pair.
+
+        Raises:
+            InvalidStateStoreError: the store was closed meanwhile.
+        """
+        if self._peeked:
+            return self._peeked.pop()
+        if not self._closed and not self._is_open():
+            self.close()
+            raise InvalidStateStoreError(
+                f"Store {self._store_name} was closed while it was being iterated. "
+                "Probably its task has moved; get the store anew and iterate again."
+            )
+        try:
+            return next(self._items)
+        except StopIteration:
+            self.close()
+            raise
+
+    def peek_next_key(self) -> K:
+        """The key that comes next, without going there.
+
+        Raises:
+            StopIteration: there is none.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put("ann", 3)
+            >>> visits.all().peek_next_key()
+            'ann'
+        """
+        if not self._peeked:
+            self._peeked.append(next(self))
+        return self._peeked[0][0]
+
+    def close(self) -> None:
+        """Release the snapshot. Does nothing the second time.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("visits")
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.key_value_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put_all([("ann", 3), ("bob", 1)])
+            >>> items = visits.all()
+            >>> next(items)
+            ('ann', 3)
+            >>> items.close()
+            >>> list(items)
+            []
+        """
+        self._closed = True
+        self._peeked.clear()
+        self._items.close()
+
+    def __enter__(self) -> KeyValueIterator[K, V]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,375 @@
+"""Committed data of one store in RocksDB, with the changelog offset it stands for.
+
+One database per store, as in Kafka Streams; the offsets are in a column family of their own and
+are written in the same batch as the data (KIP-1035).
+
+The write-ahead log is on, unlike in Kafka Streams, but never synced. What was handed to the
+operating system survives the death of the process, so a killed worker reads only the tail of its
+changelog. Measured for batches of 10,000 records of 13 + 16 bytes: 1.8 to 2.8 ms a batch without
+the log, 2.2 to 2.9 ms with it (ascending keys); 10.5 ms and 10.5 to 11.1 ms (random keys).
+After a power failure some of the log's tail may be missing: recovery stops at the first gap, and
+column families are flushed together, so data and offset go back to one moment (or, where closing
+was under way, the data to a later one than the offset).
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+from weakref import WeakSet
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DbClosedError,
+    DBCompactionStyle,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    RdictIter,
+    WriteBatch,
+)
+
+from millstream.errors import (
+    InvalidStateStoreError,
+    LockError,
+    StreamsError,
+    TaskCorruptedError,
+)
+from millstream.record import TaskId, TopicPartition
+from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
+
+logger = logging.getLogger(__name__)
+
+_OFFSETS: Final = "offsets"
+_SPILLED: Final = b"spilled"
+_OFFSET: Final = struct.Struct(">q")
+#: In the messages of RocksDB. Files are missing where somebody deleted some of them; column
+#: families that we do not know are those of Java's databases, or of another format.
+_SIGNS_OF_CORRUPTION: Final = (
+    "Corruption",
+    "No such file or directory",
+    "Column families not opened",
+)
+
+#: Called with the options of a store before it is opened (Kafka Streams' `RocksDBConfigSetter`).
+RocksDBTuning = Callable[[str, Options], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RocksDBSettings:
+    """How the stores of one process use RocksDB. The defaults are those of Kafka Streams.
+
+    Args:
+        block_cache_bytes: for blocks, indexes and filters, shared by all stores of the process
+            (in Kafka Streams each store has its own, so memory grows with their number).
+        write_buffer_bytes: size at which a store's memtable is written to disk.
+        write_buffers: memtables of one store, the active one included.
+        open_files: files that one store keeps open.
+        tuning: changes the options of a store, called last; None leaves them.
+    """
+
+    block_cache_bytes: int = 50 << 20
+    write_buffer_bytes: int = 16 << 20
+    write_buffers: int = 3
+    open_files: int = 512
+    tuning: RocksDBTuning | None = None
+
+
+class RocksDBResources:
+    """What the stores of one process share: the settings and one block cache.
+
+    Args:
+        settings: memory and files.
+    """
+
+    def __init__(self, settings: RocksDBSettings | None = None) -> None:
+        self.settings = settings or RocksDBSettings()
+        self.block_cache = Cache(self.settings.block_cache_bytes)
+
+
+class RocksDBStorage:
+    """One RocksDB database.
+
+    Not for several threads: its owner is the task's thread. Open scans are ended by `close`, since
+    RocksDB keeps its directory locked while one of its iterators lives.
+
+    Args:
+        name: the store's name.
+        directory: of the database; created if missing.
+        task_id: the task, for errors.
+        resources: what is shared with the other stores of the process.
+
+    Raises:
+        TaskCorruptedError: what is on disk cannot be read.
+        LockError: another process, or an open database of this one, uses the directory.
+        StreamsError: the directory cannot be used.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        task_id: TaskId,
+        resources: RocksDBResources,
+    ) -> None:
+        self._name = name
+        self._directory = directory
+        self._task_id = task_id
+        self._scans: WeakSet[ByteItems] = WeakSet()
+        options = _options(resources)
+        if resources.settings.tuning is not None:
+            resources.settings.tuning(name, options)
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            self._db: Rdict | None = Rdict(
+                str(directory), options, {_OFFSETS: _options_of_offsets()}
+            )
+            self._offsets: Rdict | None = self._db.get_column_family(_OFFSETS)
+            self._offsets_handle = self._db.get_column_family_handle(_OFFSETS)
+            self._spilled = self._offsets.get(_SPILLED) is not None
+        except Exception as error:
+            self._fail("open", error)
+        # Hot: bound once, a read is one call of Python and one of RocksDB.
+        self._read: Callable[..., Any] = self._db.get
+
+    @property
+    def spilled(self) -> bool:
+        """Whether the data is ahead of the offset, and of what was committed."""
+        return self._spilled
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key: about 2 us."""
+        try:
+            value: bytes | None = self._read(key)
+        except Exception as error:
+            self._fail("read", error)
+        return value
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The value of each key: about 1.3 us a key."""
+        try:
+            values: list[bytes | None] = self._read(list(keys))
+        except Exception as error:
+            self._fail("read", error)
+        return values
+
+    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> ByteItems:
+        """The pairs in `[start, end)` as they are now: about 3 us, and 0.4 us a pair."""
+        try:
+            # Without bounds: rocksdict frees the upper one while the iterator still looks at it,
+            # and ignores the lower one. The walk compares keys instead.
+            cursor = self._open_db().iter()
+            if not reverse:
+                cursor.seek(b"" if start is None else start)
+            elif end is None:
+                cursor.seek_to_last()
+            else:
+                cursor.seek_for_prev(end)
+        except Exception as error:
+            self._fail("scan", error)
+        # The cursor is RocksDB's snapshot and is taken here, not when the generator starts.
+        walk = self._walk_back(cursor, start, end) if reverse else self._walk(cursor, end)
+        self._scans.add(walk)
+        return walk
+
+    def approximate_num_entries(self) -> int:
+        """RocksDB's estimate, which counts overwritten keys until they are compacted."""
+        try:
+            return self._open_db().property_int_value("rocksdb.estimate-num-keys") or 0
+        except Exception as error:
+            self._fail("read", error)
+
+    def write_batch(
+        self,
+        items: Mapping[bytes, bytes | None],
+        offset: ChangelogOffset | None,
+        *,
+        dropped: Sequence[tuple[bytes, bytes]] = (),
+        spilled: bool = False,
+    ) -> None:
+        """Write all items, and the offset if there is one, or nothing of it."""
+        if not items and offset is None and not dropped:
+            return
+        batch = WriteBatch(raw_mode=True)
+        for start, end in dropped:
+            batch.delete_range(start, end)
+        put, delete = batch.put, batch.delete
+        # Ascending keys go into the memtable faster: batches of 10,000 random keys took 0.87 us a
+        # record sorted, the sorting included, and 1.39 us unsorted.
+        for key in sorted(items):
+            value = items[key]
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        if offset is not None:
+            put(_offset_key(offset[0]), _OFFSET.pack(offset[1]), self._offsets_handle)
+        if spilled != self._spilled:
+            if spilled:
+                put(_SPILLED, b"", self._offsets_handle)
+            else:
+                delete(_SPILLED, self._offsets_handle)
+        try:
+            self._open_db().write(batch)
+        except Exception as error:
+            self._fail("write", error)
+        self._spilled = spilled
+
+    def committed_offset(self, partition: TopicPartition) -> int | None:
+        """The offset last written for that changelog partition."""
+        try:
+            data = None if self._offsets is None else self._offsets.get(_offset_key(partition))
+        except Exception as error:
+            self._fail("read", error)
+        return None if data is None else _OFFSET.unpack(data)[0]
+
+    def is_empty(self) -> bool:
+        """Whether there is no key."""
+        items = self.scan(None, None)
+        try:
+            return next(items, None) is None
+        finally:
+            items.close()
+
+    def close(self) -> None:
+        """Close the database and end its open scans."""
+        if self._db is None:
+            return
+        for scan in list(self._scans):
+            scan.close()
+        self._scans.clear()
+        self._read = _closed
+        db, self._db = self._db, None
+        failure: Exception | None = None
+        try:
+            # Closing flushes one column family after the other. First the data: if the disk loses
+            # what came last, data ahead of its offset is made good by the changelog.
+            db.flush()
+        except Exception as error:
+            failure = error
+        # Every reference counts: RocksDB holds its lock until the last handle is gone.
+        self._offsets = None
+        self._offsets_handle = None  # type: ignore[assignment]
+        try:
+            db.close()
+        except Exception as error:
+            failure = failure or error
+        if failure is not None:
+            self._fail("close", failure)
+
+    def _open_db(self) -> Rdict:
+        if self._db is None:
+            raise DbClosedError
+        return self._db
+
+    def _walk(self, cursor: RdictIter, end: bytes | None) -> ByteItems:
+        valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
+        try:
+            while valid():
+                found = key()
+                if end is not None and found >= end:
+                    return
+                yield found, value()
+                step()
+            # A block that cannot be read ends the iteration like the last key does.
+            cursor.status()
+        except Exception as error:
+            self._fail("scan", error)
+
+    def _walk_back(self, cursor: RdictIter, start: bytes | None, end: bytes | None) -> ByteItems:
+        valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.prev
+        first = b"" if start is None else start
+        try:
+            if end is not None and valid() and key() == end:
+                step()
+            while valid():
+                found = key()
+                if found < first:
+                    return
+                yield found, value()
+                step()
+            cursor.status()
+        except Exception as error:
+            self._fail("scan", error)
+
+    def _fail(self, what: str, error: Exception) -> NoReturn:
+        text = str(error)
+        place = f"store {self._name} of task {self._task_id} in {self._directory}"
+        if isinstance(error, StreamsError):
+            raise error
+        if isinstance(error, DbClosedError):
+            raise InvalidStateStoreError(
+                f"Store {self._name} is currently closed. Probably its task has moved.",
+                task_id=self._task_id,
+            ) from error
+        if "lock hold by current process" in text or "While lock file" in text:
+            raise LockError(
+                f"Cannot {what} {place}: another owner has it open ({text}).",
+                task_id=self._task_id,
+            ) from error
+        if any(sign in text for sign in _SIGNS_OF_CORRUPTION):
+            raise TaskCorruptedError(
+                f"Cannot {what} {place}: {text}. It will be rebuilt from its changelog.",
+                task_ids=[self._task_id],
+            ) from error
+        raise StreamsError(
+            f"Cannot {what} {place}: {type(error).__name__}: {text}. "
+            "Look at free space and permissions of state.dir.",
+            task_id=self._task_id,
+        ) from error
+
+
+def destroy(directory: Path) -> None:
+    """Delete a closed database with everything in it."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _closed(key: object) -> NoReturn:
+    raise DbClosedError
+
+
+def _offset_key(partition: TopicPartition) -> bytes:
+    # Kafka Streams uses the same text as key.
+    return f"{partition.topic}-{partition.partition}".encode()
+
+
+def _options(resources: RocksDBResources) -> Options:
+    settings = resources.settings
+    table = BlockBasedOptions()
+    table.set_block_cache(resources.block_cache)
+    table.set_block_size(4096)
+    table.set_bloom_filter(10, False)
+    # Else they would be outside of the cache, without any bound.
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    options = _options_of_offsets()
+    options.set_block_based_table_factory(table)
+    options.set_write_buffer_size(settings.write_buffer_bytes)
+    options.set_max_write_buffer_number(settings.write_buffers)
+    options.set_max_open_files(settings.open_files)
+    options.set_compression_type(DBCompressionType.none())
+    options.set_compaction_style(DBCompactionStyle.universal())
+    # A read that misses takes 0.6 us instead of 1.6 us while the data is still in memory.
+    options.set_memtable_whole_key_filtering(True)
+    options.set_memtable_prefix_bloom_ratio(0.1)
+    return options
+
+
+def _options_of_offsets() -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_atomic_flush(True)
+    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(1)
+    options.set_max_log_file_size(1 << 20)
+    options.set_stats_dump_period_sec(0)
+    return options

@@ -1,0 +1,169 @@
+"""Windows and sessions that are kept in memory (`InMemoryWindowStore`, `InMemorySessionStore`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from millstream.record import UNKNOWN, TopicPartition
+from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
+from millstream.state.windows.time_table import TimeTable
+from millstream.state.windows.timed_store import StoredPairs
+from millstream.state.windows.window_keys import SESSIONS, WINDOWS, KeyLayout, session_of
+from millstream.windowed import MAX_TIME_MS
+
+#: Stretches of time within the retention.
+_BUCKETS: Final = 64
+
+#: Told when something comes too late to be kept.
+Expired = Callable[[], None]
+
+
+class MemoryWindows:
+    """A window or session store in memory. What is older than the retention is gone at once.
+
+    Nothing survives the process, so a new one is restored from the beginning of its changelog. The
+    offset reached is kept all the same: a standby whose task becomes active goes on from there.
+
+    Args:
+        layout: `WINDOWS` or `SESSIONS`.
+        retention_ms: how far times may lie behind the latest one.
+        expired: called for each put that comes too late.
+    """
+
+    persistent = False
+    #: There is nothing to commit: writes are as durable as they will ever be.
+    uncommitted_bytes = 0
+    is_full = False
+
+    def __init__(self, layout: KeyLayout, retention_ms: int, expired: Expired) -> None:
+        self.observed_time = UNKNOWN
+        #: The number given to the last duplicate.
+        self.last_number = 0
+        self._layout = layout
+        self._retention_ms = retention_ms
+        self._expired = expired
+        self._table = TimeTable(layout, retention_ms // _BUCKETS)
+        self._offsets: dict[TopicPartition, int] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a stored key, None if there is none."""
+        value = self._table.values.get(key)
+        if value is None or self._layout.time_of(key) < self._first_live():
+            return None
+        return value
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The value of each stored key, in their order."""
+        return list(map(self.get, keys))
+
+    def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
+        """What a key has within some time, in the store's order."""
+        values = self._table.values
+        stored_keys = self._table.of_key(key, max(first, self._first_live()), last)
+        if self._layout is SESSIONS and len(stored_keys) > 1:
+            stored_keys.sort(key=self.place_of)
+        return [(stored, values[stored]) for stored in stored_keys]
+
+    def read_keys(
+        self,
+        lowest: bytes | None,
+        highest: bytes | None,
+        first: int,
+        last: int,
+        *,
+        reverse: bool = False,
+    ) -> ByteItems:
+        """What all keys between two have within some time, by time and key, as it is now."""
+        key_of, values = self._layout.key_of, self._table.values
+        found = self._table.between(max(first, self._first_live()), last)
+        if lowest is not None:
+            found = [stored for stored in found if key_of(stored) >= lowest]
+        if highest is not None:
+            found = [stored for stored in found if key_of(stored) <= highest]
+        found.sort(key=self.place_of, reverse=reverse)
+        return (pair for pair in [(stored, values[stored]) for stored in found])
+
+    def read_expired_too(self, first: int, last: int) -> ByteItems:
+        """What all keys have within some time: nothing has expired that is still here."""
+        return self.read_keys(None, None, first, last)
+
+    def place_of(self, stored: bytes) -> tuple[int, bytes, bytes]:
+        """By what the store orders its stored keys."""
+        size, time = self._layout.suffix_bytes, self._layout.time_of(stored)
+        if self._layout is WINDOWS:
+            return time, stored[:-size], stored[8 - size :]
+        # Follows Kafka Streams: of the sessions of a key that end together, the last to start
+        # comes first.
+        start, _ = session_of(stored)
+        return time, stored[:-size], (MAX_TIME_MS - start).to_bytes(8, "big")
+
+    def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Write one stored key, unless it is too old; None deletes."""
+        time = self._observe(key)
+        if time < self._first_live():
+            self._expired()
+        elif value is None:
+            self._table.discard(key, time)
+        else:
+            self._table.put(key, value, time)
+
+    def put_many(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
+    ) -> None:
+        """Write many stored keys, in order."""
+        for key, value in zip(keys, values, strict=True):
+            self.put(key, value, UNKNOWN)
+
+    def remove(self, key: bytes, timestamp: int) -> None:
+        """Delete one stored key: nothing else happens, however old it is."""
+        self._table.discard(key, self._layout.time_of(key))
+
+    def approximate_num_entries(self) -> int:
+        """How many stored keys there are, some of which may have expired."""
+        return len(self._table.values)
+
+    def commit(self, offset: ChangelogOffset | None) -> None:
+        """Remember the offset reached."""
+        if offset is not None:
+            self._offsets[offset[0]] = offset[1]
+
+    def spill(self) -> None:
+        """Nothing waits."""
+
+    def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
+        """Apply changelog records. What comes too late is left out, and not counted."""
+        table = self._table
+        for key, value in items.items():
+            time = self._observe(key)
+            if value is None:
+                table.discard(key, time)
+            elif time >= self._first_live():
+                table.put(key, value, time)
+        if self._layout is WINDOWS:
+            self.last_number = highest_number(items, self.last_number)
+        self.commit(offset)
+
+    def committed_offset(self, partition: TopicPartition) -> int | None:
+        """The offset of the last changelog record reflected; None in a new store."""
+        return self._offsets.get(partition)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._table.clear()
+        self._offsets.clear()
+
+    def _observe(self, stored: bytes) -> int:
+        time = self._layout.time_of(stored)
+        if time > self.observed_time:
+            self.observed_time = time
+            self._table.forget_before(self._first_live())
+        return time
+
+    def _first_live(self) -> int:
+        return self.observed_time - self._retention_ms + 1
+
+
+def highest_number(stored_keys: Mapping[bytes, object], so_far: int) -> int:
+    """The highest number that tells duplicates apart among the stored keys of windows."""
+    return max(so_far, *(int.from_bytes(key[-4:], "big") for key in stored_keys), 0)

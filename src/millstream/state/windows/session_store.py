@@ -1,0 +1,310 @@
+"""Session stores as processors and queries see them: objects in, objects out."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import Any, Generic, TypeVar, cast
+
+from millstream.serdes import Serde
+from millstream.state.changelogs.changelog import RecordContext
+from millstream.state.keyvalue.typed_store import TypedStore
+from millstream.state.storage.iterators import KeyValueIterator
+from millstream.state.windows.session_table import SessionTable
+from millstream.state.windows.window_keys import SESSIONS, session_key, session_of
+from millstream.windowed import MAX_TIME_MS, Window, Windowed, windowed
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
+    """A value per key and session, kept for the store's retention (Java's `SessionStore`).
+
+    A session has a start and an end, both of which belong to it. Those that end before the latest
+    one by the retention or more have expired: they are not found, and putting one is dropped and
+    counted (in RocksDB, which forgets by segments of at least a minute, somewhat later ones are
+    still taken).
+
+    Times are milliseconds since the epoch. What is read may be kept and changed: it is not shared
+    with the store. What is put is serialized at once.
+
+    Args:
+        table: the store as operators see it.
+        topic: handed to serdes, the changelog's name.
+        key_serde: for keys.
+        persistent: whether the state survives the process.
+        context: the record being processed; its timestamp goes to the changelog.
+
+    Example:
+        >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+        >>> visits = MockProcessorContext().add_state_store(
+        ...     Stores.session_builder(in_memory, STRING, LONG)
+        ... )
+        >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+        >>> for session, pages in visits.find_sessions("ann", 500, 500):
+        ...     print(session, pages)
+        [ann@0/1000] 2
+    """
+
+    def __init__(
+        self,
+        table: SessionTable,
+        *,
+        topic: str,
+        key_serde: Serde[Any],
+        persistent: bool,
+        context: RecordContext,
+    ) -> None:
+        super().__init__(
+            table.name,
+            table,
+            topic=topic,
+            key_serde=key_serde,
+            persistent=persistent,
+            cache=table.cache,
+        )
+        self._context = context
+
+    def put(self, session: Windowed[K], value: V | None) -> None:
+        """Store the value of a session; None removes it.
+
+        Args:
+            session: the key with its session.
+            value: the value.
+
+        Raises:
+            InvalidStateStoreError: the store is closed. All methods raise this.
+            NullKeyError: the key is None. So do all methods that need a key.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.fetch_session("ann", 0, 1_000)
+            2
+        """
+        table = self._open()
+        stored_key = self._stored_key(session)
+        table.put_encoded(stored_key, table.encode(value), self._context.timestamp)
+        self._evict()
+
+    def remove(self, session: Windowed[K]) -> None:
+        """Remove a session, if it is there.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> session = Windowed("ann", Window(0, 1_000))
+            >>> visits.put(session, 2)
+            >>> visits.remove(session)
+            >>> visits.fetch_session("ann", 0, 1_000)
+        """
+        table = self._open()
+        table.remove_stored(self._stored_key(session), self._context.timestamp)
+        self._evict()
+
+    def find_sessions(
+        self, key: K, earliest_end_ms: int, latest_start_ms: int
+    ) -> KeyValueIterator[Windowed[K], V]:
+        """The sessions of a key that touch some time, by end.
+
+        Of those that end together the first to start comes first in RocksDB, the last in memory.
+
+        Args:
+            key: the key.
+            earliest_end_ms: sessions that end before are left out.
+            latest_start_ms: sessions that start after are left out.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("ann", Window(60_000, 90_000)), 5)
+            >>> [pages for _, pages in visits.find_sessions("ann", 30_000, 120_000)]
+            [5]
+        """
+        return self._of_key(key, earliest_end_ms, latest_start_ms, reverse=False)
+
+    def backward_find_sessions(
+        self, key: K, earliest_end_ms: int, latest_start_ms: int
+    ) -> KeyValueIterator[Windowed[K], V]:
+        """The sessions of `find_sessions` in the opposite order.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("ann", Window(60_000, 90_000)), 5)
+            >>> [pages for _, pages in visits.backward_find_sessions("ann", 0, 120_000)]
+            [5, 2]
+        """
+        return self._of_key(key, earliest_end_ms, latest_start_ms, reverse=True)
+
+    def find_sessions_range(
+        self, lo: K | None, hi: K | None, earliest_end_ms: int, latest_start_ms: int
+    ) -> KeyValueIterator[Windowed[K], V]:
+        """The sessions of the keys from `lo` to `hi` that touch some time.
+
+        In memory by end, key and start; in RocksDB by segments of time, then by key, end and start.
+
+        Args:
+            lo: the first key in the order of serialized keys; None for the first there is.
+            hi: the last key, included; None for the last there is.
+            earliest_end_ms: sessions that end before are left out.
+            latest_start_ms: sessions that start after are left out.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("bob", Window(60_000, 90_000)), 5)
+            >>> found = visits.find_sessions_range("a", "c", 30_000, 120_000)
+            >>> [(session.key, pages) for session, pages in found]
+            [('bob', 5)]
+        """
+        return self._of_keys(lo, hi, earliest_end_ms, latest_start_ms, reverse=False)
+
+    def backward_find_sessions_range(
+        self, lo: K | None, hi: K | None, earliest_end_ms: int, latest_start_ms: int
+    ) -> KeyValueIterator[Windowed[K], V]:
+        """The sessions of `find_sessions_range` in the opposite order.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("bob", Window(60_000, 90_000)), 5)
+            >>> found = visits.backward_find_sessions_range("a", "c", 0, 120_000)
+            >>> [(session.key, pages) for session, pages in found]
+            [('bob', 5), ('ann', 2)]
+        """
+        return self._of_keys(lo, hi, earliest_end_ms, latest_start_ms, reverse=True)
+
+    def fetch(self, key: K) -> KeyValueIterator[Windowed[K], V]:
+        """All sessions of a key, in the order of `find_sessions`.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("ann", Window(60_000, 90_000)), 5)
+            >>> [str(session) for session, _ in visits.fetch("ann")]
+            ['[ann@0/1000]', '[ann@60000/90000]']
+        """
+        return self._of_key(key, 0, MAX_TIME_MS, reverse=False)
+
+    def backward_fetch(self, key: K) -> KeyValueIterator[Windowed[K], V]:
+        """The sessions of `fetch` in the opposite order.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("ann", Window(60_000, 90_000)), 5)
+            >>> [pages for _, pages in visits.backward_fetch("ann")]
+            [5, 2]
+        """
+        return self._of_key(key, 0, MAX_TIME_MS, reverse=True)
+
+    def fetch_range(self, lo: K | None, hi: K | None) -> KeyValueIterator[Windowed[K], V]:
+        """All sessions of the keys from `lo` to `hi`; see `find_sessions_range`.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("bob", Window(60_000, 90_000)), 5)
+            >>> [(session.key, pages) for session, pages in visits.fetch_range("a", "c")]
+            [('ann', 2), ('bob', 5)]
+        """
+        return self._of_keys(lo, hi, 0, MAX_TIME_MS, reverse=False)
+
+    def backward_fetch_range(self, lo: K | None, hi: K | None) -> KeyValueIterator[Windowed[K], V]:
+        """The sessions of `fetch_range` in the opposite order.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.put(Windowed("bob", Window(60_000, 90_000)), 5)
+            >>> [session.key for session, _ in visits.backward_fetch_range(None, None)]
+            ['bob', 'ann']
+        """
+        return self._of_keys(lo, hi, 0, MAX_TIME_MS, reverse=True)
+
+    def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
+        """The value of exactly this session, None if there is none.
+
+        Args:
+            key: the key.
+            start_ms: when the session starts.
+            end_ms: when it ends.
+
+        Example:
+            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
+            >>> visits = MockProcessorContext().add_state_store(
+            ...     Stores.session_builder(in_memory, STRING, LONG)
+            ... )
+            >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
+            >>> visits.fetch_session("ann", 0, 1_000), visits.fetch_session("ann", 0, 2_000)
+            (2, None)
+        """
+        table, key_bytes = self._open(), self._key(key)
+        raw = None if start_ms < 0 else table.fetch_raw(key_bytes, start_ms, end_ms)
+        return None if raw is None else cast(V, table.decode(raw))
+
+    def _stored_key(self, session: Windowed[K]) -> bytes:
+        window: Window = session.window
+        return session_key(self._key(session.key), window.start_ms, window.end_ms)
+
+    def _of_key(
+        self, key: K, earliest_end: int, latest_start: int, *, reverse: bool
+    ) -> KeyValueIterator[Windowed[K], V]:
+        table, key_bytes = self._open(), self._key(key)
+        pairs = table.read_key(key_bytes, earliest_end)
+        items = self._decoded(reversed(pairs) if reverse else pairs, latest_start)
+        return KeyValueIterator(self.name, items, lambda: self._is_open)
+
+    def _of_keys(
+        self, lo: K | None, hi: K | None, earliest_end: int, latest_start: int, *, reverse: bool
+    ) -> KeyValueIterator[Windowed[K], V]:
+        table = self._open()
+        lowest = None if lo is None else self._key(lo)
+        highest = None if hi is None else self._key(hi)
+        pairs = table.read_keys(lowest, highest, earliest_end, MAX_TIME_MS, reverse=reverse)
+        items = self._decoded(pairs, latest_start)
+        return KeyValueIterator(self.name, items, lambda: self._is_open)
+
+    def _decoded(
+        self, pairs: Iterable[tuple[bytes, bytes]], latest_start: int
+    ) -> Generator[tuple[Windowed[K], V], None, None]:
+        topic, key_of = self._topic, SESSIONS.key_of
+        decode, value = self._key_serde.deserialize, self._layer.decode
+        try:
+            for stored, raw in pairs:
+                start, end = session_of(stored)
+                if start <= latest_start:
+                    yield windowed(decode(topic, key_of(stored)), start, end), value(raw)
+        finally:
+            if isinstance(pairs, Generator):
+                pairs.close()

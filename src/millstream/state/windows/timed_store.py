@@ -1,0 +1,135 @@
+"""What the layers of window and session stores speak beyond keys and values: stretches of time.
+
+Stored keys are those of `window_keys`. The time of a stored key is the window's start or the
+session's end; by it the store decides what is too old to be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from millstream.record import TopicPartition
+from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
+
+#: Stored keys with their values, in order.
+StoredPairs = Sequence[tuple[bytes, bytes]]
+
+
+class TimedReads(Protocol):
+    """Reading windows or sessions by key and time. What has expired is not there."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a stored key, None if there is none."""
+        ...
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The value of each stored key, in their order."""
+        ...
+
+    def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
+        """What a key has within some time, ascending.
+
+        Args:
+            key: the serialized key, without a window.
+            first: the earliest time, in milliseconds.
+            last: the latest time, included.
+        """
+        ...
+
+    def read_keys(
+        self,
+        lowest: bytes | None,
+        highest: bytes | None,
+        first: int,
+        last: int,
+        *,
+        reverse: bool = False,
+    ) -> ByteItems:
+        """What all keys between two have within some time, in the store's own order.
+
+        Follows Kafka Streams: in RocksDB by segments of time, in a segment by stored key; in memory
+        by time, then by key.
+
+        Args:
+            lowest: the first serialized key; None begins with the first one there is.
+            highest: the last one, included; None ends with the last one there is.
+            first: the earliest time, in milliseconds.
+            last: the latest time, included.
+            reverse: whether to go backwards.
+        """
+        ...
+
+    def place_of(self, stored: bytes) -> tuple[int, bytes, bytes]:
+        """By what the store orders its stored keys when many keys are read."""
+        ...
+
+
+class TimedStore(TimedReads, Protocol):
+    """A layer that can be written. A value of None deletes the stored key."""
+
+    @property
+    def observed_time(self) -> int:
+        """The latest time that was put, -1 at first: the store's stream time."""
+        ...
+
+    def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Write one stored key, unless it is too old: then it is counted as dropped.
+
+        Args:
+            key: the stored key.
+            value: the value, None deletes.
+            timestamp: of the changelog record, in milliseconds; other layers pass it on.
+        """
+        ...
+
+    def put_many(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
+    ) -> None:
+        """Write many stored keys, in order; the columns are equally long."""
+        ...
+
+    def remove(self, key: bytes, timestamp: int) -> None:
+        """Delete one stored key. That it is too old is not counted, unlike in `put`."""
+        ...
+
+    def approximate_num_entries(self) -> int:
+        """About how many stored keys there are."""
+        ...
+
+
+class CommittableTimedStore(TimedStore, Protocol):
+    """The lowest layer of a window or session store; see `CommittableStore`.
+
+    Attributes:
+        last_number: the number given to the last duplicate; kept and restored with the data.
+    """
+
+    last_number: int
+
+    def read_expired_too(self, first: int, last: int) -> ByteItems:
+        """What all keys have within some time, in the store's own order.
+
+        Follows Kafka Streams: sessions that are closed are looked for in this way. In RocksDB they
+        are found as long as their segment is live, in memory they are gone when they expire.
+        """
+        ...
+
+    @property
+    def persistent(self) -> bool: ...
+
+    @property
+    def uncommitted_bytes(self) -> int: ...
+
+    @property
+    def is_full(self) -> bool: ...
+
+    def spill(self) -> None: ...
+
+    def commit(self, offset: ChangelogOffset | None) -> None: ...
+
+    def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None: ...
+
+    def committed_offset(self, partition: TopicPartition) -> int | None: ...
+
+    def close(self) -> None: ...

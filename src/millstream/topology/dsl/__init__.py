@@ -1,0 +1,1 @@
+"""The words of the DSL: streams, tables, groups, and how each is written into the logical graph."""

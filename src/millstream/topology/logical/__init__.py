@@ -1,0 +1,1 @@
+"""The logical graph: one node per word of the DSL."""

@@ -1,0 +1,54 @@
+"""The node of a join of two streams in the logical graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millstream.operators import PassThrough
+from millstream.operators.operator import OperatorSupplier
+from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.topology.logical.graph_nodes import GraphNode, OperatorGraphNode
+from millstream.topology.physical.topology import Topology
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class StreamStreamJoinGraphNode(GraphNode):
+    """A join of two streams, without the nodes that keep the records of either side.
+
+    Args:
+        windowed: the nodes that keep the records of this stream and of the other one.
+        joins: the names of the nodes that join the records of either.
+        suppliers: of the operators of those two.
+        self_supplier: of the operator that does the work of both where the streams are the same.
+        stores: the window stores of the two sides.
+        unjoined_store: the store that left and outer joins have in addition.
+        unjoined_name_generated: whether its name was generated.
+        is_self_join: whether one node and one store serve both sides.
+    """
+
+    windowed: tuple[OperatorGraphNode, OperatorGraphNode]
+    joins: tuple[str, str]
+    suppliers: tuple[OperatorSupplier, OperatorSupplier]
+    self_supplier: OperatorSupplier
+    stores: tuple[StoreBuilder, StoreBuilder]
+    unjoined_store: StoreBuilder | None
+    unjoined_name_generated: bool
+    is_self_join: bool = False
+
+    def write(self, topology: Topology) -> None:
+        """Two processors that join, and one that brings their results together."""
+        site = self.declared_at
+        if self.is_self_join:
+            parent = self.windowed[0].name
+            topology.add_processor(self.name, self.self_supplier, parent, declared_at=site)
+            topology.add_state_store(self.stores[0], self.name)
+            return
+        for position, name in enumerate(self.joins):
+            parent = self.windowed[position].name
+            topology.add_processor(name, self.suppliers[position], parent, declared_at=site)
+            topology.add_state_store(self.stores[1 - position], name)
+            if self.unjoined_store is not None:
+                topology.add_state_store(
+                    self.unjoined_store, name, generated_name=self.unjoined_name_generated
+                )
+        topology.add_processor(self.name, PassThrough, self.joins, declared_at=site)

@@ -1,0 +1,1 @@
+"""What the words of the DSL take as options: windows, materialization, suppression."""

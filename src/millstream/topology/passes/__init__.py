@@ -1,0 +1,1 @@
+"""What is done to the logical graph before it becomes physical nodes."""

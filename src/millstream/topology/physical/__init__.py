@@ -1,0 +1,1 @@
+"""The physical topology: nodes, stores, topics, sub-topologies."""

@@ -1,0 +1,320 @@
+"""A topology as text: what `Topology.describe()` returns.
+
+`str()` is exactly what Kafka Streams 4.3 prints for the same topology, down to its blanks and the
+order of siblings, so that the descriptions of a Java application and its Python twin can be
+compared with `diff`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.topology.physical.java_order import TreeSet, hash_order
+from millstream.topology.physical.mermaid import flowchart
+from millstream.topology.physical.nodes import (
+    GlobalStoreNodes,
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDescription:
+    """A source node: the topics it reads, or the pattern of their names."""
+
+    name: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    successors: tuple[str, ...]
+
+    def __str__(self) -> str:
+        topics = _listed(self.topics) if self.pattern is None else self.pattern
+        return f"Source: {self.name} (topics: {topics})\n      --> {_joined(self.successors)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        read: dict[str, Any] = (
+            {"topics": list(self.topics)} if self.pattern is None else {"pattern": self.pattern}
+        )
+        return {"kind": "source", "name": self.name, **read, "successors": list(self.successors)}
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorDescription:
+    """A processor node and the stores connected to it."""
+
+    name: str
+    stores: tuple[str, ...]
+    predecessors: tuple[str, ...]
+    successors: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"Processor: {self.name} (stores: {_listed(self.stores)})\n"
+            f"      --> {_joined(self.successors)}\n"
+            f"      <-- {_joined(self.predecessors)}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "kind": "processor",
+            "name": self.name,
+            "stores": list(self.stores),
+            "predecessors": list(self.predecessors),
+            "successors": list(self.successors),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SinkDescription:
+    """A sink node: the topic it writes, or the name of the function that chooses it."""
+
+    name: str
+    topic: str | None
+    extractor: str | None
+    predecessors: tuple[str, ...]
+
+    def __str__(self) -> str:
+        target = (
+            f"extractor class: {self.extractor}" if self.topic is None else f"topic: {self.topic}"
+        )
+        return f"Sink: {self.name} ({target})\n      <-- {_joined(self.predecessors)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        target = {"extractor": self.extractor} if self.topic is None else {"topic": self.topic}
+        return {
+            "kind": "sink",
+            "name": self.name,
+            **target,
+            "predecessors": list(self.predecessors),
+        }
+
+
+NodeDescription = SourceDescription | ProcessorDescription | SinkDescription
+
+
+@dataclass(frozen=True, slots=True)
+class SubtopologyDescription:
+    """A sub-topology: its number and its nodes, those with the most below them first."""
+
+    id: int
+    nodes: tuple[NodeDescription, ...]
+
+    def __str__(self) -> str:
+        nodes = "".join(f"    {node}\n" for node in self.nodes)
+        return f"Sub-topology: {self.id}\n{nodes}\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"id": self.id, "nodes": [node.to_dict() for node in self.nodes]}
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalStoreDescription:
+    """A global store: its number, what reads its topic and what fills it. It makes no tasks."""
+
+    id: int
+    source: SourceDescription
+    processor: ProcessorDescription
+
+    def __str__(self) -> str:
+        return (
+            f"Sub-topology: {self.id} for global store (will not generate tasks)\n"
+            f"    {self.source}\n    {self.processor}\n"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"id": self.id, "nodes": [self.source.to_dict(), self.processor.to_dict()]}
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyDescription:
+    """What a topology consists of. Equal to another one if the structure is.
+
+    Example:
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("in").to("out")
+        >>> print(builder.build().describe())
+        Topologies:
+           Sub-topology: 0
+            Source: KSTREAM-SOURCE-0000000000 (topics: [in])
+              --> KSTREAM-SINK-0000000001
+            Sink: KSTREAM-SINK-0000000001 (topic: out)
+              <-- KSTREAM-SOURCE-0000000000
+        <BLANKLINE>
+        <BLANKLINE>
+    """
+
+    subtopologies: tuple[SubtopologyDescription, ...]
+    global_stores: tuple[GlobalStoreDescription, ...] = ()
+
+    def __str__(self) -> str:
+        parts: list[SubtopologyDescription | GlobalStoreDescription] = [
+            *self.subtopologies,
+            *self.global_stores,
+        ]
+        parts.sort(key=lambda part: part.id)
+        # The first one stands a blank further to the right: follows Kafka Streams.
+        return "Topologies:\n " + "".join(f"  {part}" for part in parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data: dicts, lists, strings and numbers, fit for JSON.
+
+        Example:
+            >>> topology = Topology().add_source("read", "in").add_sink("write", "out", "read")
+            >>> topology.describe().to_dict()["subtopologies"][0]["nodes"][0]
+            {'kind': 'source', 'name': 'read', 'topics': ['in'], 'successors': ['write']}
+        """
+        data = {"subtopologies": [part.to_dict() for part in self.subtopologies]}
+        if self.global_stores:
+            data["global_stores"] = [store.to_dict() for store in self.global_stores]
+        return data
+
+    def to_mermaid(self) -> str:
+        """The same as a Mermaid flowchart, which GitHub and many editors draw.
+
+        Topics are rounded, stores are cylinders, each sub-topology is a box.
+
+        Example:
+            >>> topology = Topology().add_source("read", "in").add_sink("write", "out", "read")
+            >>> print(topology.describe().to_mermaid())
+            flowchart TD
+              subgraph sub0["Sub-topology 0"]
+                node0["read"]
+                node2["write"]
+              end
+              topic1(["in"])
+              topic3(["out"])
+              topic1 --> node0
+              node0 --> node2
+              node2 --> topic3
+            <BLANKLINE>
+        """
+        return flowchart(self.to_dict())
+
+
+def describe_subtopology(number: int, nodes: Sequence[Node]) -> SubtopologyDescription:
+    """The description of the nodes of one sub-topology.
+
+    Args:
+        number: of the sub-topology.
+        nodes: all its nodes, in the order in which they were added to the topology.
+    """
+    relations = _Relations(nodes)
+    described = [_description(node, relations) for node in nodes]
+    described.sort(key=lambda node: relations.rank(node.name))
+    return SubtopologyDescription(number, tuple(described))
+
+
+def describe_global_store(number: int, store: GlobalStoreNodes) -> GlobalStoreDescription:
+    """The description of a global store.
+
+    Args:
+        number: that it has among the sub-topologies.
+        store: its nodes.
+    """
+    source, processor = store.source.name, store.processor.name
+    return GlobalStoreDescription(
+        number,
+        SourceDescription(source, (store.topic,), None, (processor,)),
+        ProcessorDescription(processor, (store.store,), (source,), ()),
+    )
+
+
+class _Relations:
+    """Who comes before and after each node, in the order in which Kafka Streams lists them.
+
+    A node's size is one plus that of what comes after it. Lists are kept sorted by size, but each
+    entry keeps the place that the sizes of that moment gave it, while the sizes go on growing.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._sizes = {node.name: 1 for node in nodes}
+        self._positions = {node.name: position for position, node in enumerate(nodes)}
+        self._before = {node.name: TreeSet(self._precedes) for node in nodes}
+        self._after = {node.name: TreeSet(self._precedes) for node in nodes}
+        parents = {node.name: _parents(node) for node in nodes}
+        for name in hash_order(parents):
+            for parent in parents[name]:
+                self._before[name].add(parent)
+                self._after[parent].add(name)
+                self._grow(parent, self._sizes[name])
+
+    def predecessors(self, name: str) -> tuple[str, ...]:
+        return tuple(self._before[name])
+
+    def successors(self, name: str) -> tuple[str, ...]:
+        return tuple(self._after[name])
+
+    def rank(self, name: str) -> tuple[int, str]:
+        return (-self._sizes[name], name)
+
+    def _precedes(self, one: str, other: str) -> bool:
+        return self.rank(one) < self.rank(other)
+
+    def _grow(self, name: str, by: int) -> None:
+        """Add to the size of a node and of all that come before it, once for each path there."""
+        paths = {name: 1}
+        # Latest node first: then all paths to a node are counted before it is passed, and chains of
+        # merges, with exponentially many paths, cost no more than others.
+        waiting = [(-self._positions[name], name)]
+        while waiting:
+            reached = heapq.heappop(waiting)[1]
+            count = paths.pop(reached)
+            self._sizes[reached] += by * count
+            for parent in self._before[reached]:
+                if parent not in paths:
+                    paths[parent] = 0
+                    heapq.heappush(waiting, (-self._positions[parent], parent))
+                paths[parent] += count
+
+
+def _parents(node: Node) -> tuple[str, ...]:
+    return () if isinstance(node, SourceNode) else node.parents
+
+
+def _description(node: Node, relations: _Relations) -> NodeDescription:
+    match node:
+        case SourceNode():
+            return SourceDescription(
+                node.name,
+                tuple(hash_order(node.topics, copied=True)),
+                None if node.pattern is None else node.pattern.pattern,
+                relations.successors(node.name),
+            )
+        case ProcessorNode():
+            return ProcessorDescription(
+                node.name,
+                tuple(hash_order(node.stores, copied=True)),
+                relations.predecessors(node.name),
+                relations.successors(node.name),
+            )
+        case SinkNode():
+            fixed = isinstance(node.topic, str)
+            return SinkDescription(
+                node.name,
+                str(node.topic) if fixed else None,
+                None if fixed else function_name(node.topic),
+                relations.predecessors(node.name),
+            )
+
+
+def function_name(function: object) -> str:
+    """What to call a function in a description: its qualified name, which is the same each run."""
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"[{', '.join(names)}]"
+
+
+def _joined(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
