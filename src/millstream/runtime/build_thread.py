@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
-from millstream.kafka.member.group_member import GroupMember
+from millstream.kafka.protocols import Member
 from millstream.kafka.settings.clients import client_setting, librdkafka_settings
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import Control
@@ -38,7 +38,7 @@ from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.collector import KafkaCollector
 from millstream.runtime.task.stream_task import StreamTask
-from millstream.runtime.thread_clients import ThreadClients
+from millstream.runtime.thread_clients import Clients, OpenClients, ThreadClients
 from millstream.runtime.topology_topics import (
     repartition_topics,
     reset_policy,
@@ -52,7 +52,6 @@ from millstream.topology.physical.topology import Topology
 
 #: What the leader may spend on asking the cluster, as a part of the session timeout.
 _ASSIGN_PART_OF_SESSION = 0.5
-_DEFAULT_SESSION_MS = 45_000
 #: How much longer a flush may take than a record, which it tells of when its time is over.
 _FLUSH_MARGIN_MS = 10_000
 
@@ -78,6 +77,9 @@ def build_thread(
     identity: ThreadIdentity,
     control: Control,
     restore_audience: RestoreAudience,
+    *,
+    open_clients: OpenClients = ThreadClients,
+    clock: Clock | None = None,
 ) -> StreamThread:
     """Make a stream thread with everything it owns; nothing talks to Kafka before it runs.
 
@@ -87,26 +89,24 @@ def build_thread(
         identity: which thread it is.
         control: the connection to the driver.
         restore_audience: who wants to know in the driver what is restored.
+        open_clients: opens its clients, by default those of a real cluster.
+        clock: time, by default the system's.
 
     Raises:
         ConfigError: a Kafka client refuses its settings, or a serde is missing.
         LockError: too many instances have threads on this host.
     """
-    clock = SystemClock()
+    clock = clock or SystemClock()
     with ExitStack() as undo:
         directory = _directory(topology, config, identity, clock)
         undo.callback(directory.release)
-        clients = ThreadClients(
-            config,
-            identity.name,
-            identity.index,
-            clock,
-            reads_global_topics=bool(topology.global_stores),
+        clients = open_clients(
+            config, identity.name, identity.index, clock, bool(topology.global_stores)
         )
         undo.callback(clients.close)
         offset_sums = OffsetSums(directory)
         assignor = _assignor(topology, config, identity, clients, offset_sums, clock)
-        member = _member(topology, config, identity, clients, assignor, clock)
+        member = _member(topology, config, clients, assignor)
         rocksdb = RocksDBResources()
         restored = RestoreReports(control, restore_audience, clock)
         global_updates = build_global_updates(
@@ -141,7 +141,7 @@ def build_thread(
                 commits,
                 assignor.decode,
                 clock,
-                static="group_instance_id" in clients.member_settings,
+                static=clients.static,
             ),
             tasks=tasks,
             commits=commits,
@@ -185,16 +185,15 @@ def _assignor(
     topology: Topology,
     config: StreamsConfig,
     identity: ThreadIdentity,
-    clients: ThreadClients,
+    clients: Clients,
     offset_sums: OffsetSums,
     clock: Clock,
 ) -> GroupAssignor:
     topics = topology_topics(topology, config)
-    session_ms = int(clients.member_settings.get("session_timeout_ms", _DEFAULT_SESSION_MS))
     cluster = AssignorCluster(
         clients.assignor_admin,
         config.application_id,
-        int(session_ms * _ASSIGN_PART_OF_SESSION),
+        int(clients.session_timeout_ms * _ASSIGN_PART_OF_SESSION),
         clock,
         needed=topics.external_source_topics,
     )
@@ -212,29 +211,16 @@ def _assignor(
 
 
 def _member(
-    topology: Topology,
-    config: StreamsConfig,
-    identity: ThreadIdentity,
-    clients: ThreadClients,
-    assignor: GroupAssignor,
-    clock: Clock,
-) -> GroupMember:
+    topology: Topology, config: StreamsConfig, clients: Clients, assignor: GroupAssignor
+) -> Member:
     names, pattern = subscription(topology, config)
-    return GroupMember(
-        clients.member_settings,
-        group_id=config.application_id,
-        topics=names,
-        pattern=pattern,
-        assignor=assignor,
-        client_id=f"{identity.name}-consumer",
-        clock=clock,
-    )
+    return clients.member(config.application_id, names, pattern, assignor)
 
 
 def _purge(
     topology: Topology,
     config: StreamsConfig,
-    clients: ThreadClients,
+    clients: Clients,
     settings: ThreadSettings,
     clock: Clock,
 ) -> RepartitionPurge:
@@ -245,8 +231,8 @@ def _purge(
 def _tasks(
     topology: Topology,
     config: StreamsConfig,
-    clients: ThreadClients,
-    member: GroupMember,
+    clients: Clients,
+    member: Member,
     restored: RestoreReports,
     clock: Clock,
     directory: StateDirectory,
@@ -321,9 +307,7 @@ def _max_poll_records(config: StreamsConfig) -> int:
     return int(client_setting(config, "main_consumer", "max.poll.records"))
 
 
-def _commits(
-    config: StreamsConfig, clients: ThreadClients, member: GroupMember, clock: Clock
-) -> Commits:
+def _commits(config: StreamsConfig, clients: Clients, member: Member, clock: Clock) -> Commits:
     # A full queue means that brokers are slow or away, not that the loop hangs.
     clients.producer.on_wait = member.progress
     settings = librdkafka_settings(config, "producer", "")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
@@ -10,11 +12,72 @@ from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.data.batch_limits import BatchLimits
 from millstream.kafka.data.consumer import RecordConsumer
 from millstream.kafka.data.producer import RecordProducer
+from millstream.kafka.member.assignor_interface import MemberAssignor
+from millstream.kafka.member.group_member import GroupMember
+from millstream.kafka.protocols import Admin, Consumer, Member, Producer
 from millstream.kafka.settings.clients import (
     client_setting,
     kafka_python_settings,
     librdkafka_settings,
 )
+
+_DEFAULT_SESSION_MS = 45_000
+
+
+class Clients(Protocol):
+    """The clients of one stream thread, on whatever cluster.
+
+    Attributes:
+        admin: asks and changes the cluster, on the thread itself.
+        assignor_admin: the same for the assignor, which works on the member's thread.
+        producer: writes outputs and changelogs.
+        consumer: reads the inputs of tasks.
+        restore_consumer: reads changelogs.
+        global_consumer: reads global topics; None if there are none.
+        session_timeout_ms: after how long a silent member is thought to be dead.
+        static: whether the member has a `group.instance.id`.
+    """
+
+    @property
+    def admin(self) -> Admin: ...
+    @property
+    def assignor_admin(self) -> Admin: ...
+    @property
+    def producer(self) -> Producer: ...
+    @property
+    def consumer(self) -> Consumer: ...
+    @property
+    def restore_consumer(self) -> Consumer: ...
+    @property
+    def global_consumer(self) -> Consumer | None: ...
+    @property
+    def session_timeout_ms(self) -> int: ...
+    @property
+    def static(self) -> bool: ...
+
+    def member(
+        self,
+        group_id: str,
+        topics: Sequence[str] | None,
+        pattern: re.Pattern[str] | None,
+        assignor: MemberAssignor,
+    ) -> Member:
+        """The thread's place in the group, which it has not joined yet."""
+        ...
+
+    @property
+    def closers_beside_tasks(self) -> Collection[Callable[[], None]]:
+        """What closes the clients that neither tasks nor commits need any more."""
+        ...
+
+    def close(self) -> None:
+        """Close what was opened, when the thread could not be put together."""
+        ...
+
+
+#: Opens the clients of a thread: of its settings, its name, its number, and whether it has a use
+#: for a consumer of global topics.
+OpenClients = Callable[[StreamsConfig, str, int, Clock, bool], Clients]
 
 
 class ThreadClients:
@@ -27,15 +90,6 @@ class ThreadClients:
         clock: where deadlines are measured.
         reads_global_topics: whether the topology has global stores.
 
-    Attributes:
-        member_settings: for the member of the consumer group.
-        admin: asks and changes the cluster, on the thread itself.
-        assignor_admin: the same for the assignor.
-        producer: writes outputs and changelogs.
-        consumer: reads the inputs of tasks.
-        restore_consumer: reads changelogs.
-        global_consumer: reads global topics; None if there are none.
-
     Raises:
         ConfigError: a client refuses its settings.
     """
@@ -46,11 +100,12 @@ class ThreadClients:
         name: str,
         index: int,
         clock: Clock,
-        *,
         reads_global_topics: bool,
     ) -> None:
+        self._name = name
+        self._clock = clock
         self._opened: list[Callable[[], None]] = []
-        self.member_settings = kafka_python_settings(
+        self._member_settings = kafka_python_settings(
             config, client_id=f"{name}-consumer", thread_index=index
         )
         self.admin = self._admin(config, f"{name}-admin", clock)
@@ -87,6 +142,34 @@ class ThreadClients:
         )
         self._opened.append(admin.close)
         return admin
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """After how long a silent member is thought to be dead."""
+        return int(self._member_settings.get("session_timeout_ms", _DEFAULT_SESSION_MS))
+
+    @property
+    def static(self) -> bool:
+        """Whether the member has a `group.instance.id`, by which it is known after a restart."""
+        return "group_instance_id" in self._member_settings
+
+    def member(
+        self,
+        group_id: str,
+        topics: Sequence[str] | None,
+        pattern: re.Pattern[str] | None,
+        assignor: MemberAssignor,
+    ) -> GroupMember:
+        """The thread's place in the group, which it has not joined yet."""
+        return GroupMember(
+            self._member_settings,
+            group_id=group_id,
+            topics=topics,
+            pattern=pattern,
+            assignor=assignor,
+            client_id=f"{self._name}-consumer",
+            clock=self._clock,
+        )
 
     @property
     def closers_beside_tasks(self) -> list[Callable[[], None]]:

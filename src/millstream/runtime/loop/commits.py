@@ -8,8 +8,8 @@ from typing import Protocol
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError
-from millstream.kafka.data.producer import RecordProducer
 from millstream.kafka.member.events import CommitOffset
+from millstream.kafka.protocols import Producer
 from millstream.record import TopicPartition
 from millstream.runtime.task.stream_task import StreamTask
 
@@ -54,7 +54,7 @@ class Commits:
 
     def __init__(
         self,
-        producer: RecordProducer,
+        producer: Producer,
         committer: OffsetCommitter,
         clock: Clock,
         timeout_ms: int,

@@ -10,7 +10,7 @@ from millstream.assignment.task_assignment import TaskAssignment
 from millstream.clock import Clock, Deadline
 from millstream.errors import RebalanceInProgressError, TaskCorruptedError, TaskMigratedError
 from millstream.kafka.member.events import Assigned, Lost, MemberEvent, Revoked
-from millstream.kafka.member.group_member import GroupMember
+from millstream.kafka.protocols import Member
 from millstream.runtime.loop.commits import Commits
 from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.task.stream_task import StreamTask
@@ -57,7 +57,7 @@ class Rebalances:
 
     def __init__(
         self,
-        member: GroupMember,
+        member: Member,
         tasks: Tasks,
         commits: Commits,
         decode: Callable[[Assigned], TaskAssignment],

@@ -14,9 +14,8 @@ from millstream.errors import (
     TaskCorruptedError,
     TaskMigratedError,
 )
-from millstream.kafka.data.consumer import RecordConsumer
-from millstream.kafka.data.producer import RecordProducer
 from millstream.kafka.member.events import CommitOffset
+from millstream.kafka.protocols import Consumer, Producer
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.backoff import Backoff
 from millstream.runtime.control import Control, ThreadOutcome
@@ -78,8 +77,8 @@ class StreamThread:
         rebalances: Rebalances,
         tasks: Tasks,
         commits: Commits,
-        consumer: RecordConsumer,
-        producer: RecordProducer,
+        consumer: Consumer,
+        producer: Producer,
         global_updates: GlobalUpdates | NoGlobalUpdates,
         purge: RepartitionPurge,
         cleanup: StateCleanup,

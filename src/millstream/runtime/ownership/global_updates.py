@@ -25,14 +25,15 @@ from millstream.errors import (
     TaskCorruptedError,
     UnknownTopicError,
 )
-from millstream.kafka.data.consumer import OFFSET_BEGINNING, RecordConsumer
+from millstream.kafka.data.consumer import OFFSET_BEGINNING
+from millstream.kafka.protocols import Consumer
 from millstream.kafka.settings.clients import client_setting
 from millstream.record import TopicPartition
 from millstream.runtime.ownership.global_stores import GLOBAL_TASK, GlobalStores
 from millstream.runtime.ownership.restoration import RestoreEvent
 from millstream.runtime.retry import LockRetry, Retry
 from millstream.runtime.task.node_context import Dropped
-from millstream.runtime.thread_clients import ThreadClients
+from millstream.runtime.thread_clients import Clients
 from millstream.state.directories.locked_directory import LockedDirectory
 from millstream.state.storage.rocksdb import RocksDBResources
 from millstream.topology.physical.topology import Topology
@@ -99,7 +100,7 @@ class GlobalUpdates:
     def __init__(
         self,
         stores: GlobalStores,
-        consumer: RecordConsumer,
+        consumer: Consumer,
         cluster: PartitionCounts,
         directory: LockedDirectory | None,
         clock: Clock,
@@ -387,7 +388,7 @@ def build_global_updates(
     topology: Topology,
     config: StreamsConfig,
     directory: LockedDirectory,
-    clients: ThreadClients,
+    clients: Clients,
     rocksdb: RocksDBResources,
     restored: Callable[[RestoreEvent], None],
     clock: Clock,

@@ -18,9 +18,9 @@ from millstream.assignment.topics import NewTopic, TopologyTopics
 from millstream.clock import Clock, Deadline
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError, MissingSourceTopicError, StreamsError
-from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.member.assignor_interface import MemberAssignment, MemberSubscription
 from millstream.kafka.member.events import Assigned
+from millstream.kafka.protocols import Admin
 from millstream.record import TaskId, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class AssignorCluster:
 
     def __init__(
         self,
-        admin: ClusterAdmin,
+        admin: Admin,
         group_id: str,
         timeout_ms: int,
         clock: Clock,

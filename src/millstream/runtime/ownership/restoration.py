@@ -22,7 +22,8 @@ from millstream.errors import (
     TaskCorruptedError,
     UnknownTopicError,
 )
-from millstream.kafka.data.consumer import OFFSET_BEGINNING, RecordConsumer
+from millstream.kafka.data.consumer import OFFSET_BEGINNING
+from millstream.kafka.protocols import Consumer
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.retry import Retry
 from millstream.runtime.task.record_queue import RawRecords
@@ -152,7 +153,7 @@ class Restoration:
 
     def __init__(
         self,
-        consumer: RecordConsumer,
+        consumer: Consumer,
         cluster: EndOffsets,
         clock: Clock,
         timeout_ms: int,

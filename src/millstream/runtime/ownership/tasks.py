@@ -16,8 +16,8 @@ from millstream.errors import (
     TaskCorruptedError,
     UnknownTopicError,
 )
-from millstream.kafka.data.consumer import RecordConsumer
 from millstream.kafka.member.events import CommitOffset
+from millstream.kafka.protocols import Consumer
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.ownership.offset_sums import OffsetSums
 from millstream.runtime.ownership.restoration import Restoration
@@ -60,7 +60,7 @@ class Tasks:
         self,
         create: Callable[[TaskId, frozenset[TopicPartition]], StreamTask],
         restoration: Restoration,
-        consumer: RecordConsumer,
+        consumer: Consumer,
         offsets: CommittedOffsets,
         clock: Clock,
         *,

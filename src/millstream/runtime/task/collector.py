@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from millstream.clock import Clock
 from millstream.errors import BrokerUnavailableError, UnknownTopicError
-from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.cluster.insisting import insist
-from millstream.kafka.data.producer import RecordProducer
 from millstream.kafka.data.producer_errors import Changelog
+from millstream.kafka.protocols import Admin, Producer
 from millstream.record import Headers, TaskId
 
 logger = logging.getLogger(__name__)
@@ -31,8 +30,8 @@ class KafkaCollector:
 
     def __init__(
         self,
-        producer: RecordProducer,
-        admin: ClusterAdmin,
+        producer: Producer,
+        admin: Admin,
         clock: Clock,
         max_age_ms: int,
         timeout_ms: int,
@@ -100,7 +99,7 @@ class TaskChangelogs:
     """The changelog partitions of one task."""
 
     def __init__(
-        self, producer: RecordProducer, partition: int, topics: Mapping[str, str], clock: Clock
+        self, producer: Producer, partition: int, topics: Mapping[str, str], clock: Clock
     ) -> None:
         self._producer = producer
         self._partition = partition
