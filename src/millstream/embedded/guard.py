@@ -1,6 +1,6 @@
 """Ends the embedded broker when the process that started it is gone, however it went.
 
-Run as a program of its own by that process: `python broker_guard.py <folder> <parent's pid>`. It
+Run as a program of its own by that process: `python guard.py <folder> <parent's pid>`. It
 reads the broker's process id from standard input, again after each restart of the broker. When
 the parent has died, it kills the broker and removes the folder. It does not import the package: it
 must stay small, since it lives as long as the broker does.

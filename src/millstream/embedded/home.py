@@ -112,7 +112,7 @@ def bootstrap_checkpoint() -> bytes:
 
 
 def _start_guard(folder: Path) -> subprocess.Popen[bytes]:
-    program = Path(__file__).with_name("broker_guard.py")
+    program = Path(__file__).with_name("guard.py")
     return subprocess.Popen(
         # -I and -S: nothing of the user's environment may delay or break it.
         [sys.executable, "-I", "-S", str(program), str(folder), str(os.getpid())],
