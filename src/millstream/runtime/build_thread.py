@@ -47,7 +47,9 @@ from millstream.runtime.topology_topics import (
 )
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.directory import StateDirectory
-from millstream.state.storage.rocksdb import RocksDBResources
+from millstream.state.directories.disk import Disk
+from millstream.state.storage.rocksdb import RocksDBStorages
+from millstream.state.storage.storages import Storages
 from millstream.topology.physical.topology import Topology
 
 #: What the leader may spend on asking the cluster, as a part of the session timeout.
@@ -80,6 +82,8 @@ def build_thread(
     *,
     open_clients: OpenClients = ThreadClients,
     clock: Clock | None = None,
+    disk: Disk | None = None,
+    storages: Storages | None = None,
 ) -> StreamThread:
     """Make a stream thread with everything it owns; nothing talks to Kafka before it runs.
 
@@ -91,6 +95,8 @@ def build_thread(
         restore_audience: who wants to know in the driver what is restored.
         open_clients: opens its clients, by default those of a real cluster.
         clock: time, by default the system's.
+        disk: what its state directory is on, by default this host's.
+        storages: opens those of persistent stores, by default databases of RocksDB.
 
     Raises:
         ConfigError: a Kafka client refuses its settings, or a serde is missing.
@@ -98,7 +104,7 @@ def build_thread(
     """
     clock = clock or SystemClock()
     with ExitStack() as undo:
-        directory = _directory(topology, config, identity, clock)
+        directory = _directory(topology, config, identity, clock, disk)
         undo.callback(directory.release)
         clients = open_clients(
             config, identity.name, identity.index, clock, bool(topology.global_stores)
@@ -107,14 +113,14 @@ def build_thread(
         offset_sums = OffsetSums(directory)
         assignor = _assignor(topology, config, identity, clients, offset_sums, clock)
         member = _member(topology, config, clients, assignor)
-        rocksdb = RocksDBResources()
+        storages = storages or RocksDBStorages()
         restored = RestoreReports(control, restore_audience, clock)
         global_updates = build_global_updates(
             topology,
             config,
             directory.global_directory(identity.index),
             clients,
-            rocksdb,
+            storages,
             restored,
             clock,
         )
@@ -128,7 +134,7 @@ def build_thread(
             directory,
             offset_sums,
             global_updates,
-            rocksdb,
+            storages,
         )
         commits = _commits(config, clients, member, clock)
         settings = _settings(config, identity)
@@ -136,12 +142,7 @@ def build_thread(
             settings,
             control,
             rebalances=Rebalances(
-                member,
-                tasks,
-                commits,
-                assignor.decode,
-                clock,
-                static=clients.static,
+                member, tasks, commits, assignor.decode, clock, static=clients.static
             ),
             tasks=tasks,
             commits=commits,
@@ -171,14 +172,18 @@ def keeps_state_on_disk(topology: Topology, config: StreamsConfig) -> bool:
 
 
 def _directory(
-    topology: Topology, config: StreamsConfig, identity: ThreadIdentity, clock: Clock
+    topology: Topology,
+    config: StreamsConfig,
+    identity: ThreadIdentity,
+    clock: Clock,
+    disk: Disk | None,
 ) -> StateDirectory:
     """Where the thread's state is. Without any on disk there is no folder."""
     if keeps_state_on_disk(topology, config):
         return StateDirectory.of_client(
-            config.state_dir, config.application_id, identity.process_id, clock
+            config.state_dir, config.application_id, identity.process_id, clock, disk
         )
-    return StateDirectory(config.state_dir, config.application_id)
+    return StateDirectory(config.state_dir, config.application_id, disk=disk)
 
 
 def _assignor(
@@ -238,7 +243,7 @@ def _tasks(
     directory: StateDirectory,
     offset_sums: OffsetSums,
     global_updates: GlobalUpdates | NoGlobalUpdates,
-    rocksdb: RocksDBResources,
+    storages: Storages,
 ) -> Tasks:
     max_age_ms = int(client_setting(config, "producer", "metadata.max.age.ms"))
     collector = KafkaCollector(
@@ -251,7 +256,7 @@ def _tasks(
         changelog_writer=collector.changelog_writer,
         directory=directory,
         budget=CacheBudget(config.statestore_cache_max_bytes // config.num_stream_threads),
-        rocksdb=rocksdb,
+        storages=storages,
         global_stores=global_updates.stores,
     )
     parts = {part.id: part for part in topology._subtopologies()}

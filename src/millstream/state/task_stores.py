@@ -23,9 +23,11 @@ from millstream.state.changelogs.changelog import ChangelogWriter, RecordContext
 from millstream.state.changelogs.restore import StoreRestorer, apply_latest
 from millstream.state.directories.checkpoint import CheckpointFile
 from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.disk import disk_errors
 from millstream.state.keyvalue.builders import StoreBuilder
 from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
-from millstream.state.storage.rocksdb import RocksDBResources
+from millstream.state.storage.rocksdb import RocksDBStorages
+from millstream.state.storage.storages import Storages
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ class TaskStores:
         exactly_once: whether state must never be ahead of what is committed.
         uncommitted_max_bytes: bytes of writes that may wait for a commit, over all stores
             (`statestore.uncommitted.max.bytes` of KIP-892).
-        rocksdb: shared by the stores of the process.
+        storages: opens those of persistent stores; by default databases of RocksDB.
         dropped: counts records that come too late for a store: how many, why, the store's name.
     """
 
@@ -73,7 +75,7 @@ class TaskStores:
         budget: CacheBudget,
         exactly_once: bool = False,
         uncommitted_max_bytes: int = 64 << 20,
-        rocksdb: RocksDBResources | None = None,
+        storages: Storages | None = None,
         dropped: Callable[[int, str, str], None] | None = None,
     ) -> None:
         self.task_id = task_id
@@ -88,10 +90,10 @@ class TaskStores:
         persistent = sum(builder.persistent for builder in builders)
         self._is_persistent = persistent > 0
         self._store_max_bytes = uncommitted_max_bytes // max(1, persistent)
-        self._rocksdb = rocksdb
+        self._storages = storages
         self._dropped = dropped or _count_nowhere
         self._stores: dict[str, OpenStore] = {}
-        self._checkpoint = CheckpointFile(directory.checkpoint_path(task_id))
+        self._checkpoint = CheckpointFile(directory.checkpoint_path(task_id), directory.disk)
         self._checkpointed: dict[TopicPartition, int] = {}
         self._restorers: dict[TopicPartition, StoreRestorer] = {}
         self._noted = 0
@@ -106,7 +108,10 @@ class TaskStores:
             TaskCorruptedError: a store or the checkpoint cannot be read. Everything is closed
                 again; the next one to open the task begins with nothing.
         """
-        with ExitStack() as undo:
+        with (
+            disk_errors(f"open the state of task {self.task_id}", self.task_id),
+            ExitStack() as undo,
+        ):
             if self._is_persistent:
                 self._directory.lock_task(self.task_id)
                 undo.callback(self._directory.unlock_task, self.task_id)
@@ -129,7 +134,10 @@ class TaskStores:
         Args:
             clean: whether everything was committed. If not, what is not committed is dropped.
         """
-        with ExitStack() as finish:
+        with (
+            disk_errors(f"close the state of task {self.task_id}", self.task_id),
+            ExitStack() as finish,
+        ):
             finish.callback(self._directory.unlock_task, self.task_id)
             finish.callback(self._close_stores)
             if self._stores:
@@ -147,7 +155,8 @@ class TaskStores:
             LockError: another process works on the task.
         """
         if self._is_persistent:
-            self._directory.distrust_task(self.task_id)
+            with disk_errors(f"mark the state of task {self.task_id}", self.task_id):
+                self._directory.distrust_task(self.task_id)
 
     def recycle(self) -> None:
         """Keep the stores open for the task's other role (active or standby), without caches.
@@ -287,19 +296,15 @@ class TaskStores:
             )
             opened.base.commit((partition, offset) if opened.keeps_offset else None)
             restorer.reached = offset
-        reached = self._offsets_beside()
-        moved = sum(offset - self._checkpointed.get(tp, 0) for tp, offset in reached.items())
-        if moved > _CHECKPOINT_AFTER_OFFSETS:
-            self._write_checkpoint()
-        if self._kept_offset_sum() - self._noted > _CHECKPOINT_AFTER_OFFSETS:
-            self._note_reached()
+        with disk_errors(f"commit the state of task {self.task_id}", self.task_id):
+            self._write_offsets_now_and_then()
 
     # --- parts ---------------------------------------------------------------------------------
 
     def _environment(self, name: str) -> StoreEnvironment:
         changelog = self._changelogs.get(name)
-        if self._rocksdb is None:
-            self._rocksdb = RocksDBResources()
+        if self._storages is None:
+            self._storages = RocksDBStorages()
         return StoreEnvironment(
             task_id=self.task_id,
             directory=self._directory.task_directory(self.task_id),
@@ -310,9 +315,17 @@ class TaskStores:
             budget=self._budget,
             exactly_once=self._exactly_once,
             uncommitted_max_bytes=self._store_max_bytes,
-            rocksdb=self._rocksdb,
+            storages=self._storages,
             dropped=self._dropped,
         )
+
+    def _write_offsets_now_and_then(self) -> None:
+        reached = self._offsets_beside()
+        moved = sum(offset - self._checkpointed.get(tp, 0) for tp, offset in reached.items())
+        if moved > _CHECKPOINT_AFTER_OFFSETS:
+            self._write_checkpoint()
+        if self._kept_offset_sum() - self._noted > _CHECKPOINT_AFTER_OFFSETS:
+            self._note_reached()
 
     def _opened(self, name: str) -> OpenStore:
         opened = self._stores.get(name)

@@ -24,7 +24,7 @@ from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.changelog import NoChangelog
 from millstream.state.keyvalue.builders import StoreBuilder
 from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
-from millstream.state.storage.rocksdb import RocksDBResources
+from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.topology.physical.topology_stores import unlogged
 from millstream.unawaited import refuse_asynchronous
 
@@ -430,7 +430,7 @@ class MockProcessorContext(Generic[K, V]):
             budget=CacheBudget(0),
             exactly_once=False,
             uncommitted_max_bytes=64 << 20,
-            rocksdb=RocksDBResources(),
+            storages=RocksDBStorages(),
             dropped=lambda count, why, store: None,
         )
 

@@ -12,7 +12,7 @@ from millstream.serdes import LONG, STRING
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.directory import StateDirectory
 from millstream.state.keyvalue.builders import KeyValueStoreBuilder, StoreBuilder
-from millstream.state.storage.rocksdb import RocksDBResources, RocksDBStorage
+from millstream.state.storage.rocksdb import RocksDBStorage, RocksDBStorages
 from millstream.state.task_stores import TaskStores
 
 TASK = TaskId(0, 0)
@@ -68,7 +68,7 @@ def open_storage(tmp_path: Path) -> Iterator[Callable[..., RocksDBStorage]]:
     opened: list[RocksDBStorage] = []
 
     def open_storage(name: str = "s") -> RocksDBStorage:
-        opened.append(RocksDBStorage(name, tmp_path / "db" / name, TASK, RocksDBResources()))
+        opened.append(RocksDBStorage(name, tmp_path / "db" / name, TASK, RocksDBStorages()))
         return opened[-1]
 
     yield open_storage

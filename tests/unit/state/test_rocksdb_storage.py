@@ -15,12 +15,11 @@ from millstream.errors import (
     StreamsError,
     TaskCorruptedError,
 )
-from millstream.record import TopicPartition
+from millstream.record import TaskId, TopicPartition
 from millstream.state.storage.rocksdb import (
-    RocksDBResources,
     RocksDBSettings,
     RocksDBStorage,
-    destroy,
+    RocksDBStorages,
 )
 
 TP = TopicPartition("c", 3)
@@ -141,7 +140,7 @@ def test_an_unreadable_database_is_corrupted(open_storage: Open, tmp_path: Path)
     (tmp_path / "db" / "s" / "CURRENT").write_text("garbage")
     with pytest.raises(TaskCorruptedError, match="rebuilt from its changelog"):
         open_storage()
-    destroy(tmp_path / "db" / "s")
+    RocksDBStorages().destroy("s", tmp_path / "db" / "s", TaskId(0, 0))
     assert open_storage().is_empty()
 
 
@@ -149,7 +148,7 @@ def test_tuning_sees_the_options_of_each_store(tmp_path: Path) -> None:
     """The hook is called with the store's name and can change what is opened."""
     seen: list[str] = []
     settings = RocksDBSettings(tuning=lambda name, options: seen.append(name))
-    storage = RocksDBStorage("tuned", tmp_path / "t", (0, 0), RocksDBResources(settings))
+    storage = RocksDBStorage("tuned", tmp_path / "t", (0, 0), RocksDBStorages(settings))
     storage.close()
     assert seen == ["tuned"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from millstream.record import TaskId, TopicPartition
 from millstream.state.storage.overlay import OverlayStore
-from millstream.state.storage.rocksdb import RocksDBResources, RocksDBStorage
+from millstream.state.storage.rocksdb import RocksDBStorage, RocksDBStorages
 from millstream.state.windows.segmented_windows import SegmentedWindows, segment_length_ms
 from millstream.state.windows.time_index import TimeIndexedOverlay, TimeOrderedWindows
 from millstream.state.windows.window_keys import (
@@ -39,7 +39,7 @@ class Pair:
 
     def open(self) -> None:
         def storage(name: str) -> RocksDBStorage:
-            return RocksDBStorage(name, self._folder / name, TaskId(0, 0), RocksDBResources())
+            return RocksDBStorage(name, self._folder / name, TaskId(0, 0), RocksDBStorages())
 
         layout, recent_bytes = self._layout, self._recent_bytes
         overlay = TimeIndexedOverlay(
@@ -120,7 +120,7 @@ def test_the_index_goes_with_its_segment(tmp_path: Path) -> None:
         pair.indexed.put(window_key(b"k", time), b"v", 0)
         pair.indexed.commit((CHANGELOG, time))
     pair.close()
-    storage = RocksDBStorage("indexed", tmp_path / "indexed", TaskId(0, 0), RocksDBResources())
+    storage = RocksDBStorage("indexed", tmp_path / "indexed", TaskId(0, 0), RocksDBStorages())
     left = len(list(storage.scan(None, None)))
     assert left < 2 * 3 * RETENTION_MS // 10_000
     storage.close()

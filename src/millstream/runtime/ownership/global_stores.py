@@ -30,7 +30,8 @@ from millstream.runtime.task.required_serde import required_serde
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.changelog import NoChangelog
 from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
-from millstream.state.storage.rocksdb import RocksDBResources
+from millstream.state.storage.rocksdb import RocksDBStorages
+from millstream.state.storage.storages import Storages
 from millstream.topology.physical.nodes import GlobalStoreNodes, SourceNode
 
 #: The id under which the processors of global stores work, as in Kafka Streams.
@@ -51,7 +52,7 @@ class GlobalStores:
         clock: time.
         directory: where persistent ones live.
         drops: counts the records that are left out.
-        rocksdb: what the stores of the process share.
+        storages: opens those of persistent stores; None for those of this host's disk.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class GlobalStores:
         clock: Clock,
         directory: Path,
         drops: Dropped,
-        rocksdb: RocksDBResources | None = None,
+        storages: Storages | None = None,
     ) -> None:
         self._nodes = {node.store: node for node in nodes}
         self._by_topic = {node.topic: node for node in nodes}
@@ -69,7 +70,7 @@ class GlobalStores:
         self._clock = clock
         self._directory = directory
         self._drops = drops
-        self._rocksdb = rocksdb or RocksDBResources()
+        self._storages = storages or RocksDBStorages()
         self._record = CurrentRecord()
         self._opened: dict[str, OpenStore] = {}
         self._fillers: dict[str, _Filler] = {}
@@ -197,7 +198,7 @@ class GlobalStores:
             # Nothing is written ahead of its offset, however large: a batch is in memory anyway.
             exactly_once=True,
             uncommitted_max_bytes=64 << 20,
-            rocksdb=self._rocksdb,
+            storages=self._storages,
             dropped=self._drops.add,
         )
 

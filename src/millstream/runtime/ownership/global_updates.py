@@ -34,8 +34,9 @@ from millstream.runtime.ownership.restoration import RestoreEvent
 from millstream.runtime.retry import LockRetry, Retry
 from millstream.runtime.task.node_context import Dropped
 from millstream.runtime.thread_clients import Clients
+from millstream.state.directories.disk import disk_errors
 from millstream.state.directories.locked_directory import LockedDirectory
-from millstream.state.storage.rocksdb import RocksDBResources
+from millstream.state.storage.storages import Storages
 from millstream.topology.physical.topology import Topology
 
 logger = logging.getLogger(__name__)
@@ -178,7 +179,8 @@ class GlobalUpdates:
             ) from why
         self._stop()
         if self._directory is not None and self._directory.is_locked:
-            self._directory.wipe()
+            with disk_errors("delete the state of the global stores"):
+                self._directory.wipe()
 
     def close(self) -> None:
         """Close the stores and let others have the directory."""
@@ -200,8 +202,9 @@ class GlobalUpdates:
     def _open(self) -> None:
         try:
             if self._directory is not None:
-                self._directory.lock()
-                self._directory.prepare()
+                with disk_errors("open the state of the global stores"):
+                    self._directory.lock()
+                    self._directory.prepare()
             self.stores.open()
         except LockError as error:
             self._opening.failed(error)
@@ -389,7 +392,7 @@ def build_global_updates(
     config: StreamsConfig,
     directory: LockedDirectory,
     clients: Clients,
-    rocksdb: RocksDBResources,
+    storages: Storages,
     restored: Callable[[RestoreEvent], None],
     clock: Clock,
 ) -> GlobalUpdates | NoGlobalUpdates:
@@ -400,7 +403,7 @@ def build_global_updates(
         config: settings.
         directory: where the thread's copies lie.
         clients: of the thread.
-        rocksdb: what the stores of the process share.
+        storages: opens those of persistent stores.
         restored: takes what restore listeners are told.
         clock: time.
 
@@ -416,7 +419,7 @@ def build_global_updates(
         clock,
         directory.path,
         Dropped(GLOBAL_TASK, clock),
-        rocksdb,
+        storages,
     )
     return GlobalUpdates(
         stores,

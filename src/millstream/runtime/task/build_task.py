@@ -34,7 +34,7 @@ from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.changelog import ChangelogWriter
 from millstream.state.directories.directory import StateDirectory
-from millstream.state.storage.rocksdb import RocksDBResources
+from millstream.state.storage.storages import Storages
 from millstream.state.task_stores import TaskStores
 from millstream.topology.physical.nodes import ProcessorNode, SinkNode, SourceNode
 from millstream.topology.physical.subtopology import SubTopology
@@ -53,7 +53,7 @@ class TaskServices:
             its changelog topics by store.
         directory: the application's state on this host.
         budget: the bytes that record caches may use.
-        rocksdb: what the stores of the process share.
+        storages: opens those of persistent stores; None for those of this host's disk.
         order_across_topics: whether the order of outputs matters even among different topics. It
             does where what is written is read back at once, as in the test driver.
         global_stores: those that every task can read; None if there are none.
@@ -65,7 +65,7 @@ class TaskServices:
     changelog_writer: Callable[[TaskId, Mapping[str, str]], ChangelogWriter]
     directory: StateDirectory
     budget: CacheBudget
-    rocksdb: RocksDBResources | None = None
+    storages: Storages | None = None
     order_across_topics: bool = False
     global_stores: GlobalStores | None = None
 
@@ -177,7 +177,7 @@ class TaskParts:
             writer=services.changelog_writer(self._task_id, topics),
             context=self.record,
             budget=services.budget,
-            rocksdb=services.rocksdb,
+            storages=services.storages,
             dropped=self.drops.add,
         )
 

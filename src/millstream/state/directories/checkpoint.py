@@ -10,15 +10,14 @@ The format is Kafka Streams' (`OffsetCheckpoint`, version 0):
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from millstream.errors import StreamsError
 from millstream.record import TopicPartition
+from millstream.state.directories.disk import Disk
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +34,12 @@ class CheckpointFile:
 
     Args:
         path: the file; `.checkpoint` in a task's directory.
+        disk: where it is; by default this host's.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
         self.path = path
+        self._disk = disk or Disk()
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the file, durably. Without any offset the file is deleted.
@@ -55,13 +56,7 @@ class CheckpointFile:
             return
         lines = [_VERSION, str(len(offsets))]
         lines += [f"{tp.topic} {tp.partition} {offsets[tp]}" for tp in sorted(offsets)]
-        temporary = self.path.with_name(self.path.name + ".tmp")
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write("\n".join(lines) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path)
-        _sync_directory(self.path.parent)
+        self._disk.replace_text(self.path, "\n".join(lines) + "\n", durable=True)
 
     def read(self) -> dict[TopicPartition, int]:
         """The offsets in the file; none if there is no file.
@@ -72,10 +67,10 @@ class CheckpointFile:
             StreamsError: the file is not what `write` writes.
         """
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines()
+            lines = self._disk.read_text(self.path).splitlines()
         except FileNotFoundError:
             return {}
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise self._malformed(f"{type(error).__name__}: {error}") from error
         if len(lines) < 2:
             raise self._malformed("it ends after fewer than two lines")
@@ -91,7 +86,7 @@ class CheckpointFile:
 
     def delete(self) -> None:
         """Remove the file, if it is there."""
-        self.path.unlink(missing_ok=True)
+        self._disk.delete(self.path)
 
     def _entry(self, line: str) -> tuple[TopicPartition, int] | None:
         words = line.split()
@@ -111,13 +106,3 @@ class CheckpointFile:
             f"The checkpoint file {self.path} cannot be read: {why}. "
             "Delete it to have the state rebuilt from its changelogs."
         )
-
-
-def _sync_directory(directory: Path) -> None:
-    # Makes the rename itself survive a power failure. Some file systems refuse; then it does not.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

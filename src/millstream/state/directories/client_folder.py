@@ -27,6 +27,7 @@ from typing import Final
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import LockError
+from millstream.state.directories.disk import Disk
 from millstream.state.directories.file_lock import FileLock
 from millstream.state.directories.locked_directory import make_directory
 from millstream.state.directories.own_file import OwnFile
@@ -60,31 +61,32 @@ class ClientFolder:
         self._file.close()
 
 
-def claim_folder(application: Path, client: uuid.UUID, clock: Clock) -> ClientFolder:
+def claim_folder(application: Path, client: uuid.UUID, clock: Clock, disk: Disk) -> ClientFolder:
     """The folder of a client: the one it had before, or the first that no living client has.
 
     Args:
         application: where the application's state is; made if missing.
         client: the process id of the client.
         clock: for waiting until others have found theirs.
+        disk: where the state is.
 
     Raises:
         LockError: more than 64 clients live on this host, or another process stands still while it
             looks for its folder.
     """
-    with clients_locked(application, clock):
-        for folder in client_folders(application):
-            if client_of(folder) == str(client):
-                return ClientFolder(folder, _shared(folder))
+    with clients_locked(application, disk, clock):
+        for folder in client_folders(application, disk):
+            if client_of(folder, disk) == str(client):
+                return ClientFolder(folder, _shared(folder, disk))
         for number in range(1, MOST_CLIENTS + 1):
             folder = application if number == 1 else application / f"client-{number}"
-            make_directory(folder)
-            with _free(folder) as file:
+            make_directory(folder, disk)
+            with _free(folder, disk) as file:
                 if file is None:
                     continue
                 file.write(str(client))
             logger.info("state is kept in %s", folder)
-            return ClientFolder(folder, _shared(folder))
+            return ClientFolder(folder, _shared(folder, disk))
     raise LockError(
         f"All {MOST_CLIENTS} folders for clients below {application} are used by other drivers, "
         f"each of which is named by the process id in its file {_CLIENT_FILE}. Start fewer on one "
@@ -93,20 +95,21 @@ def claim_folder(application: Path, client: uuid.UUID, clock: Clock) -> ClientFo
 
 
 @contextlib.contextmanager
-def clients_locked(application: Path, clock: Clock | None = None) -> Iterator[None]:
+def clients_locked(application: Path, disk: Disk, clock: Clock | None = None) -> Iterator[None]:
     """Let nobody claim a folder meanwhile.
 
     Args:
         application: where the application's state is; made if missing.
+        disk: where it is.
         clock: for waiting until others have done so; None to fail at once.
 
     Raises:
         LockError: another process does so for too long.
     """
-    lock = FileLock(application / CLIENTS_FILE)
+    lock = FileLock(application / CLIENTS_FILE, disk)
     deadline = None if clock is None else Deadline(clock, _LOOK_TIMEOUT_MS)
     while not lock.is_held:
-        make_directory(application)
+        make_directory(application, disk)
         try:
             lock.acquire()
         except (LockError, FileNotFoundError) as error:
@@ -120,33 +123,34 @@ def clients_locked(application: Path, clock: Clock | None = None) -> Iterator[No
         lock.release()
 
 
-def client_folders(application: Path) -> list[Path]:
+def client_folders(application: Path, disk: Disk) -> list[Path]:
     """The folders that clients have or had: the application's own, and what is there of others."""
-    if not application.is_dir():
+    if not disk.is_directory(application):
         return []
-    numbers = (_FOLDER.fullmatch(entry.name) for entry in application.iterdir() if entry.is_dir())
+    folders = filter(disk.is_directory, disk.entries(application))
+    numbers = (_FOLDER.fullmatch(folder.name) for folder in folders)
     others = sorted(int(found[1]) for found in numbers if found is not None)
     return [application, *(application / f"client-{number}" for number in others)]
 
 
-def client_of(folder: Path) -> str | None:
+def client_of(folder: Path, disk: Disk) -> str | None:
     """The process id of the client that has or had a folder, if any."""
     try:
-        return (folder / _CLIENT_FILE).read_text(errors="replace").strip() or None
+        return disk.read_text(folder / _CLIENT_FILE).strip() or None
     except FileNotFoundError:
         return None
 
 
-def is_in_use(folder: Path) -> bool:
+def is_in_use(folder: Path, disk: Disk) -> bool:
     """Whether a thread of its client lives. Only for who has `clients_locked`."""
-    with _free(folder) as file:
+    with _free(folder, disk) as file:
         return file is None
 
 
 @contextlib.contextmanager
-def _free(folder: Path) -> Iterator[OwnFile | None]:
+def _free(folder: Path, disk: Disk) -> Iterator[OwnFile | None]:
     """The file of a folder that no living client has, locked; None if one has it."""
-    file = OwnFile(folder / _CLIENT_FILE)
+    file = OwnFile(folder / _CLIENT_FILE, disk)
     file.open()
     try:
         try:
@@ -159,9 +163,9 @@ def _free(folder: Path) -> Iterator[OwnFile | None]:
         file.close()
 
 
-def _shared(folder: Path) -> OwnFile:
+def _shared(folder: Path, disk: Disk) -> OwnFile:
     # Nobody has it exclusively but under the lock of `.clients`, which this process has.
-    file = OwnFile(folder / _CLIENT_FILE)
+    file = OwnFile(folder / _CLIENT_FILE, disk)
     file.open()
     try:
         fcntl.flock(file.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -26,7 +26,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +43,7 @@ from millstream.state.directories.client_folder import (
     clients_locked,
     is_in_use,
 )
+from millstream.state.directories.disk import Disk, disk_errors
 from millstream.state.directories.file_lock import FileLock
 from millstream.state.directories.locked_directory import (
     LockedDirectory,
@@ -73,6 +73,7 @@ class StateDirectory:
         state_dir: the `state.dir` setting; created if missing.
         application_id: the `application.id` setting.
         new_process_id: makes the process id when there is none yet.
+        disk: where it is; by default this host's.
     """
 
     def __init__(
@@ -81,13 +82,16 @@ class StateDirectory:
         application_id: str,
         *,
         new_process_id: Callable[[], uuid.UUID] = uuid.uuid4,
+        disk: Disk | None = None,
     ) -> None:
+        #: Where everything is.
+        self.disk = disk or Disk()
         self.application_path = Path(state_dir) / application_id
         #: Where tasks and global stores are: the folder of a client.
         self.path = self.application_path
         self._folder: ClientFolder | None = None
         self._new_process_id = new_process_id
-        self._application_lock = FileLock(self.application_path / _LOCK_FILE)
+        self._application_lock = FileLock(self.application_path / _LOCK_FILE, self.disk)
         #: Those that were locked here and not given back.
         self._tasks: dict[TaskId, LockedDirectory] = {}
 
@@ -100,6 +104,7 @@ class StateDirectory:
         application_id: str,
         client: uuid.UUID,
         clock: Clock,
+        disk: Disk | None = None,
     ) -> StateDirectory:
         """The state of one client: of the threads of one driver, as far as they are on this host.
 
@@ -111,12 +116,15 @@ class StateDirectory:
             application_id: the `application.id` setting.
             client: the process id of the driver.
             clock: for waiting until others have found their folders.
+            disk: where it is; by default this host's.
 
         Raises:
             LockError: there are too many clients.
         """
-        directory = cls(state_dir, application_id)
-        directory._folder = claim_folder(directory.application_path, client, clock)
+        directory = cls(state_dir, application_id, disk=disk)
+        application = directory.application_path
+        with disk_errors(f"find a folder in {application}"):
+            directory._folder = claim_folder(application, client, clock, directory.disk)
         directory.path = directory._folder.path
         return directory
 
@@ -133,9 +141,10 @@ class StateDirectory:
         Raises:
             LockError: another driver uses it.
         """
-        make_directory(self.application_path)
+        make_directory(self.application_path, self.disk)
         try:
-            self._application_lock.acquire()
+            with disk_errors(f"lock {self.application_path}"):
+                self._application_lock.acquire()
         except LockError as error:
             raise LockError(
                 "Another instance of the application uses the state directory "
@@ -157,9 +166,9 @@ class StateDirectory:
                 replaces it instead.
         """
         path = self.application_path / _PROCESS_FILE
-        make_directory(self.application_path)
+        make_directory(self.application_path, self.disk)
         try:
-            return _read_process_id(path)
+            return self._read_process_id()
         except FileNotFoundError:
             pass  # The first one to ask makes it.
         except ValueError as error:
@@ -168,17 +177,14 @@ class StateDirectory:
                     f"{path} holds no process id: {error}. Delete it, and a new one is made."
                 ) from error
             logger.warning("%s holds no process id (%s); it gets a new one", path, error)
-            path.unlink()
+            self.disk.delete(path)
         process_id = self._new_process_id()
         temporary = self.application_path / f"{_PROCESS_FILE}.{process_id}"
-        temporary.write_text(json.dumps({"processId": str(process_id)}))
-        try:
-            # Unlike a rename, a link fails if another process was faster.
-            os.link(temporary, path)
-        except FileExistsError:
-            return _read_process_id(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with disk_errors(f"keep the process id in {path}"):
+            try:
+                self.disk.make_text(path, json.dumps({"processId": str(process_id)}), temporary)
+            except FileExistsError:
+                return self._read_process_id()
         return process_id
 
     def clean_up(self) -> None:
@@ -189,12 +195,12 @@ class StateDirectory:
         Raises:
             LockError: a stream thread runs, or another driver uses the directory.
         """
-        if not self.application_path.is_dir():
+        if not self.disk.is_directory(self.application_path):
             return
         was_locked = self._application_lock.is_held
         self.lock_application()
         try:
-            with clients_locked(self.application_path):
+            with clients_locked(self.application_path, self.disk):
                 self._delete_folders()
         finally:
             if not was_locked:
@@ -203,7 +209,7 @@ class StateDirectory:
     def _delete_folders(self) -> None:
         all_deleted = True
         # The application's own folder last: the others are in it.
-        for folder in reversed(client_folders(self.application_path)):
+        for folder in reversed(client_folders(self.application_path, self.disk)):
             if self._is_anothers(folder):
                 logger.info("%s is kept: the threads of another driver use it", folder)
                 all_deleted = False
@@ -214,17 +220,17 @@ class StateDirectory:
             for index in state._thread_indexes():
                 state.global_directory(index).remove()
             if folder != self.application_path:
-                shutil.rmtree(folder)
+                self.disk.delete_tree(folder)
         if not all_deleted:
             return
         locks = (_LOCK_FILE, CLIENTS_FILE)
-        empty_directory(self.application_path, keep=locks)
+        empty_directory(self.application_path, self.disk, keep=locks)
         # Last, so that others find them taken until everything is gone.
         for name in locks:
-            (self.application_path / name).unlink()
+            self.disk.delete(self.application_path / name)
         with contextlib.suppress(OSError):
             # Not empty: somebody has come already.
-            self.application_path.rmdir()
+            self.disk.delete_directory(self.application_path)
 
     def _is_anothers(self, folder: Path) -> bool:
         """Whether the threads of another driver use a folder.
@@ -232,13 +238,13 @@ class StateDirectory:
         Raises:
             LockError: those of this one do.
         """
-        if not is_in_use(folder):
+        if not is_in_use(folder, self.disk):
             return False
         try:
-            ours = str(_read_process_id(self.application_path / _PROCESS_FILE))
+            ours = str(self._read_process_id())
         except (FileNotFoundError, ValueError):
             return True
-        if client_of(folder) != ours:
+        if client_of(folder, self.disk) != ours:
             return True
         raise LockError(
             f"A stream thread of the application uses {folder}. Close the application first."
@@ -246,7 +252,9 @@ class StateDirectory:
 
     def _in(self, folder: Path) -> StateDirectory:
         """The state in the folder of a client."""
-        directory = StateDirectory(self.application_path.parent, self.application_path.name)
+        directory = StateDirectory(
+            self.application_path.parent, self.application_path.name, disk=self.disk
+        )
         directory.path = folder
         return directory
 
@@ -255,7 +263,9 @@ class StateDirectory:
     def global_directory(self, thread_index: int) -> LockedDirectory:
         """Where a stream thread keeps its copies of the global topics. It need not exist."""
         path = self.path / _GLOBAL_DIRECTORY / str(thread_index)
-        return LockedDirectory(path, self.path, f"the global stores of thread {thread_index}")
+        return LockedDirectory(
+            path, self.path, f"the global stores of thread {thread_index}", self.disk
+        )
 
     # --- tasks ---------------------------------------------------------------------------------
 
@@ -315,9 +325,10 @@ class StateDirectory:
         is not written durably.
         """
         path = self.task_directory(task_id) / _REACHED_FILE
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(f"{offset_sum}\n")
-        temporary.replace(path)
+        try:
+            self.disk.replace_text(path, f"{offset_sum}\n", durable=False)
+        except OSError as error:
+            logger.warning("task %s: it is not noted how far its state is: %s", task_id, error)
 
     def reached(self) -> dict[TaskId, int]:
         """How far the state of each task is that has been noted here."""
@@ -328,7 +339,7 @@ class StateDirectory:
             with contextlib.suppress(OSError, ValueError):
                 # Not noted, or being removed.
                 path = self.task_directory(task_id) / _REACHED_FILE
-                sums[task_id] = max(0, int(path.read_text()))
+                sums[task_id] = max(0, int(self.disk.read_text(path)))
         return sums
 
     def remove_task_directory(self, task_id: TaskId) -> None:
@@ -349,13 +360,13 @@ class StateDirectory:
         Args:
             with_state_only: leave out directories without a store in them.
         """
-        if not self.path.is_dir():
+        if not self.disk.is_directory(self.path):
             return []
         return sorted(
             TaskId.parse(entry.name)
-            for entry in self.path.iterdir()
+            for entry in self.disk.entries(self.path)
             if _TASK_DIRECTORY.fullmatch(entry.name)
-            and entry.is_dir()
+            and self.disk.is_directory(entry)
             and (not with_state_only or self._task(TaskId.parse(entry.name)).has_state())
         )
 
@@ -368,11 +379,11 @@ class StateDirectory:
             unused_for_ms: how long a directory must have been unused (`state.cleanup.delay.ms`).
             clock: what time it is.
         """
-        if len(client_folders(self.application_path)) > 1:
+        if len(client_folders(self.application_path, self.disk)) > 1:
             # If somebody looks for a folder just now, it is done the next time.
-            with contextlib.suppress(LockError), clients_locked(self.application_path):
-                for folder in client_folders(self.application_path):
-                    if folder != self.path and not is_in_use(folder):
+            with contextlib.suppress(LockError), clients_locked(self.application_path, self.disk):
+                for folder in client_folders(self.application_path, self.disk):
+                    if folder != self.path and not is_in_use(folder, self.disk):
                         self._in(folder)._remove_unused(unused_for_ms, clock)
         return self._remove_unused(unused_for_ms, clock)
 
@@ -382,7 +393,7 @@ class StateDirectory:
             if task_id in self._tasks:
                 continue
             try:
-                modified_ms = self.task_directory(task_id).stat().st_mtime_ns // 1_000_000
+                modified_ms = self.disk.modified_ms(self.task_directory(task_id))
                 if clock.now_ms() - modified_ms < unused_for_ms:
                     continue
                 self.remove_task_directory(task_id)
@@ -395,20 +406,22 @@ class StateDirectory:
 
     def _task(self, task_id: TaskId) -> LockedDirectory:
         path = self.task_directory(task_id)
-        return self._tasks.get(task_id) or LockedDirectory(path, self.path, f"task {task_id}")
+        return self._tasks.get(task_id) or LockedDirectory(
+            path, self.path, f"task {task_id}", self.disk
+        )
 
     def _thread_indexes(self) -> list[int]:
         """The threads that have a directory for global stores."""
         directory = self.path / _GLOBAL_DIRECTORY
-        if not directory.is_dir():
+        if not self.disk.is_directory(directory):
             return []
-        names = [entry.name for entry in directory.iterdir() if entry.is_dir()]
+        entries = filter(self.disk.is_directory, self.disk.entries(directory))
+        names = [entry.name for entry in entries]
         return [int(name) for name in names if _THREAD_DIRECTORY.fullmatch(name)]
 
-
-def _read_process_id(path: Path) -> uuid.UUID:
-    text = path.read_text(errors="replace")
-    try:
-        return uuid.UUID(json.loads(text)["processId"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(f"it begins with {text[:40]!r}") from None
+    def _read_process_id(self) -> uuid.UUID:
+        text = self.disk.read_text(self.application_path / _PROCESS_FILE)
+        try:
+            return uuid.UUID(json.loads(text)["processId"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"it begins with {text[:40]!r}") from None

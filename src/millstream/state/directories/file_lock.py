@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from millstream.errors import LockError
+from millstream.state.directories.disk import Disk
 from millstream.state.directories.own_file import OwnFile
 
 #: How often the file may be deleted by others while it is being locked.
@@ -24,11 +25,12 @@ class FileLock:
 
     Args:
         path: the file; created if missing, never deleted by the lock.
+        disk: where it is; by default this host's.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
         self.path = path
-        self._file = OwnFile(path)
+        self._file = OwnFile(path, disk)
 
     @property
     def is_held(self) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from millstream.errors import LockError, StreamsError
+from millstream.errors import LockError
+from millstream.state.directories.disk import Disk, disk_errors
 from millstream.state.directories.file_lock import FileLock
 
 logger = logging.getLogger(__name__)
@@ -34,13 +33,15 @@ class LockedDirectory:
         path: the directory; made when it is locked.
         application: the application's directory, somewhere above.
         owner: for the log, for example "task 0_1".
+        disk: where it is.
     """
 
-    def __init__(self, path: Path, application: Path, owner: str) -> None:
+    def __init__(self, path: Path, application: Path, owner: str, disk: Disk) -> None:
         self.path = path
+        self._disk = disk
         self._application = application
         self._owner = owner
-        self._lock = FileLock(path / _LOCK_FILE)
+        self._lock = FileLock(path / _LOCK_FILE, disk)
 
     @property
     def is_locked(self) -> bool:
@@ -58,13 +59,15 @@ class LockedDirectory:
         for _ in range(_LOCK_ATTEMPTS):
             self._make()
             try:
-                self.path.mkdir(mode=_PERMISSIONS, exist_ok=True)
+                self._disk.make_directory(self.path, _PERMISSIONS)
                 self._lock.acquire()
             except (FileNotFoundError, FileExistsError):
                 # The directory was removed in between, by whoever cleans up: make it again.
                 continue
             return
-        make_directory(self.path)  # Tells what is in the way, if it is no other process.
+        make_directory(
+            self.path, self._disk
+        )  # Tells what is in the way, if it is no other process.
         raise LockError(
             f"{self.path} was deleted {_LOCK_ATTEMPTS} times while it was being locked. Look for "
             "what deletes directories below state.dir, other than Millstream."
@@ -75,17 +78,17 @@ class LockedDirectory:
         if self._lock.is_held:
             with contextlib.suppress(FileNotFoundError):
                 # From now on the directory counts as unused.
-                os.utime(self.path)
+                self._disk.touch(self.path)
             self._lock.release()
 
     @property
     def is_distrusted(self) -> bool:
         """Whether what is in the directory is to be thrown away by whoever uses it next."""
-        return (self.path / _DISTRUSTED_FILE).exists()
+        return self._disk.exists(self.path / _DISTRUSTED_FILE)
 
     def distrust(self) -> None:
         """Have what is in the directory, which is locked, thrown away when it is prepared next."""
-        (self.path / _DISTRUSTED_FILE).touch()
+        self._disk.write_text(self.path / _DISTRUSTED_FILE, "")
 
     def prepare(self) -> None:
         """Empty the directory, which is locked, unless what is in it can be used: it is in our
@@ -95,7 +98,7 @@ class LockedDirectory:
             self.wipe()
         marker = self.path / _FORMAT_FILE
         try:
-            found = marker.read_text(errors="replace")
+            found = self._disk.read_text(marker)
         except FileNotFoundError:
             found = ""
         if found == _FORMAT:
@@ -108,14 +111,14 @@ class LockedDirectory:
                 found.strip() or "of Kafka Streams, or unknown",
             )
             self.wipe()
-        marker.write_text(_FORMAT)
+        self._disk.write_text(marker, _FORMAT)
 
     def wipe(self) -> None:
         """Delete what is in the directory, which is locked, and keep the lock."""
         # Until everything is gone, so that nobody takes the rest for a state.
         self.distrust()
-        empty_directory(self.path, keep=(_LOCK_FILE, _DISTRUSTED_FILE))
-        (self.path / _DISTRUSTED_FILE).unlink()
+        empty_directory(self.path, self._disk, keep=(_LOCK_FILE, _DISTRUSTED_FILE))
+        self._disk.delete(self.path / _DISTRUSTED_FILE)
 
     def remove(self) -> None:
         """Delete the directory, which nobody may use.
@@ -131,10 +134,10 @@ class LockedDirectory:
         try:
             # Its own lock last, so that the others find it taken until everything is gone.
             self.wipe()
-            (self.path / _LOCK_FILE).unlink()
+            self._disk.delete(self.path / _LOCK_FILE)
             with contextlib.suppress(OSError):
                 # Not empty: the next owner has come already, and has made a lock of his own.
-                self.path.rmdir()
+                self._disk.delete_directory(self.path)
         finally:
             self.unlock()
 
@@ -143,37 +146,31 @@ class LockedDirectory:
         ours = (_LOCK_FILE, _FORMAT_FILE)
         return any(
             entry.name not in ours and not entry.name.startswith(_BESIDE)
-            for entry in self.path.iterdir()
+            for entry in self._disk.entries(self.path)
         )
 
     def _make(self) -> None:
-        make_directory(self._application)
+        make_directory(self._application, self._disk)
         if self.path.parent != self._application:
-            make_directory(self.path.parent)
+            make_directory(self.path.parent, self._disk)
 
 
-def empty_directory(path: Path, *, keep: Collection[str]) -> None:
+def empty_directory(path: Path, disk: Disk, *, keep: Collection[str]) -> None:
     """Delete what is in a directory, but for some files."""
-    for entry in path.iterdir():
+    for entry in disk.entries(path):
         if entry.name in keep:
             continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
+        if disk.is_directory(entry) and not entry.is_symlink():
+            disk.delete_tree(entry)
         else:
-            entry.unlink()
+            disk.delete(entry)
 
 
-def make_directory(path: Path) -> None:
+def make_directory(path: Path, disk: Disk) -> None:
     """Make a directory that is not for everybody, unless it is there.
 
     Raises:
         StreamsError: it cannot be made.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=_PERMISSIONS, exist_ok=True)
-    except OSError as error:
-        raise StreamsError(
-            f"The state directory {path} cannot be created: {error}. "
-            "Set state.dir to a directory that this user may write to."
-        ) from error
+    with disk_errors(f"make the state directory {path}"):
+        disk.make_directory(path, _PERMISSIONS, parents=True)

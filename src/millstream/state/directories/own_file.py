@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from millstream.state.directories.disk import Disk
+
 _PERMISSIONS: Final = 0o640
 
 #: Held while a descriptor is opened and taken down, so that no fork comes in between.
@@ -23,10 +25,12 @@ class OwnFile:
 
     Args:
         path: the file; created when it is opened.
+        disk: where it is; by default this host's.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
         self.path = path
+        self._disk = disk or Disk()
         self._descriptor: int | None = None
 
     @property
@@ -54,7 +58,7 @@ class OwnFile:
         with _changing:
             # Programs that are started from here do not inherit it.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._descriptor = os.open(self.path, flags, _PERMISSIONS)
+            self._descriptor = self._disk.open(self.path, flags, _PERMISSIONS)
             _open_files.add(self)
 
     def close(self) -> None:
@@ -71,8 +75,7 @@ class OwnFile:
 
     def write(self, text: str) -> None:
         """Replace what is in the file by one line."""
-        os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, f"{text}\n".encode(), 0)
+        self._disk.write_at_start(self.descriptor, self.path, f"{text}\n")
 
 
 def _close_all_in_child() -> None:

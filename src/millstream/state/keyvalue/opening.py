@@ -16,11 +16,11 @@ from millstream.state.changelogs.restore import ApplyRecords
 from millstream.state.keyvalue.builders import KeyValueStoreBuilder
 from millstream.state.keyvalue.store import KeyValueStore
 from millstream.state.keyvalue.table import TimestampedTable
-from millstream.state.storage.bytes_store import BytesStore, CommittableStore
+from millstream.state.storage.bytes_store import BytesStore, CommittableStore, Storage
 from millstream.state.storage.lru import LoggedLRUStore, LRUStore
 from millstream.state.storage.memory import MemoryStore
 from millstream.state.storage.overlay import OverlayStore
-from millstream.state.storage.rocksdb import RocksDBResources, RocksDBStorage, destroy
+from millstream.state.storage.storages import Storages
 from millstream.state.storage.value_formats import ValueFormat, format_of
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class StoreEnvironment:
         budget: of the record caches of the thread.
         exactly_once: whether state must never be ahead of what is committed.
         uncommitted_max_bytes: bytes of writes of the store that may wait for a commit.
-        rocksdb: shared by the stores of the process.
+        storages: opens what keeps the data of persistent stores.
         dropped: counts records that a store does not take because they come too late; it is told
             how many, why, and the store's name.
     """
@@ -54,7 +54,7 @@ class StoreEnvironment:
     budget: CacheBudget
     exactly_once: bool
     uncommitted_max_bytes: int
-    rocksdb: RocksDBResources
+    storages: Storages
     dropped: Callable[[int, str, str], None]
 
 
@@ -169,15 +169,15 @@ def open_base(
     if not persistent:
         return MemoryStore()
     return overlay(
-        _open_rocksdb(name, environment),
+        _open_storage(name, environment),
         limit_bytes=environment.uncommitted_max_bytes,
         spill_when_full=not environment.exactly_once,
     )
 
 
-def _open_rocksdb(name: str, environment: StoreEnvironment) -> RocksDBStorage:
-    directory = environment.directory / "rocksdb" / name
-    storage = RocksDBStorage(name, directory, environment.task_id, environment.rocksdb)
+def _open_storage(name: str, environment: StoreEnvironment) -> Storage:
+    place = (name, environment.directory / "rocksdb" / name, environment.task_id)
+    storage = environment.storages.open(*place)
     why = _why_not_trusted(storage, environment)
     if why is None:
         return storage
@@ -185,11 +185,11 @@ def _open_rocksdb(name: str, environment: StoreEnvironment) -> RocksDBStorage:
         "task %s: store %s is rebuilt from its changelog: %s", environment.task_id, name, why
     )
     storage.close()
-    destroy(directory)
-    return RocksDBStorage(name, directory, environment.task_id, environment.rocksdb)
+    environment.storages.destroy(*place)
+    return environment.storages.open(*place)
 
 
-def _why_not_trusted(storage: RocksDBStorage, environment: StoreEnvironment) -> str | None:
+def _why_not_trusted(storage: Storage, environment: StoreEnvironment) -> str | None:
     if environment.changelog is None:
         return None
     if environment.exactly_once and storage.spilled:

@@ -116,6 +116,15 @@ class CommittableStore(BytesStore, Protocol):
 class Storage(ReadableBytes, Protocol):
     """What keeps committed data: ordered scans over a snapshot, atomic data with offset."""
 
+    @property
+    def spilled(self) -> bool:
+        """Whether the data is ahead of the offset, and of what was committed."""
+        ...
+
+    def is_empty(self) -> bool:
+        """Whether there is no key."""
+        ...
+
     def write_batch(
         self,
         items: Mapping[bytes, bytes | None],

@@ -36,28 +36,15 @@ from rocksdict import (
     WriteBatch,
 )
 
-from millstream.errors import (
-    InvalidStateStoreError,
-    LockError,
-    StreamsError,
-    TaskCorruptedError,
-)
 from millstream.record import TaskId, TopicPartition
 from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
+from millstream.state.storage.storages import closed_error, storage_error
 
 logger = logging.getLogger(__name__)
 
 _OFFSETS: Final = "offsets"
 _SPILLED: Final = b"spilled"
 _OFFSET: Final = struct.Struct(">q")
-#: In the messages of RocksDB. Files are missing where somebody deleted some of them; column
-#: families that we do not know are those of Java's databases, or of another format.
-_SIGNS_OF_CORRUPTION: Final = (
-    "Corruption",
-    "No such file or directory",
-    "Column families not opened",
-)
-
 #: Called with the options of a store before it is opened (Kafka Streams' `RocksDBConfigSetter`).
 RocksDBTuning = Callable[[str, Options], None]
 
@@ -82,8 +69,8 @@ class RocksDBSettings:
     tuning: RocksDBTuning | None = None
 
 
-class RocksDBResources:
-    """What the stores of one process share: the settings and one block cache.
+class RocksDBStorages:
+    """Opens databases that share their settings and one block cache: those of one process.
 
     Args:
         settings: memory and files.
@@ -92,6 +79,17 @@ class RocksDBResources:
     def __init__(self, settings: RocksDBSettings | None = None) -> None:
         self.settings = settings or RocksDBSettings()
         self.block_cache = Cache(self.settings.block_cache_bytes)
+
+    def open(self, name: str, directory: Path, task_id: TaskId) -> RocksDBStorage:
+        """Open a database; see `Storages`."""
+        return RocksDBStorage(name, directory, task_id, self)
+
+    def destroy(self, name: str, directory: Path, task_id: TaskId) -> None:
+        """Delete a closed database; see `Storages`."""
+        try:
+            shutil.rmtree(directory)
+        except OSError as error:
+            raise storage_error("delete", name, task_id, directory, error) from error
 
 
 class RocksDBStorage:
@@ -104,7 +102,7 @@ class RocksDBStorage:
         name: the store's name.
         directory: of the database; created if missing.
         task_id: the task, for errors.
-        resources: what is shared with the other stores of the process.
+        storages: what is shared with the other stores of the process.
 
     Raises:
         TaskCorruptedError: what is on disk cannot be read.
@@ -117,15 +115,15 @@ class RocksDBStorage:
         name: str,
         directory: Path,
         task_id: TaskId,
-        resources: RocksDBResources,
+        storages: RocksDBStorages,
     ) -> None:
         self._name = name
         self._directory = directory
         self._task_id = task_id
         self._scans: WeakSet[ByteItems] = WeakSet()
-        options = _options(resources)
-        if resources.settings.tuning is not None:
-            resources.settings.tuning(name, options)
+        options = _options(storages)
+        if storages.settings.tuning is not None:
+            storages.settings.tuning(name, options)
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
             self._db: Rdict | None = Rdict(
@@ -299,36 +297,11 @@ class RocksDBStorage:
         except Exception as error:
             self._fail("scan", error)
 
-    def _fail(self, what: str, error: Exception) -> NoReturn:
-        text = str(error)
-        place = f"store {self._name} of task {self._task_id} in {self._directory}"
-        if isinstance(error, StreamsError):
-            raise error
+    def _fail(self, attempt: str, error: Exception) -> NoReturn:
         if isinstance(error, DbClosedError):
-            raise InvalidStateStoreError(
-                f"Store {self._name} is currently closed. Probably its task has moved.",
-                task_id=self._task_id,
-            ) from error
-        if "lock hold by current process" in text or "While lock file" in text:
-            raise LockError(
-                f"Cannot {what} {place}: another owner has it open ({text}).",
-                task_id=self._task_id,
-            ) from error
-        if any(sign in text for sign in _SIGNS_OF_CORRUPTION):
-            raise TaskCorruptedError(
-                f"Cannot {what} {place}: {text}. It will be rebuilt from its changelog.",
-                task_ids=[self._task_id],
-            ) from error
-        raise StreamsError(
-            f"Cannot {what} {place}: {type(error).__name__}: {text}. "
-            "Look at free space and permissions of state.dir.",
-            task_id=self._task_id,
-        ) from error
-
-
-def destroy(directory: Path) -> None:
-    """Delete a closed database with everything in it."""
-    shutil.rmtree(directory, ignore_errors=True)
+            raise closed_error(self._name, self._task_id) from error
+        failure = storage_error(attempt, self._name, self._task_id, self._directory, error)
+        raise failure from (None if failure is error else error)
 
 
 def _closed(key: object) -> NoReturn:
@@ -340,10 +313,10 @@ def _offset_key(partition: TopicPartition) -> bytes:
     return f"{partition.topic}-{partition.partition}".encode()
 
 
-def _options(resources: RocksDBResources) -> Options:
-    settings = resources.settings
+def _options(storages: RocksDBStorages) -> Options:
+    settings = storages.settings
     table = BlockBasedOptions()
-    table.set_block_cache(resources.block_cache)
+    table.set_block_cache(storages.block_cache)
     table.set_block_size(4096)
     table.set_bloom_filter(10, False)
     # Else they would be outside of the cache, without any bound.

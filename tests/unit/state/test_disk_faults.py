@@ -1,0 +1,279 @@
+"""A disk that fails or is full: an error with its place and advice, never a wrong state."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.errors import StreamsError, TaskCorruptedError
+from millstream.record import TaskId, TopicPartition
+from millstream.serdes import LONG, STRING
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.disk import Disk
+from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.storage.rocksdb import RocksDBStorages
+from millstream.state.storage.storages import storage_error
+from millstream.state.task_stores import TaskStores
+from tests.support.failing_disk import (
+    CORRUPTION,
+    IO_ERROR,
+    NO_SPACE,
+    FailingStorages,
+    FullDisk,
+)
+
+TASK = TaskId(0, 1)
+CHANGELOG = TopicPartition("app-s-changelog", 1)
+
+Open = Callable[..., TaskStores]
+
+
+@pytest.fixture
+def storages() -> FailingStorages:
+    return FailingStorages(RocksDBStorages())
+
+
+@pytest.fixture
+def make(tmp_path: Path, changelog: Any, context: Any, storages: FailingStorages) -> Open:
+    """Makes the stores of task 0_1: one store `s`, with a cache if there is a budget."""
+
+    def make(
+        *, disk: Disk | None = None, budget: int = 0, uncommitted_max_bytes: int = 1 << 20
+    ) -> TaskStores:
+        builder = KeyValueStoreBuilder(
+            "s", kind="rocksdb", key_serde=STRING, value_serde=LONG, caching=True
+        )
+        return TaskStores(
+            TASK,
+            [builder],
+            StateDirectory(tmp_path, "app", disk=disk),
+            application_id="app",
+            changelogs={"s": CHANGELOG},
+            writer=changelog,
+            context=context,
+            budget=CacheBudget(budget),
+            uncommitted_max_bytes=uncommitted_max_bytes,
+            storages=storages,
+        )
+
+    return make
+
+
+def assert_told(error: StreamsError, *, advice: str) -> None:
+    """The error says which store of which task, where, and what to do."""
+    assert "store s of task 0_1 in " in error.message
+    assert "app/0_1/rocksdb/s" in error.message
+    assert advice in error.message
+
+
+def test_a_put_that_spills_to_a_full_disk_is_told(make: Open, storages: FailingStorages) -> None:
+    """The record that fills the memory fails; what was put before it is still seen."""
+    stores = make(uncommitted_max_bytes=40)
+    stores.open()
+    store = stores.store("s")
+    store.put("a", 1)
+    storages.failures["write"] = NO_SPACE
+    with pytest.raises(StreamsError) as caught:
+        store.put_all([(f"b{number}", 1) for number in range(9)])
+    assert_told(caught.value, advice="Free space there")
+    assert caught.value.task_id == TASK
+    assert store.get("a") == 1
+    storages.failures.clear()
+    stores.close(clean=False)
+
+
+def test_a_commit_that_fails_keeps_what_it_was_to_write(
+    make: Open, storages: FailingStorages
+) -> None:
+    """Offset and data stay together where they were, and the same commit may come again."""
+    stores = make()
+    stores.open()
+    stores.store("s").put("a", 1)
+    storages.failures["write"] = IO_ERROR
+    with pytest.raises(StreamsError) as caught:
+        stores.commit({CHANGELOG: 0})
+    assert_told(caught.value, advice="errors of the disk")
+    assert stores.changelog_offsets() == {CHANGELOG: None}
+    storages.failures.clear()
+    stores.commit({CHANGELOG: 0})
+    stores.close(clean=True)
+    stores.open()
+    assert stores.changelog_offsets() == {CHANGELOG: 0}
+    assert stores.store("s").get("a") == 1
+    stores.close(clean=True)
+
+
+def test_a_flush_of_a_cache_to_a_full_disk_is_told(make: Open, storages: FailingStorages) -> None:
+    """Flushing writes more than may wait for a commit."""
+    stores = make(budget=1 << 20, uncommitted_max_bytes=10)
+    stores.open()
+    for number in range(9):
+        stores.store("s").put(f"b{number}", 1)
+    storages.failures["write"] = NO_SPACE
+    with pytest.raises(StreamsError) as caught:
+        stores.flush_silently("s")
+    assert_told(caught.value, advice="Free space there")
+    storages.failures.clear()
+    stores.close(clean=False)
+
+
+@pytest.mark.parametrize("attempt", ["read", "scan"])
+def test_a_read_that_fails_is_told(make: Open, storages: FailingStorages, attempt: str) -> None:
+    """No answer is better than a wrong one."""
+    stores = make()
+    stores.open()
+    storages.failures[attempt] = IO_ERROR
+    with pytest.raises(StreamsError) as caught:
+        list(stores.store("s").all()) if attempt == "scan" else stores.store("s").get("a")
+    assert_told(caught.value, advice="errors of the disk")
+    stores.close(clean=False)
+
+
+def test_a_restoration_to_a_full_disk_goes_on_where_it_was(
+    make: Open, storages: FailingStorages
+) -> None:
+    """The offset does not run ahead of what was written."""
+    stores = make()
+    stores.open()
+    restorer = stores.restorers()[CHANGELOG]
+    value = LONG.serialize("t", 1)
+    restorer.restore_batch([b"a"], [value], [0], [0])
+    storages.failures["write"] = NO_SPACE
+    with pytest.raises(StreamsError) as caught:
+        restorer.restore_batch([b"b"], [value], [0], [1])
+    assert_told(caught.value, advice="Free space there")
+    assert restorer.start_offset() == 1
+    storages.failures.clear()
+    restorer.restore_batch([b"b"], [value], [0], [1])
+    assert list(stores.store("s").all()) == [("a", 1), ("b", 1)]
+    stores.close(clean=True)
+
+
+def test_a_store_that_cannot_be_opened_leaves_nothing_locked(
+    make: Open, storages: FailingStorages
+) -> None:
+    """Another thread may try the task as soon as this one has failed."""
+    storages.failures["open"] = IO_ERROR
+    with pytest.raises(StreamsError) as caught:
+        make().open()
+    assert_told(caught.value, advice="errors of the disk")
+    storages.failures.clear()
+    other = make()
+    other.open()
+    other.close(clean=True)
+
+
+def test_corruption_has_the_task_rebuilt(make: Open, storages: FailingStorages) -> None:
+    """What cannot be read is thrown away, once its owner has said so."""
+    stores = make()
+    stores.open()
+    stores.store("s").put("a", 1)
+    storages.failures["write"] = CORRUPTION
+    with pytest.raises(TaskCorruptedError) as caught:
+        stores.commit({CHANGELOG: 0})
+    assert_told(caught.value, advice="rebuilt from its changelog")
+    assert caught.value.task_ids == {TASK}
+    storages.failures.clear()
+    stores.distrust()
+    stores.close(clean=False)
+    stores.open()
+    assert stores.changelog_offsets() == {CHANGELOG: None}
+    stores.close(clean=True)
+
+
+def test_a_close_that_fails_unlocks_the_task(make: Open, storages: FailingStorages) -> None:
+    """The error is told, and the next owner finds the task free."""
+    stores = make()
+    stores.open()
+    storages.failures["close"] = IO_ERROR
+    with pytest.raises(StreamsError) as caught:
+        stores.close(clean=True)
+    assert_told(caught.value, advice="errors of the disk")
+    storages.failures.clear()
+    other = make()
+    other.open()
+    other.close(clean=True)
+
+
+def test_a_full_disk_when_a_task_is_opened_is_told(make: Open, tmp_path: Path) -> None:
+    """Neither a bare OSError nor a lock that stays."""
+    disk = FullDisk()
+    stores = make(disk=disk)
+    disk.is_full = True
+    with pytest.raises(StreamsError, match=r"No space left on device.*state\.dir") as caught:
+        stores.open()
+    assert str(tmp_path / "app") in caught.value.message
+    disk.is_full = False
+    stores.open()
+    stores.close(clean=True)
+
+
+def test_that_it_cannot_be_noted_how_far_a_task_is_does_not_keep_it_from_closing(
+    make: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only the placing of tasks looks at the note."""
+    disk = FullDisk()
+    stores = make(disk=disk)
+    stores.open()
+    stores.store("s").put("a", 1)
+    stores.commit({CHANGELOG: 0})
+    disk.is_full = True
+    with caplog.at_level(logging.WARNING):
+        stores.close(clean=True)
+    assert "No space left on device" in caplog.text
+
+
+def test_a_full_disk_is_told_of_the_driver_s_directory(tmp_path: Path) -> None:
+    """The process id is as necessary as the state."""
+    disk = FullDisk()
+    disk.is_full = True
+    with pytest.raises(StreamsError, match=r"Cannot make the state directory .*No space left"):
+        StateDirectory(tmp_path, "app", disk=disk).process_id()
+    (tmp_path / "app").mkdir()
+    with pytest.raises(StreamsError, match=r"Cannot keep the process id in .*No space left"):
+        StateDirectory(tmp_path, "app", disk=disk).process_id()
+
+
+def test_an_error_that_is_told_already_stays_as_it_is() -> None:
+    """Else its place would be named twice."""
+    known = StreamsError("known")
+    assert storage_error("read", "s", TASK, Path("p"), known) is known
+
+
+#: Fills a real database until the system refuses to write more to a file.
+_WRITE_TOO_MUCH = """
+import resource, signal, sys
+from pathlib import Path
+from millstream.record import TaskId
+from millstream.state.storage.rocksdb import RocksDBStorages
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+storage = RocksDBStorages().open("s", Path(sys.argv[1]) / "s", TaskId(0, 1))
+limit = 1 << 20
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    for number in range(64):
+        storage.write_batch({b"%d" % number: bytes(1 << 16)}, None)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_what_rocksdb_says_of_a_full_disk_is_understood(tmp_path: Path) -> None:
+    """A real database that may write no more: the error of the simulated one is no invention."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WRITE_TOO_MUCH, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.startswith("StreamsError Cannot write store s of task 0_1 in "), done
+    assert "Free space there" in done.stdout
