@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.identified import Identified
 from support.leftovers import nothing_left
-from support.topics import committed_lag
 from support.waiting import wait_for
-from support.word_count import RUNNING, WordCount
+from support.word_count import RUNNING
 
 from millstream.testing import EmbeddedKafka
 
@@ -31,24 +31,20 @@ def test_a_crash_of_the_broker_is_waited_out(
     Method: the broker's process is killed while records are on their way through both
     sub-topologies, and started again on its port and data.
     """
-    app = WordCount(own, tmp_path, partitions=2)
+    app = Identified(own, tmp_path, partitions=2)
     with nothing_left():
         streams = app.streams(spark)
         streams.start()
         try:
             streams.wait_for_state("RUNNING", RUNNING)
-            app.write_lines(5_000)
-            wait_for(lambda: app.found(), 60, "some counts are out")
-            app.write_lines(5_000)
-            own.kill()
-            own.start()
-            app.write_lines(1_000)
-            wait_for(app.covers_expected, 120, "nothing is lost")
-            wait_for(
-                lambda: not committed_lag(app.bootstrap, app.application_id, app.lines),
-                60,
-                "everything is committed",
-            )
+            app.write(5_000)
+            wait_for(app.has_told, 60, "some ids are out")
+            with app.fault():
+                app.write(5_000)
+                own.kill()
+                own.start()
+                app.write(1_000)
+            app.check(120)
             assert streams.error is None
             names = {thread.thread_name for thread in streams.metadata_for_local_threads()}
             assert len(names) == 2

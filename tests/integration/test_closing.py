@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
+from support.identified import Identified
 from support.leftovers import nothing_left
 from support.topics import committed_lag, fill, read_all, unique
 from support.waiting import wait_for
@@ -243,8 +244,8 @@ def test_run_elsewhere_than_on_the_main_thread(kafka: EmbeddedKafka, tmp_path: P
 def test_close_during_a_rebalance(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: what is closed while tasks move commits what it has done: no count is wrong."""
-    application = WordCount(kafka, tmp_path)
+    """Goal: what is closed while tasks move commits what it has done: no id is lost or repeated."""
+    application = Identified(kafka, tmp_path)
     one, other = (
         application.streams(spark, state_dir=str(tmp_path / name)) for name in ("one", "other")
     )
@@ -254,15 +255,15 @@ def test_close_during_a_rebalance(
         one.start()
         wait_for(lambda: tasks_of_threads(one) == [4, 4], 60, "the tasks are spread")
         one.wait_for_state("RUNNING", RUNNING)
-        application.write_lines(500)
+        application.write(500)
         changes.clear()
         with other:
             wait_for(lambda: "REBALANCING" in changes, 60, "a rebalance")
-            application.write_lines(500)
+            application.write(500)
             assert one.close(CLOSING)
             assert one.error is None
             wait_for(lambda: sum(tasks_of_threads(other)) == 8, 60, "the other has all tasks")
-            wait_for(application.is_exact, 60, "every count is exact")
+            application.check()
 
 
 def test_a_thread_that_does_not_close_in_time_is_killed(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -11,104 +10,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from support.identified import Identified
+from support.instances import Instances, now
 from support.leftovers import runs
 from support.scripts import Script
-from support.topics import committed_lag
 from support.waiting import wait_for
-from support.word_count import RUNNING, WordCount
+from support.word_count import RUNNING
 
 from millstream.testing import EmbeddedKafka
-
-DRIVER = """
-import json, sys, time
-from millstream import KafkaStreams, Materialized, StreamsBuilder, StreamsConfig
-from millstream.serdes import LONG, STRING
-
-BOOTSTRAP, NAME, STATE = sys.argv[1:]
-
-
-def tell(streams):
-    last = None
-    while True:
-        threads = streams.metadata_for_local_threads()
-        told = json.dumps({
-            "state": streams.state.name,
-            "tasks": sorted(task.task_id for each in threads for task in each.active_tasks),
-            "pids": [each.pid for each in threads if each.pid],
-        })
-        if told != last:
-            print("now", told, flush=True)
-            last = told
-        time.sleep(0.1)
-
-
-def main():
-    import threading
-
-    builder = StreamsBuilder()
-    (
-        builder.stream(f"{NAME}-lines", key=STRING, value=STRING)
-        .flat_map_values(lambda line: line.split())
-        .group_by(lambda _, word: word, key=STRING, value=STRING)
-        .count(store=Materialized("counts", key=STRING, value=LONG))
-        .to_stream()
-        .to(f"{NAME}-counts", key=STRING, value=LONG)
-    )
-    config = StreamsConfig(
-        application_id=NAME,
-        bootstrap_servers=BOOTSTRAP,
-        state_dir=STATE,
-        commit_interval_ms=200,
-        consumer={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
-    )
-    streams = KafkaStreams(builder.build(), config)
-    threading.Thread(target=tell, args=(streams,), daemon=True).start()
-    streams.run()
-
-
-if __name__ == "__main__":
-    main()
-"""
-
-
-class Instances:
-    """The driver script, and the application that it runs."""
-
-    def __init__(self, kafka: EmbeddedKafka, folder: Path) -> None:
-        self.application = WordCount(kafka, folder)
-        self._folder = folder
-        self._path = folder / "driver.py"
-        self._path.write_text(DRIVER)
-        self._started = 0
-
-    def start(self, state: str) -> Script:
-        self._started += 1
-        application = self.application
-        arguments = (application.bootstrap, application.application_id, str(self._folder / state))
-        return Script(self._path, *arguments, home=self._folder / f"run-{self._started}")
-
-    @property
-    def lag(self) -> int:
-        application = self.application
-        return committed_lag(application.bootstrap, application.application_id, application.lines)
 
 
 def tasks_of(script: Script) -> list[str]:
     """The tasks that an instance runs, once it is RUNNING."""
-    now = _now(script)
-    return list(now["tasks"]) if now.get("state") == "RUNNING" else []
+    told = now(script)
+    return list(told["active"]) if told.get("state") == "RUNNING" else []
 
 
 def worker_of(script: Script) -> int:
     """The process of its one stream thread."""
-    (pid,) = _now(script)["pids"]
+    (pid,) = now(script)["pids"]
     return int(pid)
-
-
-def _now(script: Script) -> dict[str, list[str]]:
-    assert script.is_running, script.errors
-    told = [line for line in script.lines if line.startswith("now ")]
-    return dict(json.loads(told[-1].removeprefix("now "))) if told else {}
 
 
 def wait_shared(one: Script, other: Script) -> None:
@@ -123,13 +44,13 @@ def wait_shared(one: Script, other: Script) -> None:
 
 
 @contextmanager
-def lines_arriving(application: WordCount) -> Iterator[None]:
+def ids_arriving(application: Identified) -> Iterator[None]:
     """Input that goes on all the while."""
     stop = threading.Event()
 
     def write() -> None:
         while not stop.wait(0.05):
-            application.write_lines(20)
+            application.write(20)
 
     writing = threading.Thread(target=write)
     writing.start()
@@ -138,12 +59,6 @@ def lines_arriving(application: WordCount) -> Iterator[None]:
     finally:
         stop.set()
         writing.join(60)
-
-
-def wait_complete(instances: Instances) -> None:
-    """Everything is processed, and no count is too low."""
-    wait_for(lambda: instances.lag == 0, 90, "all lines are committed")
-    wait_for(instances.application.covers_expected, 60, "no count is below the exact one")
 
 
 def test_a_driver_that_is_killed_is_replaced_by_the_other(
@@ -157,27 +72,29 @@ def test_a_driver_that_is_killed_is_replaced_by_the_other(
     """
     instances = Instances(kafka, tmp_path)
     application = instances.application
-    application.write_lines(1_000)
+    application.write(1_000)
     every_task = [f"{part}_{number}" for part in (0, 1) for number in range(4)]
     with instances.start("other") as other, instances.start("one") as one:
         wait_shared(one, other)
-        wait_for(application.is_exact, 60, "counted together")
-        with lines_arriving(application):
+        application.check()
+        with ids_arriving(application):
             worker = worker_of(one)
-            one.signal_group(signal.SIGKILL)
-            wait_for(lambda: not runs(worker), 30, "it is gone")
+            with application.fault():
+                one.signal_group(signal.SIGKILL)
+                wait_for(lambda: not runs(worker), 30, "it is gone")
             wait_for(lambda: tasks_of(other) == every_task, 60, "the other has everything")
-        wait_complete(instances)
+        application.check(90)
 
         with instances.start("one") as one_again:
             wait_shared(one_again, other)
-            with lines_arriving(application):
+            with ids_arriving(application):
                 worker = worker_of(one_again)
                 os.kill(one_again.child.pid, signal.SIGKILL)
+                # The worker commits before it ends: no id may be repeated.
                 wait_for(lambda: tasks_of(other) == every_task, 60, "the other has everything")
                 wait_for(lambda: not runs(worker), 45, "the orphaned worker has ended")
                 wait_for(lambda: not one_again.group_exists(), 30, "so has everything else")
-            wait_complete(instances)
+            application.check(90)
             assert tasks_of(other) == every_task
 
         other.signal(signal.SIGINT)

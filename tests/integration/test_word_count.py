@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from support.identified import Identified
 from support.instances import end_of
 from support.topics import committed_lag, read_all
 from support.waiting import wait_for
@@ -145,7 +146,7 @@ def test_damaged_state_is_rebuilt(
     damaged = tmp_path / app.application_id / "1_2" / "rocksdb" / app.store
     for path in damaged.glob("MANIFEST-*"):
         path.write_bytes(path.read_bytes()[:7])
-    logged = end_of(app, 2)
+    logged = end_of(app.bootstrap, app.changelog_topic, 2)
     app.write_lines(500)
     with running(app, spark) as (streams, restored):
         wait_exact(app)
@@ -157,10 +158,10 @@ def test_damaged_state_is_rebuilt(
         )
 
 
-def forks_once(children: Path) -> Callable[[str], list[str]]:
-    """Splits lines; each process that does so has a child that lives on, noted in a folder."""
+def forks_once(children: Path) -> Callable[[str], str]:
+    """Does nothing, but each process that does so has a child that lives on, noted in a folder."""
 
-    def split(line: str) -> list[str]:
+    def fork(value: str) -> str:
         note = children / str(os.getpid())
         if not note.exists():
             note.touch()
@@ -169,10 +170,10 @@ def forks_once(children: Path) -> Callable[[str], list[str]]:
                 time.sleep(600)
                 os._exit(0)
             note.write_text(str(child))
-        return line.split()
+        return value
 
     children.mkdir()
-    return split
+    return fork
 
 
 @pytest.fixture
@@ -192,24 +193,26 @@ def test_a_killed_worker_is_replaced_and_no_record_is_lost(
     Children that the worker's user code has forked live on: they keep neither its locks, so that
     others take its tasks over, nor its connections, so that it is missed.
     """
-    app = WordCount(kafka, tmp_path, split=forks_once(children))
-    app.write_lines(3_000)
+    app = Identified(kafka, tmp_path, mapper=forks_once(children))
+    app.write(3_000)
 
     def both_have_a_child() -> bool:
-        app.write_lines(100)
+        app.write(100)
         return len(list(children.iterdir())) == 2
 
-    with running(app, spark) as (streams, _):
-        wait_for(lambda: len(app.found()) > 0, 30, "first counts")
+    streams = app.streams(spark)
+    with streams:
+        streams.wait_for_state("RUNNING", RUNNING)
+        wait_for(app.has_told, 30, "first ids")
         wait_for(both_have_a_child, 60, "a child of each worker")
         victim = pids(streams)[0]
-        app.write_lines(3_000)
-        os.kill(victim, signal.SIGKILL)
-        wait_for(lambda: streams.state.name == "REBALANCING", 30, "the loss is noticed")
-        streams.wait_for_state("RUNNING", timedelta(seconds=90))
-        app.write_lines(1_000)
-        wait_for(app.covers_expected, 90, "no count is below the exact one")
-        wait_for(lambda: lag(app) == 0, 30, "everything is committed")
+        with app.fault():
+            app.write(3_000)
+            os.kill(victim, signal.SIGKILL)
+            wait_for(lambda: streams.state.name == "REBALANCING", 30, "the loss is noticed")
+            streams.wait_for_state("RUNNING", timedelta(seconds=90))
+        app.write(1_000)
+        app.check(90)
         assert victim not in pids(streams)
         assert len(pids(streams)) == 2
 

@@ -1,4 +1,4 @@
-"""Instances of one application that count words, as processes that say what their tasks do."""
+"""Instances of one application that keeps ids, as processes that say what their tasks do."""
 
 from __future__ import annotations
 
@@ -8,88 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
-
 from millstream.testing import EmbeddedKafka
+from support.identified import Identified
+from support.records import Places
 from support.scripts import Script
-from support.topics import committed_lag
-from support.word_count import WordCount
 
-DRIVER = """
-import json, sys, threading, time
-from millstream import KafkaStreams, Materialized, StreamsBuilder, StreamsConfig
-from millstream.serdes import LONG, STRING
-
-BOOTSTRAP, NAME, STATE, SETTINGS = sys.argv[1:]
-
-
-class Restored:
-    def on_restore_start(self, place, store, start, end):
-        print("restoring", json.dumps([place.partition, start, end]), flush=True)
-
-    def on_batch_restored(self, place, store, end, count): ...
-
-    def on_restore_end(self, place, store, total):
-        print("restored", json.dumps([place.partition, total]), flush=True)
-
-
-class Copied:
-    def on_update_start(self, place, store, start): ...
-
-    def on_batch_loaded(self, place, store, task_id, batch_end, count, end):
-        print("copied", json.dumps([place.partition, batch_end, count]), flush=True)
-
-    def on_update_suspended(self, place, store, offset, end, reason):
-        print("suspended", json.dumps([place.partition, reason]), flush=True)
-
-
-def tell(streams):
-    last = None
-    while True:
-        threads = streams.metadata_for_local_threads()
-        told = json.dumps({
-            "state": streams.state.name,
-            "active": sorted(task.task_id for each in threads for task in each.active_tasks),
-            "standby": sorted(task.task_id for each in threads for task in each.standby_tasks),
-        })
-        if told != last:
-            print("now", told, flush=True)
-            last = told
-        time.sleep(0.1)
-
-
-def main():
-    builder = StreamsBuilder()
-    (
-        builder.stream(f"{NAME}-lines", key=STRING, value=STRING)
-        .flat_map_values(lambda line: line.split())
-        .group_by(lambda _, word: word, key=STRING, value=STRING)
-        .count(store=Materialized("counts", key=STRING, value=LONG, caching=False))
-        .to_stream()
-        .to(f"{NAME}-counts", key=STRING, value=LONG)
-    )
-    config = StreamsConfig(
-        application_id=NAME,
-        bootstrap_servers=BOOTSTRAP,
-        state_dir=STATE,
-        commit_interval_ms=200,
-        consumer={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
-        **json.loads(SETTINGS),
-    )
-    streams = KafkaStreams(builder.build(), config)
-    streams.set_global_state_restore_listener(Restored())
-    streams.set_standby_update_listener(Copied())
-    threading.Thread(target=tell, args=(streams,), daemon=True).start()
-    streams.run()
-
-
-if __name__ == "__main__":
-    main()
-"""
+_SUPPORT = Path(__file__).parent
 
 
 class Instances:
-    """One word count and the instances that run it.
+    """One application and the instances that run it.
 
     Args:
         kafka: the broker.
@@ -98,25 +26,39 @@ class Instances:
     """
 
     def __init__(self, kafka: EmbeddedKafka, folder: Path, **settings: Any) -> None:
-        self.application = WordCount(kafka, folder)
+        self.application = Identified(kafka, folder)
+        self._servers = kafka.bootstrap_servers
         self._folder = folder
         self._settings = json.dumps(settings)
-        self._path = folder / "driver.py"
-        self._path.write_text(DRIVER)
+        self._started = 0
+
+    def state(self, name: str) -> Path:
+        """Where an instance has its state."""
+        return self._folder / name
 
     @contextmanager
     def start(self, name: str) -> Iterator[Script]:
-        application = self.application
-        state = str(self._folder / name)
-        arguments = (application.bootstrap, application.application_id, state, self._settings)
-        with Script(self._path, *arguments, home=self._folder / f"run-{name}") as script:
+        """An instance, which is killed at the end with all its processes unless it has ended."""
+        with self.started(name) as script:
             yield script
+
+    def started(self, name: str) -> Script:
+        """An instance; whoever starts it ends it."""
+        self._started += 1
+        return Script(
+            _SUPPORT / "identified_instance.py",
+            self._servers,
+            self.application.application_id,
+            str(self.state(name)),
+            self._settings,
+            home=self._folder / f"run-{self._started}-{name}",
+            imports=_SUPPORT.parent,
+        )
 
     @property
     def lag(self) -> int:
-        """How many lines are not committed yet."""
-        application = self.application
-        return committed_lag(application.bootstrap, application.application_id, application.lines)
+        """How many records are not committed yet."""
+        return self.application.lag
 
 
 def now(script: Script) -> dict[str, Any]:
@@ -137,14 +79,13 @@ def last_copied(script: Script, number: int) -> int:
     return max((last for place, last, _ in told(script, "copied") if place == number), default=-1)
 
 
-def end_of(application: WordCount, number: int) -> int:
-    """Where a changelog partition ends."""
-    reader = Consumer({"bootstrap.servers": application.bootstrap, "group.id": "ends"})
-    try:
-        place = TopicPartition(application.changelog_topic, number)
-        return int(reader.get_watermark_offsets(place, timeout=30)[1])
-    finally:
-        reader.close()
+def end_of(bootstrap: str, topic: str, number: int) -> int:
+    """Where a partition ends."""
+    return next(
+        high
+        for place, (_, high) in Places(bootstrap).ends([topic]).items()
+        if place.partition == number
+    )
 
 
 #: The tasks that have state.

@@ -20,9 +20,12 @@ class Script:
         path: the script.
         arguments: for it.
         home: an empty folder for its working directory and what it writes to stderr.
+        imports: a folder whose modules it may import.
     """
 
-    def __init__(self, path: Path, *arguments: str, home: Path) -> None:
+    def __init__(
+        self, path: Path, *arguments: str, home: Path, imports: Path | None = None
+    ) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.lines: list[str] = []
         self._stderr = home / "stderr"
@@ -30,6 +33,7 @@ class Script:
             self.child = subprocess.Popen(
                 [sys.executable, str(path), *arguments],
                 cwd=home,
+                env=os.environ | ({} if imports is None else {"PYTHONPATH": str(imports)}),
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,

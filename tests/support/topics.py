@@ -20,7 +20,13 @@ def fill(bootstrap: str, topic: str, records: Iterable[tuple[bytes | None, bytes
     """Write records, acknowledged; how many."""
     failed: list[object] = []
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 20, "partitioner": "murmur2_random"}
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 20,
+            "partitioner": "murmur2_random",
+            # A record whose answer is lost must not come twice.
+            "enable.idempotence": True,
+        }
     )
 
     def delivered(error: object, _: object) -> None:

@@ -108,8 +108,3 @@ class WordCount:
 
     def is_exact(self) -> bool:
         return self.found() == dict(self.expected)
-
-    def covers_expected(self) -> bool:
-        """Whether no count is below the exact one."""
-        found = self.found()
-        return all(found.get(word, 0) >= count for word, count in self.expected.items())

@@ -1,0 +1,106 @@
+"""One instance of an application that keeps ids (`support.identified`), a script that says what its
+tasks do.
+
+    python identified_instance.py BOOTSTRAP NAME STATE SETTINGS
+
+SETTINGS are those of the application, as JSON. Threads that fail are replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from millstream import KafkaStreams, StreamsConfig, StreamsUncaughtExceptionHandlerResponse
+from support.identified import identified_topology
+
+
+class Told:
+    """A listener for restorations and standbys that prints what it hears."""
+
+    def on_restore_start(self, place: Any, store: str, start: int, end: int) -> None:
+        _tell("restoring", [place.partition, start, end])
+
+    def on_batch_restored(self, place: Any, store: str, end: int, count: int) -> None: ...
+
+    def on_restore_end(self, place: Any, store: str, total: int) -> None:
+        _tell("restored", [place.partition, total])
+
+    def on_update_start(self, place: Any, store: str, start: int) -> None: ...
+
+    def on_batch_loaded(
+        self, place: Any, store: str, task_id: Any, batch_end: int, count: int, end: int
+    ) -> None:
+        _tell("copied", [place.partition, batch_end, count])
+
+    def on_update_suspended(
+        self, place: Any, store: str, offset: int, end: int, reason: Any
+    ) -> None:
+        _tell("suspended", [place.partition, reason])
+
+
+class FailsOnce:
+    """A function of the user's: it fails once each time that a file appears, which it removes."""
+
+    def __init__(self, poison: Path) -> None:
+        self._poison = poison
+
+    def __call__(self, value: str) -> str:
+        if self._poison.exists():
+            self._poison.unlink(missing_ok=True)
+            raise ValueError("only once")
+        return value
+
+
+def _tell(what: str, told: Any) -> None:
+    print(what, json.dumps(told), flush=True)  # noqa: T201
+
+
+def _tell_changes(streams: KafkaStreams) -> None:
+    last = None
+    while True:
+        threads = streams.metadata_for_local_threads()
+        now = {
+            "state": streams.state.name,
+            "active": sorted(str(task.task_id) for each in threads for task in each.active_tasks),
+            "standby": sorted(str(task.task_id) for each in threads for task in each.standby_tasks),
+            "pids": [each.pid for each in threads if each.pid],
+        }
+        if now != last:
+            _tell("now", now)
+            last = now
+        time.sleep(0.1)
+
+
+def main() -> None:
+    bootstrap, name, state, given = sys.argv[1:]
+    settings = json.loads(given)
+    caching = settings.pop("caching", True)
+    config = StreamsConfig(
+        application_id=name,
+        bootstrap_servers=bootstrap,
+        state_dir=state,
+        **{
+            "commit_interval_ms": 200,
+            "consumer": {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
+            **settings,
+        },
+    )
+    topology = identified_topology(name, caching=caching, mapper=FailsOnce(Path(f"{state}-poison")))
+    streams = KafkaStreams(topology, config)
+    listener = Told()
+    streams.set_global_state_restore_listener(listener)
+    streams.set_standby_update_listener(listener)
+    streams.set_uncaught_exception_handler(
+        lambda _: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
+    )
+    threading.Thread(target=_tell_changes, args=(streams,), daemon=True).start()
+    streams.run()
+
+
+if __name__ == "__main__":
+    main()
