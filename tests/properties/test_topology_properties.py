@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millstream import operators
 from millstream.topology.dsl.builder import StreamsBuilder
-from millstream.topology.dsl.stream import KStream
+from millstream.topology.dsl.streams_and_tables import KStream
 from millstream.topology.physical.nodes import ProcessorNode, SinkNode, SourceNode
 from millstream.topology.physical.topology import Topology
 

@@ -5,14 +5,10 @@ Imports inside functions and under TYPE_CHECKING count as well: they are depende
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-SOURCE = Path(__file__).parents[2] / "src"
-PACKAGE = "millstream"
+from support.source_modules import PACKAGE, imports_of, source_modules
 
 # From the bottom up. What stands on one line is one stage, whose members may know each other.
 STAGES = (
@@ -37,16 +33,7 @@ STAGE_OF = {name: level for level, names in enumerate(STAGES) for name in names}
 TOP = len(STAGES)
 
 
-def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name."""
-    found = {}
-    for path in sorted((SOURCE / PACKAGE).rglob("*.py")):
-        parts = path.relative_to(SOURCE).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-MODULES = modules()
+MODULES = source_modules()
 
 
 def stage(module: str) -> int | None:
@@ -62,31 +49,12 @@ def stage(module: str) -> int | None:
     return None
 
 
-def imported(module: str, path: Path) -> Iterator[tuple[int, str]]:
-    """The modules of the package that a module imports, each with its line."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                is_package = path.name == "__init__.py"
-                parents = module.split(".")[: None if is_package else -1]
-                parents = parents[: len(parents) - (node.level - 1)]
-                base = ".".join([*parents, base]).rstrip(".")
-            for alias in node.names:
-                # `from package import name` may mean a module of that name.
-                below = f"{base}.{alias.name}"
-                yield node.lineno, below if below in MODULES else base
-
-
 def upward_imports(module: str) -> list[str]:
     """The imports of a module that lead to a later stage."""
     own = stage(module)
     assert own is not None
     wrong = []
-    for line, target in imported(module, MODULES[module]):
+    for line, target in imports_of(module, MODULES):
         if target != PACKAGE and not target.startswith(f"{PACKAGE}."):
             continue
         theirs = stage(target)

@@ -21,19 +21,20 @@ from millstream.state.stores import Stores
 from millstream.state.windows.session_store import SessionStore
 from millstream.state.windows.window_store import WindowStore
 from millstream.testing import TestInputTopic, TestOutputTopic, TopologyTestDriver
-from millstream.topology.dsl.branched import BranchedKStream
 from millstream.topology.dsl.builder import StreamsBuilder
-from millstream.topology.dsl.cogrouped import (
-    CogroupedKStream,
-    SessionWindowedCogroupedKStream,
-    TimeWindowedCogroupedKStream,
-)
 from millstream.topology.dsl.global_table import GlobalKTable
-from millstream.topology.dsl.grouped import KGroupedStream
-from millstream.topology.dsl.grouped_table import KGroupedTable
-from millstream.topology.dsl.stream import KStream
-from millstream.topology.dsl.table import KTable
-from millstream.topology.dsl.windowed_stream import SessionWindowedKStream, TimeWindowedKStream
+from millstream.topology.dsl.streams_and_tables import (
+    BranchedKStream,
+    CogroupedKStream,
+    KGroupedStream,
+    KGroupedTable,
+    KStream,
+    KTable,
+    SessionWindowedCogroupedKStream,
+    SessionWindowedKStream,
+    TimeWindowedCogroupedKStream,
+    TimeWindowedKStream,
+)
 from millstream.topology.options.join_windows import JoinWindows
 from millstream.topology.options.materialized import Materialized
 from millstream.topology.options.suppressed import BufferConfig, Suppressed

@@ -8,16 +8,13 @@ from abc import ABCMeta
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.naming import checked_name
 from millstream.unawaited import asynchronous_advice, is_asynchronous, name_of
-
-if TYPE_CHECKING:
-    from millstream.topology.logical.graph import LogicalGraph
 
 
 def wrong_type(problem: str) -> TypeError:
@@ -186,25 +183,6 @@ def store_names(operation: str, stores: str | Sequence[str]) -> tuple[str, ...]:
             "StreamsBuilder.add_state_store, and give its name here."
         )
     return tuple(names)
-
-
-def check_same_builder(graph: LogicalGraph, other: LogicalGraph, what: str) -> None:
-    """Refuse to bring streams and tables of two builders together.
-
-    Args:
-        graph: that of the one.
-        other: that of the other.
-        what: what was to be done, for example `joined`.
-
-    Raises:
-        TopologyError: they are not of one builder.
-    """
-    if graph is not other:
-        raise TopologyError(
-            f"Only streams and tables of one StreamsBuilder can be {what}. Make both from the same "
-            "one.",
-            declared_at=call_site(),
-        )
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:

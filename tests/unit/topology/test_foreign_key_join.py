@@ -12,7 +12,7 @@ from millstream.operators.foreign_key_formats import Response, Subscription
 from millstream.serdes import BYTES, LONG, STRING, Serde
 from millstream.testing import TopologyTestDriver
 from millstream.topology.dsl.builder import StreamsBuilder
-from millstream.topology.dsl.table import KTable
+from millstream.topology.dsl.streams_and_tables import KTable
 from millstream.topology.options.materialized import Materialized
 from millstream.topology.physical.nodes import SinkNode
 from millstream.topology.physical.topology import Topology

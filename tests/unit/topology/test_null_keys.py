@@ -12,7 +12,7 @@ from millstream import JoinWindows
 from millstream.operators import NullKeyFilter, PassThrough
 from millstream.serdes import STRING
 from millstream.topology.dsl.builder import StreamsBuilder
-from millstream.topology.dsl.stream import KStream
+from millstream.topology.dsl.streams_and_tables import KStream
 from millstream.topology.physical.nodes import ProcessorNode
 
 _WINDOWS = JoinWindows(timedelta(seconds=1))

@@ -12,7 +12,7 @@ from millstream.serdes import LONG, STRING
 from millstream.state.stores import Stores
 from millstream.state.windows.builders import WindowStoreSupplier
 from millstream.topology.dsl.builder import StreamsBuilder
-from millstream.topology.dsl.stream import KStream
+from millstream.topology.dsl.streams_and_tables import KStream
 from millstream.topology.options.join_windows import JoinWindows
 from millstream.topology.physical.topology import Topology
 

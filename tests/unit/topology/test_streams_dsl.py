@@ -15,7 +15,7 @@ from millstream.serdes import JSON, LONG, STRING, Serde, json_of
 from millstream.state.keyvalue.builders import KeyValueStoreBuilder
 from millstream.state.stores import Stores
 from millstream.topology.dsl.builder import StreamsBuilder
-from millstream.topology.dsl.stream import KStream
+from millstream.topology.dsl.streams_and_tables import KStream
 from millstream.topology.options.materialized import Materialized
 from millstream.topology.physical.nodes import ProcessorNode, SinkNode, SourceNode
 from millstream.topology.physical.topology import Topology

@@ -12,7 +12,7 @@ import pytest
 from millstream.errors import TopologyError
 from millstream.serdes import LONG, STRING
 from millstream.topology.dsl.builder import StreamsBuilder
-from millstream.topology.dsl.table import KTable
+from millstream.topology.dsl.streams_and_tables import KTable
 from millstream.topology.options.materialized import Materialized
 
 HISTORY = timedelta(minutes=1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream.operators.foreign_key_formats import Response, ResponseSerde, SubscriptionSerde
 from millstream.operators.foreign_key_join import (
@@ -24,9 +24,10 @@ from millstream.operators.operator import OperatorSupplier
 from millstream.operators.table_source import TableSource
 from millstream.serdes import BYTES, Serde
 from millstream.state.buffers.subscription_store import SubscriptionStoreBuilder
-from millstream.topology.arguments import check_same_builder, checked_function
+from millstream.topology.arguments import checked_function
 from millstream.topology.call_site import call_site
-from millstream.topology.dsl.table_inner import SourceTable
+from millstream.topology.dsl.stream_part import check_same_builder
+from millstream.topology.dsl.table_part import SourceTable, TablePart
 from millstream.topology.logical.graph_nodes import (
     OperatorGraphNode,
     SinkGraphNode,
@@ -39,9 +40,6 @@ from millstream.topology.physical.internal_topics import RepartitionTopic
 from millstream.topology.physical.source_names import SourceNames
 from millstream.topology.physical.topology import Topology
 
-if TYPE_CHECKING:
-    from millstream.topology.dsl.table import KTable
-
 _REGISTRATION = "KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-"
 _PROCESSOR = "KTABLE-FK-JOIN-SUBSCRIPTION-PROCESSOR-"
 _RESPONSE = "KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-"
@@ -53,8 +51,8 @@ _SOURCE = "KTABLE-SOURCE-"
 
 
 def foreign_key_join(
-    left: KTable[Any, Any],
-    right: KTable[Any, Any],
+    left: TablePart,
+    right: TablePart,
     joiner: Callable[[Any, Any], Any],
     *,
     foreign_key: Callable[..., Any],
@@ -62,7 +60,7 @@ def foreign_key_join(
     left_join: bool,
     store: StoreChoice,
     name: str | None,
-) -> KTable[Any, Any]:
+) -> TablePart:
     """The table of left rows, each joined with the right row that it refers to.
 
     Args:
@@ -80,10 +78,10 @@ def foreign_key_join(
     """
     operation = "left_join" if left_join else "join"
     checked_function(operation, "foreign_key", foreign_key, "value", with_key=with_key)
-    check_same_builder(left._part.graph, right._part.graph, "joined")
+    check_same_builder(left.part.graph, right.part.graph, "joined")
     # The order of these two decides which store is numbered or materialized first.
-    right._inner.send_old_values(True)
-    left._inner.send_old_values(True)
+    right.inner.send_old_values(True)
+    left.inner.send_old_values(True)
     extractor = foreign_key if with_key else partial(_of_value, foreign_key)
     return _Join(left, right, joiner, extractor, left_join, name).written(store)
 
@@ -93,16 +91,16 @@ class _Join:
 
     def __init__(
         self,
-        left: KTable[Any, Any],
-        right: KTable[Any, Any],
+        left: TablePart,
+        right: TablePart,
         joiner: Callable[[Any, Any], Any],
         extractor: Callable[[Any, Any], Any],
         left_join: bool,
         name: str | None,
     ) -> None:
-        self._left, self._left_part = left, left._part
-        self._right, self._right_part = right, right._part
-        self._graph = left._part.graph
+        self._left, self._left_part = left, left.part
+        self._right, self._right_part = right, right.part
+        self._graph = left.part.graph
         self._joiner = joiner
         self._extractor = extractor
         self._left_join = left_join
@@ -110,10 +108,8 @@ class _Join:
         self._names = _JoinNames(self._graph.names, name)
         self._serdes: ForeignKeySerdes
 
-    def written(self, store: StoreChoice) -> KTable[Any, Any]:
+    def written(self, store: StoreChoice) -> TablePart:
         """Write everything into the graph; the joined table."""
-        from millstream.topology.dsl.table import KTable
-
         asked = self._write_send()
         answers = self._write_right_side(asked)
         resolver, response_source = self._write_resolver(answers)
@@ -141,7 +137,7 @@ class _Join:
             sources=left.sources.united(SourceNames([response_source])),
             repartition_required=False,
         )
-        return KTable(part, queryable_store_name=choice.store_name, inner=SourceTable(node))
+        return TablePart(part, SourceTable(node), choice.store_name)
 
     def _write_send(self) -> SourceGraphNode:
         """From the left table to the source which reads the subscriptions."""
@@ -186,7 +182,7 @@ class _Join:
             store_builder=store,
         )
         graph.attach(receive, asked)
-        getter = self._right._inner.getter()
+        getter = self._right.inner.getter()
         answer = OperatorGraphNode(
             name=names.node("-subscription-join-foreign", _PROCESSOR),
             declared_at=self._site,
@@ -220,7 +216,7 @@ class _Join:
 
     def _write_resolver(self, answers: SourceGraphNode) -> tuple[OperatorGraphNode, str]:
         """What joins the responses with the left table, and the name of their source."""
-        getter = self._left._inner.getter()
+        getter = self._left.inner.getter()
         resolver = OperatorGraphNode(
             name=self._names.node("-subscription-response-resolver", _RESOLVER),
             declared_at=self._site,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic
 
@@ -15,13 +15,6 @@ from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.logical.graph import LogicalGraph
 from millstream.topology.logical.graph_nodes import OperatorGraphNode
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a global table belongs. No operation can be attached to it."""
-
-    graph: LogicalGraph
 
 
 class GlobalKTable(Generic[K, V]):
@@ -43,12 +36,12 @@ class GlobalKTable(Generic[K, V]):
         ... )
     """
 
-    __slots__ = ("_part", "_store_name", "queryable_store_name")
+    __slots__ = ("_graph", "_store_name", "queryable_store_name")
 
     def __init__(
         self, graph: LogicalGraph, store_name: str, *, queryable_store_name: str | None
     ) -> None:
-        self._part = _Place(graph)
+        self._graph = graph
         self._store_name = store_name
         self.queryable_store_name = queryable_store_name
 

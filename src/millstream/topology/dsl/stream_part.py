@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.errors import TopologyError
 from millstream.serdes import Serde
+from millstream.topology.call_site import call_site
 from millstream.topology.logical.graph import LogicalGraph
 from millstream.topology.logical.graph_nodes import GraphNode
 from millstream.topology.physical.source_names import SourceNames
@@ -66,3 +68,22 @@ def topics_above(*nodes: GraphNode) -> list[str]:
             topics.update(dict.fromkeys(node.read_topics))
             waiting.extend(reversed(node.parents))
     return list(topics)
+
+
+def check_same_builder(graph: LogicalGraph, other: LogicalGraph, what: str) -> None:
+    """Refuse to bring streams and tables of two builders together.
+
+    Args:
+        graph: that of the one.
+        other: that of the other.
+        what: what was to be done, for example `joined`.
+
+    Raises:
+        TopologyError: they are not of one builder.
+    """
+    if graph is not other:
+        raise TopologyError(
+            f"Only streams and tables of one StreamsBuilder can be {what}. Make both from the same "
+            "one.",
+            declared_at=call_site(),
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from millstream.errors import TopologyError
 from millstream.operators.stream_join import JoinSide, StreamJoiner, StreamStreamJoin
@@ -15,15 +15,13 @@ from millstream.state.buffers.builders import OuterJoinStoreBuilder
 from millstream.state.windows.builders import WindowStoreBuilder, WindowStoreSupplier
 from millstream.topology.arguments import wrong_type
 from millstream.topology.call_site import call_site
+from millstream.topology.dsl.join_options import JoinKind
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.logical.graph_nodes import OperatorGraphNode
 from millstream.topology.logical.stream_join_node import StreamStreamJoinGraphNode
 from millstream.topology.naming import checked_name
 from millstream.topology.options.join_windows import JoinWindows
 from millstream.topology.options.materialized import changelog_options
-
-#: How unmatched records are treated: left out, or joined with None on the left or on both sides.
-JoinKind = Literal["inner", "left", "outer"]
 
 _WINDOWED: Final = "KSTREAM-WINDOWED-"
 _JOIN_THIS: Final = "KSTREAM-JOINTHIS-"

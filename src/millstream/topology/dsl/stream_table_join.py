@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream.durations import milliseconds
 from millstream.errors import TopologyError
@@ -16,16 +16,14 @@ from millstream.state.buffers.builders import GraceBufferBuilder
 from millstream.state.versioned.builder import VersionedStoreBuilder
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import StreamPart
+from millstream.topology.dsl.table_part import TablePart
 from millstream.topology.logical.graph_nodes import OperatorGraphNode
 from millstream.topology.physical.topology import Topology
-
-if TYPE_CHECKING:
-    from millstream.topology.dsl.table import KTable
 
 
 def join_table(
     part: StreamPart,
-    table: KTable[Any, Any],
+    table: TablePart,
     joiner: Callable[..., Any],
     *,
     left: bool,
@@ -55,7 +53,7 @@ def join_table(
         TopologyError: the grace is negative or longer than the table's history, or the table is not
             versioned.
     """
-    part.graph.copartition(part.sources.united(table._part.sources))
+    part.graph.copartition(part.sources.united(table.part.sources))
     names, site = part.graph.names, call_site()
     node_name = names.processor("KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-", name)
     buffer = None
@@ -65,7 +63,7 @@ def join_table(
             raise TopologyError(
                 f"A grace period cannot be negative, but this one is {grace}.", declared_at=site
             )
-        if table._part.node.output_versioned is False:
+        if table.part.node.output_versioned is False:
             raise TopologyError(_NOT_VERSIONED, declared_at=site)
         buffer = GraceBufferBuilder(
             f"{node_name}-Buffer",
@@ -73,7 +71,7 @@ def join_table(
             part.key_serde if key is None else key,
             part.value_serde if value is None else value,
         )
-    getter = table._inner.getter()
+    getter = table.inner.getter()
     node = _StreamTableJoinGraphNode(
         name=node_name,
         declared_at=site,
@@ -97,7 +95,7 @@ def join_table(
         node=node,
         key_serde=part.key_serde if key is None else key,
         value_serde=None,
-        sources=part.sources.united(table._part.sources),
+        sources=part.sources.united(table.part.sources),
         repartition_required=False,
     )
 

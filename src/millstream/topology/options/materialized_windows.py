@@ -15,7 +15,7 @@ from millstream.state.windows.builders import (
     WindowStoreSupplier,
 )
 from millstream.topology.call_site import call_site
-from millstream.topology.dsl.stream_part import StreamPart
+from millstream.topology.naming import Names
 from millstream.topology.options.materialized import Materialized, changelog_options
 from millstream.topology.options.windows import FixedSizeWindows, SessionWindows, SlidingWindows
 
@@ -25,10 +25,11 @@ WindowedStoreBuilder = WindowStoreBuilder | SessionStoreBuilder
 
 def window_builder(
     choice: Materialized[Any, Any],
-    part: StreamPart,
+    names: Names,
     prefix: str,
     windows: FixedSizeWindows,
     *,
+    key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
     emit_final: bool,
 ) -> WindowStoreBuilder:
@@ -36,16 +37,17 @@ def window_builder(
 
     Args:
         choice: what the user wants.
-        part: what is aggregated; its graph gives a name if the user did not.
+        names: give a name if the user did not.
         prefix: the beginning of a generated name, for example `KSTREAM-REDUCE-`.
         windows: which windows are kept.
+        key_serde: of the keys, unless the user chose one.
         value_serde: of the values, unless the user chose one.
         emit_final: whether windows are looked up by time, when they are closed.
 
     Raises:
         TopologyError: the user asked for what a window store cannot be.
     """
-    name = part.graph.names.store(prefix) if choice.store_name is None else choice.store_name
+    name = names.store(prefix) if choice.store_name is None else choice.store_name
     what = "the size of its windows and their grace period"
     if isinstance(windows, SlidingWindows):
         what = "twice the time difference and the grace period"
@@ -60,7 +62,7 @@ def window_builder(
     return WindowStoreBuilder(
         name=name,
         kind=_kind(choice, name, WindowStoreSupplier),
-        key_serde=part.key_serde if choice.key is None else choice.key,
+        key_serde=key_serde if choice.key is None else choice.key,
         value_serde=value_serde if choice.value is None else choice.value,
         retention_ms=_retention_ms(choice, name, windows.retention_ms, what),
         window_size_ms=windows.size_ms,
@@ -76,10 +78,11 @@ def window_builder(
 
 def session_builder(
     choice: Materialized[Any, Any],
-    part: StreamPart,
+    names: Names,
     prefix: str,
     windows: SessionWindows,
     *,
+    key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
     emit_final: bool,
 ) -> SessionStoreBuilder:
@@ -88,13 +91,13 @@ def session_builder(
     Raises:
         TopologyError: the user asked for what a session store cannot be.
     """
-    name = part.graph.names.store(prefix) if choice.store_name is None else choice.store_name
+    name = names.store(prefix) if choice.store_name is None else choice.store_name
     what = "the inactivity gap and the grace period"
     logging, topic_config = changelog_options(choice.logging)
     return SessionStoreBuilder(
         name=name,
         kind=_kind(choice, name, SessionStoreSupplier),
-        key_serde=part.key_serde if choice.key is None else choice.key,
+        key_serde=key_serde if choice.key is None else choice.key,
         value_serde=value_serde if choice.value is None else choice.value,
         retention_ms=_retention_ms(choice, name, windows.retention_ms, what),
         # Follows Kafka Streams: final results of sessions bypass the cache.

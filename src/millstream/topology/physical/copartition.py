@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple
 
 from millstream.errors import CopartitionError
 from millstream.topology.physical.internal_topics import RepartitionTopic
 from millstream.topology.physical.java_order import hash_order
 from millstream.topology.physical.nodes import Node, SourceNode
-
-if TYPE_CHECKING:
-    from millstream.topology.physical.topology import Topology
 
 
 class PatternJoin(NamedTuple):
@@ -30,19 +27,25 @@ class PatternJoin(NamedTuple):
 
 
 class CopartitionedSources:
-    """Which sources of a topology are read side by side."""
+    """Which sources of a topology are read side by side.
 
-    #: The names of sources, those of them that Kafka Streams lists, and file and line of what joins
-    #: them, in the order of the program.
-    _copartitioned: list[tuple[tuple[str, ...], tuple[str, ...], str]]
+    Args:
+        nodes: those of the topology, by name; may become more.
+        internal_topics: its repartition topics, by undecorated name; may become more.
+    """
 
-    def _copartition(
-        self,
-        source_names: Iterable[str],
-        *,
-        listed: Iterable[str] | None = None,
-        declared_at: str = "",
-    ) -> Topology:
+    def __init__(
+        self, nodes: Mapping[str, Node], internal_topics: Mapping[str, RepartitionTopic]
+    ) -> None:
+        self._nodes = nodes
+        self._internal_topics = internal_topics
+        # The names of sources, those of them that Kafka Streams lists, and file and line of what
+        # joins them, in the order of the program.
+        self._said: list[tuple[tuple[str, ...], tuple[str, ...], str]] = []
+
+    def add(
+        self, source_names: Iterable[str], listed: Iterable[str] | None, declared_at: str
+    ) -> None:
         """Say that all topics read by these sources must have equally many partitions.
 
         Args:
@@ -51,20 +54,18 @@ class CopartitionedSources:
             declared_at: file and line to name in errors.
         """
         names = tuple(source_names)
-        kept = names if listed is None else tuple(listed)
-        self._copartitioned.append((names, kept, declared_at))
-        return cast("Topology", self)
+        self._said.append((names, names if listed is None else tuple(listed), declared_at))
 
-    def _listed_sources(self) -> list[list[SourceNode]]:
+    def listed_sources(self) -> list[list[SourceNode]]:
         """The sources that Kafka Streams lists as read side by side, in the order of saying."""
-        return [self._sources_named(hash_order(listed)) for _, listed, _ in self._copartitioned]
+        return [self._sources_named(hash_order(listed)) for _, listed, _ in self._said]
 
-    def _copartition_groups(self) -> list[frozenset[str]]:
+    def groups(self) -> list[frozenset[str]]:
         """Sets of (undecorated) topics that must have equally many partitions."""
-        groups = (self._topics_of(names) for names, _, _ in self._copartitioned)
+        groups = (self._topics_of(names) for names, _, _ in self._said)
         return merge_overlapping(filter(None, groups))
 
-    def _pattern_joins(self) -> list[PatternJoin]:
+    def pattern_joins(self) -> list[PatternJoin]:
         """What must have equally many partitions as topics whose names are not known yet."""
         joins = (
             PatternJoin(
@@ -72,11 +73,11 @@ class CopartitionedSources:
                 tuple(s.pattern for s in self._sources_named(names) if s.pattern is not None),
                 site,
             )
-            for names, _, site in self._copartitioned
+            for names, _, site in self._said
         )
         return [join for join in joins if join.patterns]
 
-    def _check_copartition(self) -> None:
+    def check(self) -> None:
         """Refuse partition counts that cannot agree, whatever the cluster looks like.
 
         Raises:
@@ -84,33 +85,24 @@ class CopartitionedSources:
         """
         readers = {
             topic: source
-            for names, _, _ in self._copartitioned
+            for names, _, _ in self._said
             for source in self._sources_named(names)
             for topic in source.topics
         }
-        for group in self._copartition_groups():
-            check_enforced_partitions(group, self.internal_topics, readers, self._joined_at(group))
+        for group in self.groups():
+            check_enforced_partitions(group, self._internal_topics, readers, self.joined_at(group))
 
-    def _joined_at(self, group: frozenset[str]) -> str:
+    def joined_at(self, group: frozenset[str]) -> str:
         """The lines of the user's program that read the topics of a group side by side."""
-        sites = (
-            site
-            for names, _, site in self._copartitioned
-            if group.issuperset(self._topics_of(names))
-        )
+        sites = (site for names, _, site in self._said if group.issuperset(self._topics_of(names)))
         return ", ".join(dict.fromkeys(filter(None, sites)))
 
     def _sources_named(self, names: Iterable[str]) -> list[SourceNode]:
-        nodes = (self.nodes.get(name) for name in names)
+        nodes = (self._nodes.get(name) for name in names)
         return [node for node in nodes if isinstance(node, SourceNode)]
 
     def _topics_of(self, names: Iterable[str]) -> list[str]:
         return [topic for source in self._sources_named(names) for topic in source.topics]
-
-    # What the topology itself has.
-    if TYPE_CHECKING:
-        nodes: dict[str, Node]
-        internal_topics: dict[str, RepartitionTopic]
 
 
 def merge_overlapping(groups: Iterable[Iterable[str]]) -> list[frozenset[str]]:

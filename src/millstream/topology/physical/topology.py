@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from millstream.topology.arguments import (
 )
 from millstream.topology.call_site import call_site
 from millstream.topology.naming import checked_name
-from millstream.topology.physical.copartition import CopartitionedSources
+from millstream.topology.physical.copartition import CopartitionedSources, PatternJoin
 from millstream.topology.physical.describe import (
     TopologyDescription,
     describe_global_store,
@@ -43,17 +43,16 @@ from millstream.topology.physical.nodes import (
     TopicExtractor,
 )
 from millstream.topology.physical.subtopology import SubTopology, group_nodes, subtopology_of
+from millstream.topology.physical.suppliers import checked_supplier, supplied_stores
 from millstream.topology.physical.topology_stores import (
-    GlobalStores,
     check_store_builder,
-    checked_supplier,
     numbered,
-    supplied_stores,
     taken_store,
+    unlogged,
 )
 
 
-class Topology(GlobalStores, CopartitionedSources):
+class Topology:
     """What an application computes: nodes, the stores they use, and its internal topics.
 
     `StreamsBuilder.build` makes one from the words of the DSL; the `add_` methods add to it.
@@ -81,7 +80,7 @@ class Topology(GlobalStores, CopartitionedSources):
         self.global_stores: dict[str, GlobalStoreNodes] = {}
         self.internal_topics: dict[str, RepartitionTopic] = {}
         self._source_changelogs: dict[str, str] = {}
-        self._copartitioned = []
+        self._copartitioned = CopartitionedSources(self.nodes, self.internal_topics)
         self._generated_stores: set[str] = set()
         self._other_generated_stores: dict[str, bool] = {}
         self.optimizations: frozenset[str] | None = None
@@ -292,6 +291,126 @@ class Topology(GlobalStores, CopartitionedSources):
         self.nodes[processor_name] = replace(node, stores=stores)
         return self
 
+    def add_global_store(
+        self,
+        store_builder: StoreBuilder,
+        source_name: str,
+        topic: str,
+        processor_name: str,
+        supplier: Callable[[], Any],
+        *,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        declared_at: str | None = None,
+    ) -> Topology:
+        """Add a store that every instance fills from all partitions of a topic.
+
+        Every processor can read it, without being connected to it; only the one given here writes
+        it. That one sees every record of the topic, also while a copy is made or brought up to
+        date. The store has no changelog: the topic is its log. Timestamps are those of the topic;
+        no extractor is asked.
+
+        Args:
+            store_builder: of the store; its logging is turned off.
+            source_name: of the node that reads the topic.
+            topic: the topic.
+            processor_name: of the node that fills the store.
+            supplier: gives a fresh `Processor` at each call.
+            key: decodes keys; by default the config's `default_key_serde`.
+            value: decodes values; by default the config's `default_value_serde`.
+            declared_at: file and line to name in errors; by default the caller's.
+
+        Raises:
+            TopologyError: a name is taken, the topic is read by a source, or both nodes have the
+                same name.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("prices")
+            >>> prices = Stores.key_value_builder(in_memory, STRING, LONG)
+            >>> class Fill(Processor):
+            ...     def process(self, record):
+            ...         self.context.get_state_store("prices").put(record.key, record.value)
+            >>> Topology().add_global_store(prices, "read-prices", "prices-topic", "fill", Fill)
+            Topology(0 nodes, 1 stores)
+        """
+        site = call_site() if declared_at is None else declared_at
+        check_store_builder(store_builder)
+        if source_name == processor_name:
+            raise TopologyError(
+                f"The source and the processor of a global store need different names, but both "
+                f"are {source_name!r}.",
+                node=source_name,
+                declared_at=site,
+            )
+        self._check_new_store(store_builder, site, shareable=False)
+        source = self._checked_source(
+            SourceNode(source_name, (topic,), None, key, value, declared_at=site)
+        )
+        self._check_new(processor_name, site)
+        make = checked_supplier(supplier, processor_name, site)
+        builder = unlogged(store_builder)
+        processor = ProcessorNode(processor_name, make, (source_name,), (builder.name,), site)
+        self.global_stores[builder.name] = GlobalStoreNodes(
+            source, processor, builder, len(self.nodes)
+        )
+        return self
+
+    def add_read_only_state_store(
+        self,
+        store_builder: StoreBuilder,
+        source_name: str,
+        topic: str,
+        processor_name: str,
+        supplier: Callable[[], Any],
+        *,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+    ) -> Topology:
+        """Add a store that each task fills from its partition of a topic (KIP-813).
+
+        Other processors can be connected to the store, and are then in one sub-topology with it.
+        The store has no changelog: a task restores it from the topic, without asking the
+        processor, which therefore must put what it reads and nothing else.
+
+        Args:
+            store_builder: of the store; its logging is turned off.
+            source_name: of the node that reads the topic, from its beginning.
+            topic: the topic.
+            processor_name: of the node that fills the store.
+            supplier: gives a fresh `Processor` at each call.
+            key: decodes keys; by default the config's `default_key_serde`.
+            value: decodes values; by default the config's `default_value_serde`.
+            timestamp_extractor: `(record, partition_time) -> timestamp` in milliseconds.
+
+        Raises:
+            TopologyError: a name is taken, or the topic is read by another source.
+
+        Example:
+            >>> in_memory = Stores.in_memory_key_value("rates")
+            >>> rates = Stores.key_value_builder(in_memory, STRING, LONG)
+            >>> class Fill(Processor):
+            ...     def process(self, record):
+            ...         self.context.get_state_store("rates").put(record.key, record.value)
+            >>> Topology().add_read_only_state_store(rates, "read", "rates-topic", "fill", Fill)
+            Topology(2 nodes, 1 stores)
+        """
+        site = call_site()
+        check_store_builder(store_builder)
+        builder: Any = store_builder
+        self.add_source(
+            source_name,
+            topic,
+            key=key,
+            value=value,
+            timestamp_extractor=timestamp_extractor,
+            offset_reset="earliest",
+            declared_at=site,
+        )
+        self.add_processor(processor_name, supplier, source_name, declared_at=site)
+        self.add_state_store(builder.with_logging(False), processor_name)
+        return self._add_source_changelog(store_builder.name, topic)
+
     def _note_generated_store(self, name: str, *, logged: bool) -> Topology:
         """Say that a store has a generated name which is not among those of the nodes.
 
@@ -318,6 +437,23 @@ class Topology(GlobalStores, CopartitionedSources):
             topic: the topic.
         """
         self._source_changelogs[store_name] = topic
+        return self
+
+    def _copartition(
+        self,
+        source_names: Iterable[str],
+        *,
+        listed: Iterable[str] | None = None,
+        declared_at: str = "",
+    ) -> Topology:
+        """Say that all topics read by these sources must have equally many partitions.
+
+        Args:
+            source_names: of sources; what is no source of the topology is passed over.
+            listed: the ones that Kafka Streams lists, if it loses some.
+            declared_at: file and line to name in errors.
+        """
+        self._copartitioned.add(source_names, listed, declared_at)
         return self
 
     # ---- asking
@@ -369,6 +505,30 @@ class Topology(GlobalStores, CopartitionedSources):
             if builder.logging and name in used
         )
         return {topic.name: topic for topic in topics}
+
+    def _listed_sources(self) -> list[list[SourceNode]]:
+        """The sources that Kafka Streams lists as read side by side, in the order of saying."""
+        return self._copartitioned.listed_sources()
+
+    def _copartition_groups(self) -> list[frozenset[str]]:
+        """Sets of (undecorated) topics that must have equally many partitions."""
+        return self._copartitioned.groups()
+
+    def _pattern_joins(self) -> list[PatternJoin]:
+        """What must have equally many partitions as topics whose names are not known yet."""
+        return self._copartitioned.pattern_joins()
+
+    def _joined_at(self, group: frozenset[str]) -> str:
+        """The lines of the user's program that read the topics of a group side by side."""
+        return self._copartitioned.joined_at(group)
+
+    def _check_copartition(self) -> None:
+        """Refuse partition counts that cannot agree, whatever the cluster looks like.
+
+        Raises:
+            CopartitionError: repartition topics to be joined were given different counts.
+        """
+        self._copartitioned.check()
 
     def generated_names(self) -> Mapping[str, list[str]]:
         """What has a generated name that outlives the program, by kind.

@@ -9,8 +9,10 @@ while the program is still being written (Kafka Streams: `KTableImpl.valueGetter
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from millstream.operators.value_getter import GetterSupplier, JoinedGetter, StoreGetter
+from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.logical.table_nodes import LazyTableGraphNode, TableGraphNode
 
 
@@ -154,3 +156,19 @@ class JoinedTable(TableInner):
         for node in (*self._sides, self._merger):
             node.send_old_values = True
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """What a `KTable` is made of.
+
+    Args:
+        part: the node that it comes out of, and what is known about its records.
+        inner: how it is read.
+        queryable_store_name: the store in which it can be queried; None if it has none, or one
+            without a name of the user's.
+    """
+
+    part: StreamPart
+    inner: TableInner
+    queryable_store_name: str | None

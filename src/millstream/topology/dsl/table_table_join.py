@@ -1,0 +1,151 @@
+"""The join of two tables by their keys, written into the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from millstream.operators.table_join import Side, TableJoin, TableJoinMerge
+from millstream.operators.value_getter import JoinedGetter
+from millstream.serdes import Serde
+from millstream.topology.call_site import call_site
+from millstream.topology.dsl.stream_part import check_same_builder
+from millstream.topology.dsl.table_part import JoinedTable, TablePart
+from millstream.topology.logical.table_nodes import TableGraphNode, is_versioned
+from millstream.topology.naming import suffixed_name
+from millstream.topology.options.materialized import StoreChoice, key_value_builder, materialized
+from millstream.topology.physical.topology import Topology
+
+#: What the two tables of a join do without a partner.
+_SIDES: dict[str, tuple[Side, Side]] = {
+    "join": ("inner", "inner"),
+    "left_join": ("left", "right"),
+    "outer_join": ("outer", "outer"),
+}
+
+
+def join_by_key(
+    this: TablePart,
+    other: TablePart,
+    joiner: Callable[[Any, Any], Any],
+    operation: str,
+    store: StoreChoice,
+    name: str | None,
+) -> TablePart:
+    """The join of two tables whose rows of equal keys belong together.
+
+    Numbers go to the store, if `store=` leaves its name open, to the node that merges, and to the
+    nodes of this and the other table: in this order, which is Kafka Streams'.
+    """
+    part, names = this.part, this.part.graph.names
+    check_same_builder(part.graph, other.part.graph, "joined")
+    choice = None if store is None else materialized(store)
+    key_serde, builder = part.key_serde, None
+    if choice is not None:
+        builder = key_value_builder(
+            choice, names, "KTABLE-MERGE-", key_serde=key_serde, value_serde=None
+        )
+        key_serde = builder.key_serde
+    kept_in = None if builder is None else builder.name
+    merger = names.processor("KTABLE-MERGE-", name)
+    part.graph.copartition(part.sources.united(other.part.sources))
+    this_side, other_side = _SIDES[operation]
+    if this_side != "inner":
+        this.inner.send_old_values(True)
+    if this_side == "outer":
+        other.inner.send_old_values(True)
+    mirrored = partial(_mirrored, joiner)
+    this_getter, other_getter = this.inner.getter(), other.inner.getter()
+    node = _JoinGraphNode(
+        name=merger,
+        declared_at=call_site(),
+        supplier=partial(TableJoinMerge, store=kept_in),
+        output_versioned=choice is not None and choice.is_versioned,
+        store_builder=builder,
+        value_serde=None if builder is None else builder.value_serde,
+        store_name_generated=choice is not None and choice.store_name is None,
+        this_side=TableGraphNode(
+            name=suffixed_name(names, name, "-join-this", "KTABLE-JOINTHIS-"),
+            declared_at=call_site(),
+            supplier=partial(TableJoin, other_getter, joiner, this_side),
+            store_names=other_getter.stores,
+        ),
+        other_side=TableGraphNode(
+            name=suffixed_name(names, name, "-join-other", "KTABLE-JOINOTHER-"),
+            declared_at=call_site(),
+            supplier=partial(TableJoin, this_getter, mirrored, other_side),
+            store_names=this_getter.stores,
+        ),
+    )
+    part.graph.attach(node, part.node, other.part.node)
+    return _joined_table(this, other, joiner, operation, node, key_serde)
+
+
+def _joined_table(
+    this: TablePart,
+    other: TablePart,
+    joiner: Callable[[Any, Any], Any],
+    operation: str,
+    node: _JoinGraphNode,
+    key_serde: Serde[Any] | None,
+) -> TablePart:
+    """The table that comes out of a join's node."""
+    builder = node.store_builder
+    kept_in = None if builder is None else builder.name
+    computed = partial(
+        JoinedGetter,
+        joiner=joiner,
+        needs_left=operation != "outer_join",
+        needs_right=operation == "join",
+    )
+    part = replace(
+        this.part,
+        node=node,
+        key_serde=key_serde,
+        value_serde=node.value_serde,
+        sources=this.part.sources.united(other.part.sources),
+        repartition_required=False,
+    )
+    sides, tables = (node.this_side, node.other_side), (this.inner, other.inner)
+    return TablePart(part, JoinedTable(node, sides, tables, computed, kept_in), kept_in)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _JoinGraphNode(TableGraphNode):
+    """A join of two tables: a node for the changes of each, and one that merges the results.
+
+    Args:
+        this_side: joins the changes of this table; not in the graph itself.
+        other_side: joins the changes of the other one.
+        value_serde: of the results, if they are kept.
+    """
+
+    this_side: TableGraphNode
+    other_side: TableGraphNode
+    value_serde: Serde[Any] | None
+
+    def write(self, topology: Topology) -> None:
+        """Three processor nodes; the last one may have a store."""
+        # A table joined with itself is the only parent.
+        sides = ((self.this_side, self.parents[0]), (self.other_side, self.parents[-1]))
+        for side, table in sides:
+            make: Callable[..., Any] = side.complete_supplier()
+            supplier = partial(make, versioned=is_versioned(table))
+            topology.add_processor(side.name, supplier, table.name, declared_at=side.declared_at)
+        names = [side.name for side, _ in sides]
+        topology.add_processor(
+            self.name, self.complete_supplier(), names, declared_at=self.declared_at
+        )
+        for side, _ in sides:
+            topology.connect_processor_and_state_stores(side.name, *side.store_names)
+        if self.store_builder is not None:
+            topology.add_state_store(
+                self.store_builder, self.name, generated_name=self.store_name_generated
+            )
+
+
+def _mirrored(joiner: Callable[[Any, Any], Any], value: Any, other_value: Any) -> Any:
+    """The joiner for the changes of the other table."""
+    return joiner(other_value, value)

@@ -1,0 +1,103 @@
+"""Processor suppliers, as users give them: checked, and the stores that they bring."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from millstream.errors import TopologyError
+from millstream.operators.operator import Operator, OperatorSupplier
+from millstream.operators.process import PROCESSOR_METHODS, ProcessOperator
+from millstream.processor.processor import FixedKeyProcessor, Processor
+from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.topology.arguments import takes
+from millstream.unawaited import asynchronous_advice, asynchronous_method, is_asynchronous, name_of
+
+
+def checked_supplier(
+    supplier: Callable[[], Any], node: str, site: str, *, fixed_key: bool = False
+) -> OperatorSupplier:
+    """Turns what the user gives as a processor supplier into what the engine takes.
+
+    Suppliers of operators, which the words of the DSL use, are taken as they are.
+
+    Args:
+        supplier: gives a fresh processor, or operator, at each call.
+        node: the name of the node, for errors.
+        site: file and line of the user's program, for errors.
+        fixed_key: whether it must give a `FixedKeyProcessor`.
+
+    Raises:
+        TopologyError: it is no function, gives the same object twice, or no processor, or one of
+            the other kind.
+    """
+    if not takes(supplier, 0):
+        raise TopologyError(
+            "A processor supplier must be a class or a function without arguments that gives a "
+            f"new processor at each call, but this one is {supplier!r}. If its processors need "
+            "something, give lambda: MyProcessor(something).",
+            node=node,
+            declared_at=site,
+        )
+    if is_asynchronous(supplier):
+        raise TopologyError(
+            asynchronous_advice(f"The processor supplier {name_of(supplier)}"),
+            node=node,
+            declared_at=site,
+        )
+    made = supplier()
+    if made is supplier():
+        raise TopologyError(
+            "A supplier must give a new processor at each call, because each task needs its own, "
+            "but it gave the same one twice.",
+            node=node,
+            declared_at=site,
+        )
+    if isinstance(made, Operator):
+        return supplier
+    if not callable(getattr(made, "process", None)):
+        raise TopologyError(
+            f"The supplier gave {type(made).__name__}, which has no method process(record). Give "
+            "a class that extends Processor, or a function that makes one.",
+            node=node,
+            declared_at=site,
+        )
+    asynchronous = asynchronous_method(made, PROCESSOR_METHODS)
+    if asynchronous is not None:
+        raise TopologyError(
+            asynchronous_advice(f"{type(made).__qualname__}.{asynchronous}"),
+            node=node,
+            declared_at=site,
+        )
+    if isinstance(made, Processor if fixed_key else FixedKeyProcessor):
+        wanted, use = (
+            ("FixedKeyProcessor", "process")
+            if fixed_key
+            else (
+                "Processor",
+                "process_values",
+            )
+        )
+        raise TopologyError(
+            f"Here a {wanted} is needed, which {type(made).__qualname__} is not. "
+            f"Use {use}() of the stream for it.",
+            node=node,
+            declared_at=site,
+        )
+    return partial(ProcessOperator, supplier, fixed_key=fixed_key)
+
+
+def supplied_stores(supplier: Callable[[], Any]) -> list[StoreBuilder]:
+    """The stores that a processor supplier brings along (`ConnectedStoreProvider`, KIP-401).
+
+    A supplier may have a method `stores()`. For a class which is its own supplier that is a class
+    or static method: one of its instances' does not count.
+    """
+    if inspect.isclass(supplier):
+        found = inspect.getattr_static(supplier, "stores", None)
+        if not isinstance(found, classmethod | staticmethod):
+            return []
+    stores = getattr(supplier, "stores", None)
+    return list(stores()) if callable(stores) else []

@@ -1,0 +1,103 @@
+"""No circles of imports, rooms that know each other one way, no imports inside functions.
+
+Imports inside functions and under TYPE_CHECKING count as well: they are dependencies, too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+from support.source_modules import PACKAGE, circles, imports_of, source_modules
+
+MODULES = source_modules()
+
+#: The rooms of folders whose rooms know each other one way, from the bottom up. Rooms in one tuple
+#: do not know each other. What stands in a folder outside of its rooms is judged by the circles.
+ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "runtime": (("task",), ("ownership",), ("loop",)),
+    "topology": (("options", "physical"), ("logical",), ("passes",), ("dsl",)),
+}
+
+_LARGE = "it is large, and whoever imports the module may not need it"
+
+#: Where functions import, what they import, and why not at the top.
+LATE_IMPORTS = {
+    ("app_restore_bars", "rich"): "it may not be installed",
+    ("embedded.broker", "confluent_kafka"): _LARGE,
+    ("embedded.security", "confluent_kafka"): _LARGE,
+    ("serdes._registry", "confluent_kafka"): "its schema registry's own needs may not be installed",
+    ("spark.environment", "importlib"): "the function runs on executors as it is",
+    ("spark.environment", "sys"): "the function runs on executors as it is",
+    ("spark.environment", "millstream"): "the function runs on executors as it is",
+    ("spark.local_session", "pyspark"): _LARGE,
+    ("spark.session", "pyspark"): _LARGE,
+    ("spark.worker_task", "pyspark"): _LARGE,
+    ("testing.pytest_plugin", "millstream"): "pytest loads the plugin whatever it is to test",
+}
+
+
+def graph() -> dict[str, set[str]]:
+    """Which modules of the package each module imports."""
+    return {
+        module: {target for _, target in imports_of(module, MODULES) if target in MODULES}
+        - {module}
+        for module in MODULES
+    }
+
+
+def test_no_circle_of_imports() -> None:
+    """No module can reach itself through what it imports, in any folder or across them."""
+    assert circles(graph()) == []
+
+
+def test_circles_are_found() -> None:
+    """A circle of three is found as one group, beside what merely hangs on it."""
+    found = circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": {"f"}, "f": set()})
+    assert found == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize("folder", ROOMS)
+def test_rooms_know_each_other_one_way(folder: str) -> None:
+    """A module of a room imports from its own room and from those below it."""
+    level = {room: number for number, rooms in enumerate(ROOMS[folder]) for room in rooms}
+
+    def room_of(module: str) -> str | None:
+        parts = module.split(".")
+        return parts[2] if parts[1:2] == [folder] and parts[2:3] and parts[2] in level else None
+
+    wrong = [
+        f"{module} imports {target}"
+        for module, targets in graph().items()
+        for target in sorted(targets)
+        if (own := room_of(module)) and (other := room_of(target)) and own != other
+        if level[other] >= level[own]
+    ]
+    assert wrong == []
+
+
+def late_imports() -> Iterator[tuple[str, str]]:
+    """The modules with imports inside functions, and the package that each of these imports."""
+    for module, path in MODULES.items():
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for _, target in imports_of(module, MODULES, function):
+                    yield module.removeprefix(f"{PACKAGE}."), target.partition(".")[0]
+
+
+def test_functions_import_for_a_reason() -> None:
+    """An import inside a function is on the list above, and what is on the list is there."""
+    assert set(late_imports()) == set(LATE_IMPORTS)
+
+
+def test_no_class_is_cast_to_the_one_that_inherits_from_it() -> None:
+    """A class that casts `self` to its heir is no part of it: the heir may be long instead."""
+    found = [
+        f"{module}:{call.lineno}"
+        for module, path in MODULES.items()
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in ("cast", "typing.cast")
+        if any(ast.unparse(argument) == "self" for argument in call.args)
+    ]
+    assert found == []
