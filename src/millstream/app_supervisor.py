@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from millstream.app_restore_bars import RestoreBars
-from millstream.clock import SystemClock
+from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import SparkError, StreamsError, ThreadUnavailableError
 from millstream.runtime.backoff import Backoff
@@ -117,7 +117,7 @@ class ThreadSupervisor:
         self._backoffs: dict[str, Backoff] = {}
         #: How long a thread that has failed may take to close, before it is killed and replaced.
         self.failed_close_timeout_ms = _FAILED_CLOSE_TIMEOUT_MS
-        self._clock = SystemClock()
+        self._clock: Clock = SystemClock()
 
     def start(self) -> None:
         """Take the state directory, ask the cluster, start the threads.

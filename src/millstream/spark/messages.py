@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
 from millstream.errors import StreamsError
 from millstream.spark.wire import MAX_FRAME_BYTES

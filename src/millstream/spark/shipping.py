@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 import msgspec
 
 from millstream.errors import NotPicklableError
