@@ -9,7 +9,7 @@ from typing import Any
 
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
-from millstream.record import TaskId, TopicPartition
+from millstream.record import Headers, TaskId, TopicPartition
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.java_priority_queue import JavaPriorityQueue
 from millstream.serdes import JSON, LONG, STRING
@@ -50,7 +50,7 @@ def build(program: Program, *, caching: bool) -> Topology:
     streams: list[Any] = []
     for index, op in enumerate(program):
         parent: Any = streams[op.parents[0]] if op.parents else None
-        serde = {"count": LONG, "reduce": STRING, "aggregate": JSON}.get(op.name)
+        serde: Any = {"count": LONG, "reduce": STRING, "aggregate": JSON}.get(op.name)
         store = Materialized(
             name=f"store-{index}", kind="in_memory", key=STRING, value=serde, caching=caching
         )
@@ -169,22 +169,24 @@ def _commit(task: Any, collector: CapturingCollector) -> None:
 
 def _columns(events: Sequence[Event]) -> dict[str, RawColumns]:
     columns: dict[str, RawColumns] = {}
+    headers: dict[str, list[Headers]] = defaultdict(list)
     for event in events:
-        of_topic = columns.setdefault(event.topic, RawColumns([], [], [], [], []))
+        of_topic = columns.setdefault(event.topic, RawColumns([], [], [], [], None))
         of_topic.keys.append(None if event.key is None else event.key.encode())
         of_topic.values.append(None if event.value is None else event.value.encode())
         of_topic.timestamps.append(event.timestamp)
         of_topic.offsets.append(len(of_topic.offsets))
-        of_topic.headers.append(event.headers)
+        headers[event.topic].append(event.headers)
     # As a poll gives them: no headers at all where no record has any.
     return {
-        topic: raw if any(raw.headers or ()) else raw._replace(headers=None)
+        topic: raw._replace(headers=headers[topic]) if any(headers[topic]) else raw
         for topic, raw in columns.items()
     }
 
 
 def _sort_out(run: EngineRun, program: Program, records: list[Captured]) -> None:
     for record in records:
+        assert record.timestamp is not None
         key: Any = STRING.deserialize("", record.key)
         if record.topic.startswith("app-store-"):
             index = int(record.topic.removeprefix("app-store-").removesuffix("-changelog"))

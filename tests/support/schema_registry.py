@@ -28,7 +28,9 @@ class SchemaRegistry:
 
     def register(self, subject: str, schema: dict[str, Any]) -> dict[str, Any]:
         """Give a schema an id, the same in all subjects, and put it under a subject."""
-        kept = {key: schema[key] for key in ("schema", "schemaType") if key in schema}
+        kept: dict[str, Any] = {
+            key: schema[key] for key in ("schema", "schemaType") if key in schema
+        }
         known = [number for number, each in self.schemas.items() if each == kept]
         number = known[0] if known else len(self.schemas) + 1
         self.schemas[number] = kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
+import signal as signals
 import subprocess
 import sys
 import threading
@@ -46,7 +46,7 @@ class Script:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.signal_group(signal.SIGKILL)
+        self.signal_group(signals.SIGKILL)
         self.child.wait(30)
         self._reading.join(30)
 
@@ -71,11 +71,11 @@ class Script:
         assert line is not None, f"no line {start!r} in {self.lines}; stderr: {self.errors}"
         return line.removeprefix(start).strip()
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: signals.Signals) -> None:
         """Send a signal to the script alone."""
         os.kill(self.child.pid, number)
 
-    def signal_group(self, number: signal.Signals) -> None:
+    def signal_group(self, number: signals.Signals) -> None:
         """Send a signal to the script and all its processes, as a terminal does."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.child.pid, number)

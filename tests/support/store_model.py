@@ -512,7 +512,7 @@ def run_model(model: type[StoreModel], *, examples: int, **attributes: Any) -> i
         stateful_step_count=_STEPS_OF_AN_EXAMPLE,
         deadline=None,
         # Else it would be the same examples again and again where Hypothesis is made to repeat.
-        derandomize=settings.default.derandomize and not _STEPS,
+        derandomize=settings().derandomize and not _STEPS,
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )

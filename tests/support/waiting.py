@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], timeout_s: float, what: str) -> T:
+def wait_for(condition: Callable[[], T | None], timeout_s: float, what: str) -> T:
     """The first true result of `condition`, looked at ten times a second.
 
     Raises:
