@@ -6,6 +6,7 @@ import dataclasses
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -435,7 +436,7 @@ def test_a_partition_that_two_members_claim_goes_to_one_of_them() -> None:
     assert [len(given[name].partitions) for name in ("m1", "m2")] == [1, 0]
 
 
-def _in_racks(cluster: FakeCluster, *racks: str | None, **config: int) -> list[set[TaskId]]:
+def _in_racks(cluster: FakeCluster, *racks: str | None, **config: Any) -> list[set[TaskId]]:
     """The tasks of two processes in racks, the first of which has two threads if three are given;
     what they read from is in the rack of the other one than they would be given it."""
     cluster.counts = {"in": 2}

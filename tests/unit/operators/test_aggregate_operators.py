@@ -222,11 +222,12 @@ def test_evicted_changes_keep_their_place_when_merged_with_the_input(stage: Any)
         (key, value): merged.metadata_of(i).offset
         for i, (key, value) in enumerate(zip(merged.keys, merged.values, strict=True))
     }
-    assert offsets == {
+    expected: dict[tuple[str, int | str], int] = {
         ("old", 1): 0,
         **{(f"k{i}", 1): i + 1 for i in range(10)},
         **{(f"k{i}", "x"): i + 1 for i in range(10)},
     }
+    assert offsets == expected
 
 
 def test_a_table_s_changes_become_records() -> None:
@@ -234,6 +235,9 @@ def test_a_table_s_changes_become_records() -> None:
     taken: list[Batch] = []
 
     class Out:
+        children = ()
+        immediate = False
+
         def emit(self, batch: Batch) -> None:
             taken.append(batch)
 

@@ -234,7 +234,8 @@ def test_a_generator_that_fails_half_way_emits_nothing(stage: Any) -> None:
 
 
 def test_a_wrong_element_of_a_flat_map_fails_its_record(stage: Any) -> None:
-    run = stage(FlatMap(lambda k, v: [(k, v), None] if v == "x" else [(k, v)]))
+    wrong: Any = None
+    run = stage(FlatMap(lambda k, v: [(k, v), wrong] if v == "x" else [(k, v)]))
     emitted = run.feed(("k", "a", 1), ("k", "x", 2), ("k", "b", 3))
     assert [each.value for each in emitted] == ["a", "b"]
     assert [record.value for _, record, _ in run.failures] == ["x"]

@@ -62,7 +62,7 @@ class Workshop:
         while parts.task.buffered:
             parts.task.process(1)
 
-    def written(self) -> list[tuple[str, bytes | None, int]]:
+    def written(self) -> list[tuple[str, bytes | None, int | None]]:
         return [(r.topic, r.value, r.timestamp) for r in self.collector.take()]
 
 
@@ -87,7 +87,7 @@ def repartitioning() -> Topology:
 
 def test_a_repartition_topic_s_records_keep_their_time(workshop: Workshop) -> None:
     """The configured extractor is for the application's input: the time is found there once."""
-    settings = {"default_timestamp_extractor": extract_1000}
+    settings: dict[str, Any] = {"default_timestamp_extractor": extract_1000}
     first = workshop.task(repartitioning(), "in", **settings)
     workshop.feed(first, "in", b"v", 5)
     assert workshop.written() == [("app-rp-repartition", b"v", 1_000)]
@@ -140,7 +140,9 @@ def nameless(key: Any, value: Any, context: Any) -> Any:
 
 def test_a_sink_asks_the_handler_unless_it_hangs_on_a_source(workshop: Workshop) -> None:
     """Follows Kafka Streams: the failure is one of the processor that forwarded the record."""
-    settings = {"processing_exception_handler": LogAndContinueProcessingExceptionHandler()}
+    settings: dict[str, Any] = {
+        "processing_exception_handler": LogAndContinueProcessingExceptionHandler()
+    }
     builder = StreamsBuilder()
     stream = builder.stream("in", key=STRING, value=STRING)
     stream.peek(lambda k, v: None).to(nameless, key=STRING, value=STRING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import Mock
 
 import pytest
@@ -23,7 +23,13 @@ from millstream.topology.options.materialized import Materialized
 OURS, THEIRS = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
-def build(state_dir: Path, process_id: uuid.UUID, *, kind: str = "rocksdb", **more: Any) -> Any:
+def build(
+    state_dir: Path,
+    process_id: uuid.UUID,
+    *,
+    kind: Literal["rocksdb", "in_memory"] = "rocksdb",
+    **more: Any,
+) -> Any:
     """A thread of a client that counts; nothing listens at its broker's address."""
     builder = StreamsBuilder()
     grouped = builder.stream("in", key=STRING, value=STRING).group_by_key()

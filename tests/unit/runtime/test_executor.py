@@ -238,7 +238,7 @@ def test_nodes_that_share_a_store_see_each_other_record_by_record() -> None:
 
 def test_what_lies_between_two_users_of_a_store_belongs_to_their_step() -> None:
     """Each record reaches the second user before the next one reaches the first."""
-    nodes = [
+    nodes: list[Node] = [
         source(),
         node("before", append("b")),
         node("first", Remembers, "before", stores=("shared",)),
@@ -257,7 +257,7 @@ def test_what_lies_between_two_users_of_a_store_belongs_to_their_step() -> None:
 
 def test_records_waiting_before_a_step_go_in_by_place() -> None:
     """Two ways into one step: the records alternate although they arrive as two batches."""
-    nodes = [
+    nodes: list[Node] = [
         source(),
         node("left", repeat(2)),
         node("right", append("r")),

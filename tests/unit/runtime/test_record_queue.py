@@ -74,7 +74,7 @@ def queue_of(
 
 def drain(queue: RecordQueue, most: int = 100) -> list[tuple[Any, Any, int, int]]:
     """Everything that can be taken: key, value, timestamp, offset."""
-    taken = []
+    taken: list[tuple[Any, Any, int, int]] = []
     while count := queue.available():
         part = queue.take(min(count, most))
         taken += zip(part.keys, part.values, part.timestamps, part.offsets, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
@@ -11,6 +11,7 @@ from millstream.errors import BrokerUnavailableError, TaskCorruptedError
 from millstream.kafka.data.record_columns import RecordColumns
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.ownership.restoration import Restoration, RestoreEvent
+from millstream.state.changelogs.restore import StoreRestorer
 
 A, B = TopicPartition("app-a-changelog", 0), TopicPartition("app-b-changelog", 1)
 TASK_A, TASK_B = TaskId(0, 0), TaskId(0, 1)
@@ -61,23 +62,23 @@ class Log:
         return records
 
 
-class Store:
-    """What applies changelog records."""
+class Store(StoreRestorer):
+    """Remembers which changelog records it applied."""
 
     def __init__(self, store_name: str, start: int | None) -> None:
-        self.store_name = store_name
-        self.reached = None if start is None else start - 1
+        reached = None if start is None else start - 1
+        super().__init__(store_name, A, lambda *columns: None, reached)
         self.applied: list[int] = []
 
-    def start_offset(self) -> int | None:
-        return None if self.reached is None else self.reached + 1
-
     def restore_batch(
-        self, keys: object, values: object, stamps: object, offsets: list[int]
+        self,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        offsets: Sequence[int],
     ) -> int:
         self.applied += offsets
-        self.reached = offsets[-1]
-        return len(offsets)
+        return super().restore_batch(keys, values, timestamps, offsets)
 
 
 def restoration(log: Log, events: list[RestoreEvent], clock: ManualClock) -> Restoration:
@@ -88,8 +89,8 @@ def test_reads_from_where_each_store_stands_to_the_end() -> None:
     log, events = Log({A: 5, B: 3}), list[RestoreEvent]()
     behind, new = Store("a", 2), Store("b", None)
     restoring = restoration(log, events, ManualClock())
-    restoring.add(TASK_A, {A: behind})  # type: ignore[dict-item]
-    restoring.add(TASK_B, {B: new})  # type: ignore[dict-item]
+    restoring.add(TASK_A, {A: behind})
+    restoring.add(TASK_B, {B: new})
     while restoring.unfinished(TASK_A) or restoring.unfinished(TASK_B):
         restoring.step(0)
     assert behind.applied == [2, 3, 4]
@@ -116,14 +117,14 @@ def test_restores_for_as_long_as_it_is_given_and_there_is_something() -> None:
         return poll(most, timeout_ms)
 
     log.poll_columns = slow_poll  # type: ignore[method-assign]
-    restoring.add(TASK_A, {A: store})  # type: ignore[dict-item]
+    restoring.add(TASK_A, {A: store})
     restoring.step(7)
     assert (len(store.applied), polls) == (1, [7])
     restoring.step(7, 40)
     assert (len(store.applied), polls) == (5, [7, 7, 0, 0, 0])
     restoring.step(0, 1_000)
     assert (len(store.applied), len(polls)) == (10, 10)
-    restoring.add(TASK_B, {B: copy}, standby=True)  # type: ignore[dict-item]
+    restoring.add(TASK_B, {B: copy}, standby=True)
     restoring.step(0, 1_000)
     assert len(copy.applied) == 1
 
@@ -131,7 +132,7 @@ def test_restores_for_as_long_as_it_is_given_and_there_is_something() -> None:
 def test_what_is_up_to_date_is_done_at_once() -> None:
     log, events = Log({A: 5, B: 0}), list[RestoreEvent]()
     restoring = restoration(log, events, ManualClock())
-    restoring.add(TASK_A, {A: Store("a", 5), B: Store("b", None)})  # type: ignore[dict-item]
+    restoring.add(TASK_A, {A: Store("a", 5), B: Store("b", None)})
     restoring.step(0)
     assert not restoring.unfinished(TASK_A)
     assert not restoring.is_reading
@@ -142,8 +143,8 @@ def test_a_corrupted_store_does_not_stop_another_task() -> None:
     log, events = Log({A: 5, B: 3}), list[RestoreEvent]()
     healthy = Store("b", 1)
     restoring = restoration(log, events, ManualClock())
-    restoring.add(TASK_A, {A: Store("a", 9)})  # type: ignore[dict-item]
-    restoring.add(TASK_B, {B: healthy})  # type: ignore[dict-item]
+    restoring.add(TASK_A, {A: Store("a", 9)})
+    restoring.add(TASK_B, {B: healthy})
     with pytest.raises(TaskCorruptedError, match="stands at offset 9") as raised:
         restoring.step(0)
     assert raised.value.task_ids == {TASK_A}
@@ -157,7 +158,7 @@ def test_an_unreachable_cluster_is_asked_again_and_in_the_end_given_up() -> None
     log, clock = Log({A: 1}), ManualClock()
     store = Store("a", None)
     restoring = restoration(log, [], clock)
-    restoring.add(TASK_A, {A: store})  # type: ignore[dict-item]
+    restoring.add(TASK_A, {A: store})
     log.unavailable = True
     restoring.step(0)
     assert restoring.unfinished(TASK_A)
@@ -166,7 +167,7 @@ def test_an_unreachable_cluster_is_asked_again_and_in_the_end_given_up() -> None
     restoring.step(0)
     assert store.applied == [0]
     log.unavailable = True
-    restoring.add(TASK_B, {B: store})  # type: ignore[dict-item]
+    restoring.add(TASK_B, {B: store})
     for _ in range(4):
         restoring.step(0)
         clock.advance(2_000)
@@ -268,7 +269,7 @@ def test_the_topic_of_a_table_is_restored_only_as_far_as_the_task_has_read_it(
         events.append,
         lambda places: {A: 5},
     )
-    restoring.add(TASK_A, {A: store})  # type: ignore[dict-item]
+    restoring.add(TASK_A, {A: store})
     while restoring.unfinished(TASK_A):
         restoring.step(0)
     assert store.applied == ([] if compacted else [2, 3, 4])

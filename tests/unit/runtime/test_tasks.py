@@ -93,15 +93,17 @@ def test_the_end_of_what_is_read_from_its_end_is_noted_once(tmp_path: Path) -> N
     bench.tasks.close_all(clean=True)
 
 
-def test_a_task_does_not_begin_before_it_is_known_where_to(tmp_path: Path) -> None:
+def test_a_task_does_not_begin_before_it_is_known_where_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also one that has nothing to restore, whose partitions are looked up a moment later."""
     bench = TaskBench(tmp_path)
     bench.assign([0])
-    expect, bench.main.expect = bench.main.expect, Mock(side_effect=BrokerUnavailableError("no"))
-    for _ in range(3):
-        bench.advance()
-        assert not bench.tasks.running
-        bench.clock.advance(1_000)
-    bench.main.expect = expect
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.main, "expect", Mock(side_effect=BrokerUnavailableError("no")))
+        for _ in range(3):
+            bench.advance()
+            assert not bench.tasks.running
+            bench.clock.advance(1_000)
     bench.run_all()
     bench.tasks.close_all(clean=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(SerializationError, match="it takes Windowed"):
         MINUTES.serialize("t", "k")  # type: ignore[arg-type]
     with pytest.raises(SerializationError, match="must not be None"):
-        MINUTES.serialize("t", Windowed(None, Window(0, 1)))
+        MINUTES.serialize("t", Windowed(None, Window(0, 1)))  # type: ignore[arg-type]
     with pytest.raises(SerializationError, match="at least 16 bytes"):
         SESSIONS.deserialize("t", b"short")
     with pytest.raises(BatchSerializationError) as failed:
@@ -63,7 +64,8 @@ def test_equal_serdes_are_equal_also_elsewhere() -> None:
     """The engine compares serdes, and ships them."""
     other = time_windowed(STRING, timedelta(minutes=1), changelog=True)
     assert pickle.loads(pickle.dumps(MINUTES)) == MINUTES != other
-    assert pickle.loads(pickle.dumps(SESSIONS)) == SESSIONS != session_windowed(LONG)
+    longs: Any = session_windowed(LONG)
+    assert pickle.loads(pickle.dumps(SESSIONS)) == SESSIONS != longs
     assert len({MINUTES, time_windowed(STRING, timedelta(minutes=1)), other}) == 2
     with pytest.raises(ValueError, match="negative"):
         time_windowed(STRING, timedelta(-1))

@@ -195,7 +195,12 @@ def test_a_commit_that_fails_while_the_machine_stops_a_thread_is_a_reason_to_go_
     jobs = Jobs()
     host = Host(jobs)
     jobs._jobs = [host.registers(lambda: lost), lambda: lost]
-    jobs._jobs.append(lambda: host.thread.ask_to_close(None) or lost)
+
+    def lost_while_closing() -> ThreadExit:
+        host.thread.ask_to_close(None)
+        return lost
+
+    jobs._jobs.append(lost_while_closing)
     host.thread.run()
     reasons = [event.data for event in host.events if event.kind == "restarting"]
     assert reasons == ["the thread stopped: SIGTERM; while closing: no answer."] * 2

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from millstream.errors import LockError
-from millstream.state.directories import file_lock
 from millstream.state.directories.file_lock import FileLock
 
 
@@ -28,7 +27,7 @@ def test_a_file_deleted_while_it_is_locked_is_locked_anew(
             path.unlink()
         return flock(descriptor, operation)
 
-    monkeypatch.setattr(file_lock.fcntl, "flock", flock_after_deletion)
+    monkeypatch.setattr(fcntl, "flock", flock_after_deletion)
     lock = FileLock(path)
     lock.acquire()
     assert lock.is_held
@@ -44,6 +43,6 @@ def test_a_file_that_is_always_deleted_is_given_up(
 ) -> None:
     """No endless loop: after some attempts it is an error."""
     path = tmp_path / "lock"
-    monkeypatch.setattr(file_lock.fcntl, "flock", lambda descriptor, operation: path.unlink())
+    monkeypatch.setattr(fcntl, "flock", lambda descriptor, operation: path.unlink())
     with pytest.raises(LockError, match="was deleted"):
         FileLock(path).acquire()

@@ -20,7 +20,7 @@ CHANGELOG = TopicPartition("app-s-changelog", 0)
 
 
 def plain(**options: Any) -> KeyValueStoreBuilder:
-    serdes = {"key_serde": STRING, "value_serde": LONG, "kind": "rocksdb"}
+    serdes: dict[str, Any] = {"key_serde": STRING, "value_serde": LONG, "kind": "rocksdb"}
     return KeyValueStoreBuilder("s", **(serdes | options))
 
 

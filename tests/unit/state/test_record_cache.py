@@ -24,19 +24,14 @@ SOURCE = TopicPartition("in", 0)
 
 
 def cached(**options: Any) -> KeyValueStoreBuilder:
-    return KeyValueStoreBuilder(
-        "s",
-        **(
-            {
-                "kind": "rocksdb",
-                "key_serde": STRING,
-                "value_serde": LONG,
-                "timestamped": True,
-                "caching": True,
-            }
-            | options
-        ),
-    )
+    defaults: dict[str, Any] = {
+        "kind": "rocksdb",
+        "key_serde": STRING,
+        "value_serde": LONG,
+        "timestamped": True,
+        "caching": True,
+    }
+    return KeyValueStoreBuilder("s", **(defaults | options))
 
 
 @pytest.fixture

@@ -117,6 +117,7 @@ def test_a_damaged_block_is_found_by_reads_and_scans(open_storage: Open, tmp_pat
     """A scan over a damaged block must fail, not end early as if there were no more keys."""
     storage = open_storage()
     storage.write_batch({b"%04d" % i: bytes(100) for i in range(1_000)}, (TP, 1))
+    assert storage._db is not None
     storage._db.flush()
     storage.close()
     table = max((tmp_path / "db" / "s").glob("*.sst"), key=lambda path: path.stat().st_size)
@@ -148,7 +149,7 @@ def test_tuning_sees_the_options_of_each_store(tmp_path: Path) -> None:
     """The hook is called with the store's name and can change what is opened."""
     seen: list[str] = []
     settings = RocksDBSettings(tuning=lambda name, options: seen.append(name))
-    storage = RocksDBStorage("tuned", tmp_path / "t", (0, 0), RocksDBStorages(settings))
+    storage = RocksDBStorage("tuned", tmp_path / "t", TaskId(0, 0), RocksDBStorages(settings))
     storage.close()
     assert seen == ["tuned"]
 

@@ -76,7 +76,9 @@ def test_stores_makes_builders() -> None:
         False,
         True,
     )
-    timestamped = Stores.timestamped_key_value_builder(supplier).with_caching(True)
+    timestamped: KeyValueStoreBuilder = Stores.timestamped_key_value_builder(supplier).with_caching(
+        True
+    )
     assert timestamped.timestamped
     assert timestamped.caching
     logged = timestamped.with_logging({"retention.ms": "5"})

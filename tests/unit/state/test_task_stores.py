@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from millstream.record import TaskId, TopicPartition, ValueAndTimestamp
 from millstream.serdes import JSON, LONG, STRING
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.directory import StateDirectory
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.keyvalue.builders import KeyValueStoreBuilder, StoreBuilder, StoreDefaults
 from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
 from millstream.state.storage.memory import MemoryStore
 from millstream.state.storage.value_formats import PLAIN
@@ -290,6 +290,13 @@ class _NoOffsetsBuilder:
 
     def __init__(self) -> None:
         self.base = MemoryStore()
+        self.topic_config: Mapping[str, str] = {}
+
+    def resolved(self, config: StoreDefaults) -> StoreBuilder:
+        return self
+
+    def changelog_config(self) -> dict[str, str]:
+        return {}
 
     def open(self, environment: StoreEnvironment) -> OpenStore:
         class Handle:
@@ -305,7 +312,7 @@ def test_offsets_of_stores_which_keep_none_go_to_the_checkpoint_file(
 ) -> None:
     """Written when they moved far or when forced, read at the next open, not for other stores."""
     own = TopicPartition("app-custom-changelog", 0)
-    builders = [
+    builders: list[StoreBuilder] = [
         _NoOffsetsBuilder(),
         KeyValueStoreBuilder("s", kind="rocksdb", key_serde=STRING, value_serde=JSON),
     ]

@@ -50,7 +50,11 @@ class Pair:
             spill_when_full=True,
         )
         self.indexed = TimeOrderedWindows(
-            layout, overlay, retention_ms=RETENTION_MS, recent_bytes=recent_bytes, expired=bool
+            layout,
+            overlay,
+            retention_ms=RETENTION_MS,
+            recent_bytes=recent_bytes,
+            expired=lambda: None,
         )
         self.plain = SegmentedWindows(
             layout,
@@ -58,7 +62,7 @@ class Pair:
             retention_ms=RETENTION_MS,
             recent_bytes=recent_bytes,
             time_ordered=True,
-            expired=bool,
+            expired=lambda: None,
         )
         self.both = (self.indexed, self.plain)
 

@@ -228,14 +228,16 @@ def test_builders_say_what_the_changelog_is_like() -> None:
     assert changelog_retention(builder, 5) == {"retention.ms": "60005"}
     forever = WindowStoreBuilder("w", retention_ms=MAX_TIME_MS)
     assert changelog_retention(forever, 5) == {"retention.ms": str(MAX_TIME_MS)}
-    duplicates = Stores.window_builder(
+    duplicates: WindowStoreBuilder = Stores.window_builder(
         Stores.in_memory_window("w", MINUTE, MINUTE, retain_duplicates=True)
     ).with_caching(True)
     assert duplicates.topic_config == {"cleanup.policy": "delete"}
     assert not duplicates.caching
     named = duplicates.with_logging({"segment.bytes": "1"})
     assert named.topic_config == {"cleanup.policy": "delete", "segment.bytes": "1"}
-    session = Stores.session_builder(Stores.in_memory_session("x", MINUTE)).with_logging(False)
+    session: SessionStoreBuilder = Stores.session_builder(
+        Stores.in_memory_session("x", MINUTE)
+    ).with_logging(False)
     assert (session.kind, session.logging, session.persistent) == ("in_memory", False, False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -310,10 +311,11 @@ def test_a_failure_is_raised_where_the_record_went_in() -> None:
     assert (raised.value.topic, raised.value.offset) == ("in", 1)
     assert raised.value.task_id == (0, 0)
     assert isinstance(raised.value.__cause__, ValueError)
-    for again in (
+    later: list[Callable[[], None]] = [
         lambda: records.pipe_input("k", "good"),
         lambda: driver.advance_wall_clock_time(timedelta(1)),
-    ):
+    ]
+    for again in later:
         with pytest.raises(IllegalStateError, match="failed before") as told:
             again()
         assert told.value.__cause__ is raised.value
