@@ -60,7 +60,7 @@ class Connected:
         if self._streams and self._chance.random() < 0.7:
             return self._chance.choice(self._streams)
         if self._tables and self._chance.random() < 0.5:
-            stream = self.builder.op("to_stream", self._chance.choice(self._tables))
+            stream: str = self.builder.op("to_stream", self._chance.choice(self._tables))
         else:
             stream = self.builder.src()
         self._streams.append(stream)

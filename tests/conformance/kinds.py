@@ -37,7 +37,7 @@ class Kind:
     @property
     def is_text(self) -> bool:
         """Whether keys and values are strings."""
-        return self.key.n == self.value.n == "string"
+        return {self.key.n, self.value.n} == {"string"}
 
 
 def parents_of(op: Op) -> list[str]:

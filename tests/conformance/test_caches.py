@@ -199,7 +199,7 @@ def test_what_appears_of_a_count_are_some_of_its_updates(
     appeared = [(r.key, r.value) for r in cached.written.get("out", [])]
     for key in set(keys):
         updates = [value for written, value in every if written == key.encode()]
-        some = [value for written, value in appeared if written == key.encode()]
+        some = [value or b"" for written, value in appeared if written == key.encode()]
         assert some == sorted(set(some))
         assert set(some) <= set(updates)
         assert some[-1] == updates[-1]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Never
 
 import pytest
 from conformance.connected import connected_scenario
@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lazy_driver import LazyDriver
 
+from millstream.processor.processor import Processor
 from millstream.record import ValueAndTimestamp
-from millstream.serdes import BYTES, LONG, STRING
+from millstream.serdes import BYTES, LONG, STRING, Serde
 from millstream.testing import TopologyTestDriver
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.options.materialized import Materialized
@@ -41,9 +42,15 @@ def contents(store: Any) -> dict[bytes, bytes]:
         for key, value in store.all()
     }
     return {
-        STRING.serialize("", key): (LONG if isinstance(value, int) else STRING).serialize("", value)
+        serialized(STRING, key): serialized(LONG if isinstance(value, int) else STRING, value)
         for key, value in values.items()
     }
+
+
+def serialized(serde: Serde[Any], value: Any) -> bytes:
+    data = serde.serialize("", value)
+    assert data is not None
+    return data
 
 
 @settings(max_examples=_EXAMPLES, deadline=None)
@@ -66,7 +73,7 @@ def test_a_commit_leaves_nothing_behind(seed: int, commit_every: int) -> None:
                         assert restored(driver, name) == contents(store), name
 
 
-class Feeds:
+class Feeds(Processor[str, int, Never, Never]):
     """Puts what it is told of into the table that it is told by, one larger each time."""
 
     def __init__(self, most: int) -> None:

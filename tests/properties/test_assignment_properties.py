@@ -44,6 +44,9 @@ class Cluster:
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         return {topic: self.counts[topic] for topic in topics if topic in self.counts}
 
+    def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
+        return {}
+
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, 100_000)
 

@@ -40,6 +40,9 @@ class Cluster:
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
         self.counts |= {topic.name: topic.partitions for topic in topics}
 
+    def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
+        return {}
+
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, END)
 

@@ -99,7 +99,8 @@ def _compile(compiler: Path, jars: Sequence[str], classes: Path, source: Path) -
     classes.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=classes.parent) as work:
         made = Path(work) / "classes"
-        command = [compiler, "-nowarn", "-d", made, "-cp", os.pathsep.join(jars), source]
+        options = ["-nowarn", "-d", str(made), "-cp", os.pathsep.join(jars)]
+        command = [str(compiler), *options, str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise OracleUnavailable(f"{source.name} does not compile: {done.stderr}")
@@ -120,7 +121,7 @@ class KafkaStreams:
         place = tempfile.tempdir or memory()
         self._folder = tempfile.mkdtemp(prefix="kafka-streams-oracle-", dir=place)
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx768m"]
-        command = [java.path, *options, f"-Djava.io.tmpdir={self._folder}", "-cp", path, MAIN]
+        command = [str(java.path), *options, f"-Djava.io.tmpdir={self._folder}", "-cp", path, MAIN]
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [*command, "-", "-"],
