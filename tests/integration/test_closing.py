@@ -334,14 +334,14 @@ def test_a_thread_that_died_is_replaced(
     assert streams.state.name == "NOT_RUNNING"
 
 
-class HangsAfterFailing(Processor):
+class HangsAfterFailing(Processor[str, str, str, str]):
     """Fails on one record, once in all, and then never comes back from `close`."""
 
     def __init__(self, failed: Path) -> None:
         self._failed = failed
         self._has_failed = False
 
-    def process(self, record: Record) -> None:
+    def process(self, record: Record[str, str]) -> None:
         if record.value == "poison" and not self._failed.exists():
             self._failed.touch()
             self._has_failed = True
@@ -453,7 +453,12 @@ def test_a_restore_listener_that_fails(
     streams = application.streams(spark, state_dir=str(tmp_path / "third"))
     streams.set_global_state_restore_listener(Listener("start"))
     told: list[StreamsError] = []
-    streams.set_uncaught_exception_handler(lambda error: told.append(error) or REPLACE_THREAD)
+
+    def replace(error: StreamsError) -> StreamsUncaughtExceptionHandlerResponse:
+        told.append(error)
+        return REPLACE_THREAD
+
+    streams.set_uncaught_exception_handler(replace)
     with streams:
         application.write_lines(100)
         wait_for(application.is_exact, 60, "counted")

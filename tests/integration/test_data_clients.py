@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pytest
 from confluent_kafka import Consumer, Message
@@ -33,6 +33,7 @@ from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END, RecordC
 from millstream.kafka.data.group_metadata import group_metadata
 from millstream.kafka.data.producer import RecordProducer
 from millstream.kafka.data.producer_errors import Changelog
+from millstream.kafka.data.record_columns import RecordColumns
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.partitioner import partition_for
 from millstream.kafka.settings.clients import librdkafka_settings
@@ -43,6 +44,13 @@ TIMEOUT_MS = 20_000
 
 #: More than topics with max.message.bytes=1000 take, however it is compressed.
 LARGE = random.Random(1).randbytes(5_000)
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closable)
 
 
 class Clients:
@@ -83,7 +91,7 @@ class Clients:
     def admin(self, **settings: Any) -> ClusterAdmin:
         return self._keep(ClusterAdmin(librdkafka_settings(self.config(**settings), "admin", "a")))
 
-    def _keep(self, client: Any) -> Any:
+    def _keep(self, client: C) -> C:
         self._opened.append(client)
         return client
 
@@ -174,7 +182,7 @@ def test_records_come_back_as_they_were(clients: Clients, make_topic: Callable[.
     producer.flush(TIMEOUT_MS)
     consumer = clients.consumer()
     consumer.assign({place(topic): 0})
-    columns = {}
+    columns: dict[TopicPartition, RecordColumns] = {}
     while not columns:
         columns = consumer.poll_columns(100, 1_000)
     found = columns[place(topic)]
@@ -235,7 +243,7 @@ def test_poll_is_bounded(clients: Clients, make_topic: Callable[..., str]) -> No
     fill(clients.bootstrap, topic, [(b"k", b"%d" % number) for number in range(1_000)])
     consumer = clients.consumer()
     consumer.assign({place(topic): OFFSET_BEGINNING})
-    sizes, values = [], []
+    sizes, values = list[int](), list[bytes | None]()
     while len(values) < 1_000:
         records = consumer.poll(7, 1_000)
         sizes.append(len(records))
@@ -310,7 +318,7 @@ def test_what_was_fetched_before_a_partition_was_unassigned_does_not_come(
     places = [place(topic, 0), place(topic, 1), place(other)]
     producer = clients.producer()
     for each in places:
-        producer.send_many(*each, *numbered(count))
+        producer.send_many(each.topic, each.partition, *numbered(count))
     producer.flush(TIMEOUT_MS)
     consumer = clients.consumer()
     position: dict[TopicPartition, int] = {}

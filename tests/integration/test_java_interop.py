@@ -76,11 +76,12 @@ class Moving:
             events.append(("?", question, self.now_ms))
         self._produce()
 
-        def told() -> list[str]:
+        def complete() -> list[str] | None:
             answers = read_all(self.bootstrap, self.answers)
-            return [(value or b"").decode() for key, value in answers if key == question.encode()]
+            told = [(value or b"").decode() for key, value in answers if key == question.encode()]
+            return told if len(told) == PARTITIONS else None
 
-        answers = wait_for(lambda: len(told()) == PARTITIONS and told(), 120, "the answers")
+        answers = wait_for(complete, 120, "the answers")
         return sorted(sorted(answer.split("\n")) for answer in answers)
 
     def expected(self) -> list[list[str]]:

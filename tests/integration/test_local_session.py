@@ -130,6 +130,7 @@ def test_spark_that_starts_is_not_waited_for(
     arguments = (kafka.bootstrap_servers, topic, str(tmp_path / "state"))
     with Script(app, *arguments, home=tmp_path / "home") as script:
         java = wait_for(lambda: java_of(script.child.pid), 60, "Spark starts")
+        assert java is not None
         os.kill(java, signal.SIGSTOP)
         script.signal(number)
         assert script.wait_ended(30) == 0, script.errors

@@ -6,10 +6,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 from kafka import KafkaProducer
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 from support.group_members import BROKER, SESSION_MS, Assignor, Loop, unique, until
@@ -22,6 +24,7 @@ from millstream.errors import (
 )
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.member.group_member import Assigned, CommitOffset, Revoked
+from millstream.kafka.member.life import Membership
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 
@@ -66,6 +69,17 @@ def admin(broker: EmbeddedKafka) -> AdminClient:
     return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
 
+def membership(loop: Loop) -> Membership:
+    """What a loop's member knows while it is in its group."""
+    life = loop.member._life
+    assert life is not None
+    return life
+
+
+def all_in(loops: list[Loop], generation: int) -> bool:
+    return all(loop.generations[-1] == generation for loop in loops)
+
+
 def test_the_racks_of_replicas_are_told(broker: EmbeddedKafka, topic: str) -> None:
     """They are what the leader compares with the members' `client_rack`."""
     with contextlib.closing(ClusterAdmin({"bootstrap.servers": broker.bootstrap_servers})) as asked:
@@ -107,7 +121,12 @@ def test_two_members_share_and_what_moves_is_committed_before_it_is_handed_on(
     group = unique("share")
     first = start(group, [topic], Assignor({topic: 4}))
     first.await_owned(4)
-    first.on_revoked = lambda event: (time.sleep(0.5), first.commit_revoked(event))[1]
+
+    def commit_late(event: Revoked) -> None:
+        time.sleep(0.5)
+        first.commit_revoked(event)
+
+    first.on_revoked = commit_late
     second = start(group, [topic], Assignor({topic: 4}))
     moved = second.await_owned(2)
     first.await_owned(2)
@@ -143,13 +162,13 @@ def test_a_follower_can_make_the_whole_group_rebalance(start: Start, topic: str)
         loop.await_owned(2)
     until(lambda: loops[0].generations[-1] == loops[1].generations[-1])
     generation = loops[0].generations[-1]
-    leader = next(loop for loop in loops if loop.member._life.coordinator.leads)
+    leader = next(loop for loop in loops if membership(loop).coordinator.leads)
     follower = next(loop for loop in loops if loop is not leader)
 
     for _ in range(3):
         generation += 1
         follower.member.request_rejoin("the test wants it")
-        until(lambda wanted=generation: all(loop.generations[-1] == wanted for loop in loops))
+        until(partial(all_in, loops, generation))
     for loop in loops:
         loop.member.request_rejoin("late", generation=generation - 1)
     assert leader.stays_quiet(1.5)
@@ -194,14 +213,15 @@ def test_partitions_added_to_a_source_topic_cause_one_rebalance(
 ) -> None:
     """Aim: follows Java: the leader watches the topics of the group."""
     group = unique("grows")
-    loops = [start(group, [topic], Assignor({topic: 4}), metadata_max_age_ms=300) for _ in "ab"]
+    assignors = [Assignor({topic: 4}) for _ in "ab"]
+    loops = [start(group, [topic], each, metadata_max_age_ms=300) for each in assignors]
     for loop in loops:
         loop.await_owned(2)
     until(lambda: loops[0].generations[-1] == loops[1].generations[-1])
     assert loops[0].stays_quiet(1)
     before = loops[0].generations[-1]
-    for loop in loops:
-        loop.member._assignor.counts[topic] = 6
+    for assignor in assignors:
+        assignor.counts[topic] = 6
     client = admin(broker)
     client.create_partitions([NewPartitions(topic, 6)])[topic].result(10)
     for loop in loops:
@@ -361,7 +381,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
     assert second.owned == owned
     assert again.stays_quiet(1.5)
     assert second.generations[-1] == generation
-    assert again.member._life._watch.topics == {topic}
+    assert membership(again)._watch.topics == {topic}
 
     again.close(leave_group=True)
     second.await_owned(4, seconds=LONG_SESSION_MS / 1000 / 2)

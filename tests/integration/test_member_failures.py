@@ -228,12 +228,12 @@ def test_a_group_that_is_left_while_its_answer_comes_in_is_joined_again(
     coordinator = life.coordinator
     complete = coordinator._on_join_complete_async
 
-    async def left_meanwhile(*answer: Any) -> None:
-        coordinator._on_join_complete_async = complete
+    async def left_meanwhile(*answer: Any, **named: Any) -> None:
+        coordinator._on_join_complete_async = complete  # type: ignore[method-assign]
         coordinator._generation = type(coordinator._generation).NO_GENERATION
-        await complete(*answer)
+        await complete(*answer, **named)
 
-    coordinator._on_join_complete_async = left_meanwhile
+    coordinator._on_join_complete_async = left_meanwhile  # type: ignore[method-assign]
     generation = loop.generations[-1]
     loop.member.request_rejoin("to have an answer come in")
     loop.await_event(Lost)
@@ -356,7 +356,9 @@ def test_a_static_member_stalled_while_its_join_is_pending_does_not_leave(
     second.member.request_rejoin("to have a join pending")
     until(lambda: second.member.rebalancing)
     second.making_progress = False
-    until(lambda: second.member._life._without_progress())
+    life = second.member._life
+    assert life is not None
+    until(life._without_progress)
     assert second.stays_quiet(1)
     first.on_revoked = first.commit_revoked
     first.member.acknowledge(revoked)

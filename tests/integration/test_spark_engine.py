@@ -128,7 +128,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     signal.signal(signal.SIGINT, before)
 
 
-def on(master: str, **settings: str) -> Any:
+def on(master: str, **settings: str) -> pytest.MarkDecorator:
     """Run a test on another master, `_` standing for the dots of the settings."""
     dotted = {name.replace("_", "."): value for name, value in settings.items()}
     return pytest.mark.parametrize("session", [(master, dotted)], indirect=True, ids=[master])
