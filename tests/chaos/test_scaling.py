@@ -69,8 +69,9 @@ def even(scripts: list[Script]) -> bool:
 
 
 def test_growing_and_shrinking_under_load(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: 1 → 2 → 3 → 1 instances without losing or repeating a record. A task moves to a new instance when a
-    copy has caught up there, so that it restores a short tail, and each task moves once at most."""
+    """Goal: 1 → 2 → 3 → 1 instances without losing or repeating a record. A task moves to a new
+    instance when a copy has caught up there, so that it restores a short tail, and each task moves
+    once at most."""
     instances = Instances(
         kafka,
         tmp_path,

@@ -10,6 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.failing_disk import (
+    CORRUPTION,
+    IO_ERROR,
+    NO_SPACE,
+    FailingStorages,
+    FullDisk,
+)
 
 from millstream.errors import StreamsError, TaskCorruptedError
 from millstream.record import TaskId, TopicPartition
@@ -21,13 +28,6 @@ from millstream.state.keyvalue.builders import KeyValueStoreBuilder
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.state.storage.storages import storage_error
 from millstream.state.task_stores import TaskStores
-from tests.support.failing_disk import (
-    CORRUPTION,
-    IO_ERROR,
-    NO_SPACE,
-    FailingStorages,
-    FullDisk,
-)
 
 TASK = TaskId(0, 1)
 CHANGELOG = TopicPartition("app-s-changelog", 1)
