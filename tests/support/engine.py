@@ -126,7 +126,7 @@ def run_engine(
                 task.add_records(TopicPartition(topic, 0), columns)
         done = 0
         while task.buffered:
-            task.process(batch_size)
+            task.step(batch_size)
             done += 1
             if commit_every is not None and done % commit_every == 0:
                 _commit(task, collector)

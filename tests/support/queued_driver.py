@@ -43,8 +43,7 @@ class QueuedDriver(TopologyTestDriver):
         try:
             for _ in range(_MOST_ROUNDS):
                 while self._parts.is_ready():
-                    self._task.process(self._batch_size)
-                    self._task.punctuate_stream_time()
+                    self._task.step(self._batch_size)
                 self._commit()
                 if not self._parts.is_ready():
                     break

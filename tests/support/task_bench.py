@@ -271,7 +271,7 @@ class TaskBench:
         times = [1_000 + offset for offset in offsets]
         task.add_records(place, RawColumns(encoded, encoded, times, offsets, None))
         while task.buffered:
-            self.tasks.process(task, 1_000)
+            self.tasks.step(task, 1_000)
         if commit:
             self.commit()
 

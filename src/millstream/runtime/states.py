@@ -52,14 +52,26 @@ class TaskState(enum.Enum):
 
     ::
 
-        CREATED ──► RESTORING ──► RUNNING ──► SUSPENDED ──► CLOSED
-           │            └────────────────────────►┘            │
-           └─────────────────────────────────────►┘            │
-           ▲                                                    │
-           └────────────── revived, its state wiped ◄───────────┘
+        CREATED ──► STANDBY ──► RESTORING ──► RUNNING
+           └───────────────────► ▲               │
+                       ▲         │               │
+                       └───── SUSPENDED ◄────────┘   from all of these
+                                 ▼
+                              CLOSED ──► CREATED     revived, its state wiped
+
+    - CREATED: its stores are not open yet.
+    - STANDBY: its stores follow their changelogs; it reads no input.
+    - RESTORING: its stores are brought up to date, to process then.
+    - RUNNING: it processes.
+    - SUSPENDED: it is committed and stopped, with its stores open for whatever it becomes next.
+    - CLOSED: it has nothing open. Also what was never opened passes through SUSPENDED.
+
+    Follows Kafka Streams, but for STANDBY: there, a standby is another kind of task, and a task
+    that changes sides is made anew around its stores.
     """
 
     CREATED = "CREATED"
+    STANDBY = "STANDBY"
     RESTORING = "RESTORING"
     RUNNING = "RUNNING"
     SUSPENDED = "SUSPENDED"
@@ -68,10 +80,11 @@ class TaskState(enum.Enum):
 
 _K = TaskState
 TASK_STATES: Final[Mapping[TaskState, frozenset[TaskState]]] = {
-    _K.CREATED: frozenset({_K.RESTORING, _K.SUSPENDED}),
+    _K.CREATED: frozenset({_K.STANDBY, _K.RESTORING, _K.SUSPENDED}),
+    _K.STANDBY: frozenset({_K.RESTORING, _K.SUSPENDED}),
     _K.RESTORING: frozenset({_K.RUNNING, _K.SUSPENDED}),
     _K.RUNNING: frozenset({_K.SUSPENDED}),
-    _K.SUSPENDED: frozenset({_K.RESTORING, _K.CLOSED}),
+    _K.SUSPENDED: frozenset({_K.STANDBY, _K.RESTORING, _K.CLOSED}),
     _K.CLOSED: frozenset({_K.CREATED}),
 }
 

@@ -414,8 +414,7 @@ class TopologyTestDriver:
         if commit:
             self._commit()
         while self._parts.is_ready():
-            task.process(1)
-            task.punctuate_stream_time()
+            task.step(1)
             self._commit()
 
     def _guard(self, work: Callable[[], None]) -> None:

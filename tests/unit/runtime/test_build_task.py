@@ -60,7 +60,7 @@ class Workshop:
         record = Captured(topic, b"k", value, timestamp, ())
         parts.task.add_records(TopicPartition(topic, 1), RawColumns.of(record, 0))
         while parts.task.buffered:
-            parts.task.process(1)
+            parts.task.step(1)
 
     def written(self) -> list[tuple[str, bytes | None, int | None]]:
         return [(r.topic, r.value, r.timestamp) for r in self.collector.take()]
@@ -221,5 +221,5 @@ def test_a_commit_flushes_the_caches_of_processors_and_a_standby_has_none(
     assert workshop.written() == [("app-s-changelog", b"v", 0)]
     task.post_commit({}, {})
     task.suspend()
-    task.demote()
+    task.stand_by()
     assert task.stores.caches()["s"].statistics().entries == 0

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from millstream.clock import ManualClock
+from millstream.clock import Deadline, ManualClock
 from millstream.errors import BrokerUnavailableError, ProductionError
 from millstream.runtime.loop.commits import Commits
 
@@ -68,6 +68,22 @@ class Cluster:
             self.clock.advance(takes_ms)
 
         return answer
+
+
+@pytest.mark.parametrize(("within_ms", "waits_ms"), [(None, 5_000), (9_000, 5_000), (300, 300)])
+def test_all_that_is_given_up_is_waited_for_together(within_ms: int | None, waits_ms: int) -> None:
+    """One deadline for all: they come to their ends beside each other."""
+    cluster = Cluster(0)
+    ends: list[int] = []
+
+    def drain(deadline: Deadline) -> bool:
+        ends.append(deadline.remaining_ms(1_000_000))
+        cluster.clock.advance(100)
+        return False
+
+    tasks: Any = [Mock(drain=drain), Mock(drain=drain)]
+    cluster.commits.drain(tasks, within_ms)
+    assert ends == [waits_ms, waits_ms - 100]
 
 
 @pytest.mark.parametrize("commit_needed", [True, False])

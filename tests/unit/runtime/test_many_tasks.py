@@ -82,7 +82,7 @@ class Thread:
         self, kind: PunctuationType, partition: int, call: Callable[[int], None], after_ms: int = 10
     ) -> Any:
         task = self.bench.task(partition)
-        return task._engine_task.schedule(call, after_ms, kind, None)
+        return task.processing.engine_task.schedule(call, after_ms, kind, None)
 
     def close(self) -> None:
         self.bench.tasks.close_all(clean=False)
@@ -205,12 +205,12 @@ def test_a_commit_is_made_after_the_batch_that_asks_for_it(three: Thread, put_of
     """What is put off is not forgotten."""
     task = three.bench.task(1)
     three.add(3, partition=1)
-    process = task.process
+    step = task.step
 
     def ask(most: int) -> int:
         three.work.append("batch")
         if task.processed_total == 1:
-            task._engine_task.request_commit()
+            task.processing.engine_task.request_commit()
             if put_off == "by the group":
                 errors = [RebalanceInProgressError("now")]
                 three.commits.commit.side_effect = lambda tasks: (
@@ -219,16 +219,16 @@ def test_a_commit_is_made_after_the_batch_that_asks_for_it(three: Thread, put_of
             three.rebalances.under_way = put_off == "as the group rebalances"
         else:
             three.rebalances.under_way = False
-        return process(most)
+        return step(most)
 
-    task.process = ask  # type: ignore[method-assign]
+    task.step = ask  # type: ignore[method-assign]
     three.process()
     late = put_off != "not"
     assert three.work == ["batch", "batch", *(["batch", "commit"] if late else ["commit", "batch"])]
 
 
 def test_a_commit_that_a_call_by_time_asks_for_is_made(three: Thread) -> None:
-    three.schedule(WALL_CLOCK, 2, lambda _: three.bench.task(2)._engine_task.request_commit())
+    three.schedule(WALL_CLOCK, 2, lambda _: three.bench.task(2).processing.engine_task.request_commit())
     three.bench.clock.advance(10)
     three.process()
     assert three.work == ["commit"]

@@ -191,17 +191,6 @@ def test_a_partition_may_be_added_later() -> None:
     assert group.all(1) == [("a", 5), ("b", 5), ("a", 6)]
 
 
-def test_clearing_keeps_the_stream_time_alone() -> None:
-    group = Group("a", "b")
-    group.add("a", 5)
-    group.add("b", 6)
-    group.next(1)
-    group.group.clear()
-    assert (group.group.size, group.group.next_batch(9), group.group.stream_time) == (0, None, 5)
-    group.add("b", 1)
-    assert group.next() == [("b", 1)]
-
-
 class Idle:
     """`max.task.idle.ms` over three partitions, at times of the test's choice."""
 

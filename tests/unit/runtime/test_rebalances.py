@@ -34,6 +34,7 @@ class Fakes:
         self.events = list(events)
         self.tasks = {0: Task(ONE), 1: Task(OTHER)}
         self.on_commit: Callable[[], None] = lambda: None
+        self.on_drain: Callable[[Collection[Task]], None] = lambda tasks: None
         self.rejoined: list[int | None] = []
         self.clock = ManualClock(1_000)
 
@@ -78,6 +79,9 @@ class Fakes:
         self.story.append(f"assigned {[*map(str, wanted), *copies]}")
 
     # the commits
+    def drain(self, tasks: Collection[Task]) -> None:
+        self.on_drain(tasks)
+
     def commit(self, tasks: Collection[Task]) -> dict[Any, Any]:
         self.on_commit()
         self.story.append("committed")
@@ -117,6 +121,22 @@ def test_a_revoked_task_is_committed_and_stopped_before_the_member_goes_on() -> 
     assert change is not None
     assert change.revoked
     assert fakes.story == ["committed", "suspended 0_0", "acknowledged"]
+
+
+def test_what_is_given_up_finishes_what_it_has_taken_before_the_commit() -> None:
+    """Hunts for a commit that leaves asynchronous work to the next owner without need."""
+    fakes = Fakes(Revoked(frozenset({ONE})))
+
+    def drain(tasks: Collection[Task]) -> None:
+        fakes.story.append(f"drained {[str(task.task_id) for task in tasks]}")
+        for task in tasks:
+            task.commit_needed = True
+
+    for task in fakes.running:
+        task.commit_needed = False
+    fakes.on_drain = drain
+    fakes.rebalances().next_change()
+    assert fakes.story[:2] == ["drained ['0_0']", "committed"]
 
 
 def test_a_commit_that_the_group_does_not_take_yet_is_tried_again() -> None:

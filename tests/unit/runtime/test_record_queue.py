@@ -78,12 +78,14 @@ def drain(queue: RecordQueue, most: int = 100) -> list[tuple[Any, Any, int, int]
     while count := queue.available():
         part = queue.take(min(count, most))
         taken += zip(part.keys, part.values, part.timestamps, part.offsets, strict=True)
+        queue.pending.finish_all()
     return taken
 
 
 def one(queue: RecordQueue) -> tuple[Any, ...]:
     """The next record: key, value, timestamp, offset, headers."""
     taken = queue.take(1)
+    queue.pending.finish_all()
     headers = () if taken.headers is None else taken.headers[0]
     return (taken.keys[0], taken.values[0], taken.timestamps[0], taken.offsets[0], headers)
 
@@ -96,6 +98,8 @@ def test_passing_over_records_takes_them_in_one_piece() -> None:
     assert queue.head_time == 3
     assert queue.pass_one()
     assert queue.take_passed().values == [1, 2]
+    assert queue.next_offset() == 10
+    queue.pending.finish_all()
     assert (queue.size, queue.next_offset(), queue.partition_time) == (2, 12, 5)
     assert not queue.pass_one()
     assert queue.take_passed().values == [None]
@@ -148,6 +152,7 @@ def test_records_before_an_unreadable_one_come_first() -> None:
     assert queue.available() == 1
     assert queue.next_offset() == 10
     assert queue.take(1).values == [1]
+    queue.pending.finish_all()
     assert queue.next_offset() == 11
     for _ in range(2):
         with pytest.raises(SerializationError) as raised:
@@ -276,15 +281,6 @@ def test_decoding_waits_until_a_poll_s_records_come_up() -> None:
     one(queue)
     assert queue.available() == 0
     assert len(errors.asked) == 1
-
-
-def test_clearing_forgets_everything_but_the_time() -> None:
-    queue, _ = queue_of(raw(ONE, BAD), raw(TWO, start=20))
-    queue.available()
-    one(queue)
-    queue.clear()
-    assert (queue.size, queue.available(), queue.next_offset()) == (0, 0, None)
-    assert queue.partition_time == 100
     queue.add(raw(TWO, start=11))
     assert drain(queue) == [("k", 2, 100, 11)]
 
@@ -306,10 +302,24 @@ def test_the_leader_epoch_is_that_of_the_poll_of_the_last_record_taken() -> None
     assert queue.leader_epoch() is None
     for expected in (3, 3, 4, 4):
         assert queue.available()
-        queue.take(1)
+        one(queue)
         assert queue.leader_epoch() == expected
     queue.add(raw(ONE, start=14, leader_epoch=5))
     assert queue.available()
     assert (queue.next_offset(), queue.leader_epoch()) == (14, 4)
-    queue.clear()
-    assert queue.leader_epoch() is None
+
+
+def test_what_is_in_flight_is_not_committed_over() -> None:
+    """The offset and its leader epoch are those of what is finished, whatever was taken since."""
+    queue, _ = queue_of(raw(ONE, TWO, leader_epoch=3), raw(ONE, TWO, start=15, leader_epoch=4))
+    for _ in range(2):
+        assert queue.available()
+        queue.take(2)
+    assert (queue.next_offset(), queue.leader_epoch()) == (10, None)
+    queue.pending.finish(11)
+    queue.pending.finish(15)
+    assert (queue.next_offset(), queue.leader_epoch()) == (10, None)
+    queue.pending.finish(10)
+    assert (queue.next_offset(), queue.leader_epoch()) == (16, 4)
+    queue.pending.finish(16)
+    assert (queue.next_offset(), queue.leader_epoch()) == (17, 4)

@@ -72,7 +72,7 @@ class Program:
                 continue
             record = Captured("in", b"k", b"v", step, ())
             task.add_records(PLACE, RawColumns.of(record, self._offset))
-            task.process(1)
+            task.step(1)
             self._offset += 1
         task.prepare_commit()
         offsets = task.offsets_to_commit()

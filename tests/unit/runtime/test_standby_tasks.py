@@ -46,7 +46,7 @@ def test_a_new_standby_opens_its_stores_and_follows(bench: TaskBench, active: Ta
     active.feed("c")
     bench.advance()
     assert bench.counts() == {"a": 2, "b": 1, "c": 1}
-    assert bench.task().state is TaskState.RESTORING
+    assert bench.task().state is TaskState.STANDBY
     assert bench.tasks.owners_of([source()]) == []
     assert bench.main.assigned == {}
     assert active.main.expected == [{source()}]
@@ -105,7 +105,7 @@ def test_a_suspended_task_becomes_a_standby_with_its_stores_open(
     active.assign(standby=[0])
     assert active.made == [task]
     assert active.task().stores.store("counts") is store
-    assert task.state is TaskState.RESTORING
+    assert task.state is TaskState.STANDBY
     assert active.tasks.standby == {TASK}
     bench.main.group = active.main.group
     bench.assign([0])
@@ -116,39 +116,66 @@ def test_a_suspended_task_becomes_a_standby_with_its_stores_open(
     assert active.reached() == 3
 
 
-def test_a_standby_that_ran_before_is_made_anew_to_run_again(
-    bench: TaskBench, active: TaskBench
+def test_a_standby_that_ran_before_runs_again_with_its_stores_open(active: TaskBench) -> None:
+    """Any number of times."""
+    task, store = active.task(), active.task().stores.store("counts")
+    for n in range(3):
+        active.tasks.suspend([TASK])
+        active.assign(standby=[0])
+        active.advance()
+        assert active.counts() == {"a": 2, "b": 1 + n}
+        active.assign([0])
+        active.run_all()
+        ends = [event for event in active.events if event.kind == "end"]
+        assert ends[-1].records == 0, "it knows everything"
+        active.feed("b")
+    assert active.counts() == {"a": 2, "b": 4}
+    assert active.made == [task]
+    assert active.task().stores.store("counts") is store
+
+
+def test_a_suspended_task_that_comes_back_as_active_keeps_its_stores_open(
+    active: TaskBench,
 ) -> None:
-    first = active.task()
+    store = active.task().stores.store("counts")
     active.tasks.suspend([TASK])
-    active.assign(standby=[0])
-    active.advance()
     active.assign([0])
-    assert len(active.made) == 2
-    assert first.state is TaskState.CLOSED
     active.run_all()
-    assert active.task() is not first
-    assert active.counts() == {"a": 2, "b": 1}
-    ends = [event for event in active.events if event.kind == "end"]
-    assert ends[-1].records == 0, "its disk has everything"
+    assert active.task().stores.store("counts") is store
     active.feed("b")
     assert active.counts() == {"a": 2, "b": 2}
 
 
-def test_a_suspended_task_that_comes_back_as_active_is_made_anew(active: TaskBench) -> None:
-    active.tasks.suspend([TASK])
-    active.assign([0])
-    active.run_all()
-    assert len(active.made) == 2
-    assert active.counts() == {"a": 2, "b": 1}
-
-
-def test_a_running_task_that_was_not_suspended_becomes_a_new_standby(active: TaskBench) -> None:
+def test_a_running_task_that_was_not_suspended_becomes_a_standby(active: TaskBench) -> None:
+    store = active.task().stores.store("counts")
     active.assign(standby=[0])
-    assert len(active.made) == 2
+    assert active.task().stores.store("counts") is store
     assert active.main.assigned == {}
     active.advance(2)
     assert active.counts() == {"a": 2, "b": 1}
+
+
+def test_what_was_not_committed_is_not_in_the_store_of_the_standby(active: TaskBench) -> None:
+    """A running task could not be committed before it became one: its store is opened anew."""
+    active.feed("c", commit=False)
+    active.assign(standby=[0])
+    assert active.task().state is TaskState.CREATED
+    active.advance(3)
+    assert active.task().state is TaskState.STANDBY
+
+
+def test_a_task_that_restores_becomes_a_standby_with_its_stores_open(
+    bench: TaskBench, active: TaskBench
+) -> None:
+    bench.assign([0])
+    bench.advance()
+    store = bench.task().stores.store("counts")
+    assert bench.task().state is TaskState.RESTORING
+    bench.assign(standby=[0])
+    bench.advance(3)
+    assert bench.task().stores.store("counts") is store
+    assert bench.counts() == {"a": 2, "b": 1}
+    assert bench.told() == ["start", "suspended", "standby start"]
 
 
 def test_standbys_go_when_they_are_not_wanted(bench: TaskBench, active: TaskBench) -> None:
@@ -201,12 +228,13 @@ def test_a_standby_stays_when_the_work_of_the_active_tasks_is_dropped(
 def test_a_rebuilt_standby_stays_a_standby(bench: TaskBench, active: TaskBench) -> None:
     bench.assign(standby=[0])
     bench.advance(3)
-    first = bench.task()
+    task, store = bench.task(), bench.task().stores.store("counts")
     bench.tasks.revive(TaskCorruptedError("its disk is bad", task_ids=[TASK]))
     assert bench.tasks.standby == {TASK}
     assert bench.tasks.rebuilt_total == 1
-    assert bench.task() is not first
+    assert bench.made == [task]
     bench.advance()
+    assert task.stores.store("counts") is not store
     assert bench.reached() == 1, "it begins with nothing"
     bench.advance()
     assert bench.counts() == {"a": 2, "b": 1}

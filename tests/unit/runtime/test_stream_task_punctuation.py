@@ -92,8 +92,7 @@ class Bench:
         """Process everything; the sizes of the batches."""
         sizes = []
         while self.task.buffered:
-            sizes.append(self.task.process(most))
-            self.task.punctuate_stream_time()
+            sizes.append(self.task.step(most))
         return sizes
 
     def written(self) -> list[str]:
@@ -175,7 +174,6 @@ def test_an_unknown_stream_time_is_none(bench_of: Any) -> None:
 
 def test_wall_clock_time_runs_without_records(bench_of: Any) -> None:
     bench = bench_of(WallTimes, "a")
-    assert bench.task.next_wall_clock_ms is None
     bench.start()
     assert bench.task.next_wall_clock_ms == 1_010
     assert not bench.task.punctuate_wall_clock_time()
@@ -200,9 +198,13 @@ def test_a_commit_is_asked_for_until_it_is_done(bench_of: Any) -> None:
     assert not bench.task.commit_requested
 
 
-def test_schedules_end_with_the_task(bench_of: Any) -> None:
+def test_schedules_end_with_the_life_of_the_task_in_which_they_were_made(bench_of: Any) -> None:
     bench = bench_of(WallTimes, "a")
     bench.start()
-    bench.task.close(clean=False)
-    bench.clock.advance(100)
-    assert not bench.task.punctuate_wall_clock_time()
+    bench.task.suspend()
+    bench.clock.advance(5)
+    bench.task.activate()
+    bench.start()
+    bench.clock.advance(10)
+    assert bench.task.punctuate_wall_clock_time()
+    assert bench.written() == ["p1015"], "once, and not at the time of the first life"

@@ -18,11 +18,11 @@ def backlog(*, restores: bool) -> Parts:
     tasks.processable.return_value = [task]
     tasks.all_running, tasks.is_restoring = not restores, restores
 
-    def process(task: object, most: int) -> int:
+    def step(task: object, limit: int) -> int:
         parts.clock.advance(BATCH_MS)
-        return most
+        return limit
 
-    tasks.process.side_effect = process
+    tasks.step.side_effect = step
     return parts
 
 
@@ -106,7 +106,7 @@ def test_restoring_has_a_fair_share_beside_a_task_with_a_backlog() -> None:
     """A third of the time at least, several times a second."""
     parts = backlog(restores=True)
     calls = parts.run()
-    processed_ms = BATCH_MS * calls.count("tasks.process")
+    processed_ms = BATCH_MS * calls.count("tasks.step")
     assert processed_ms <= 200 * calls.count("tasks.advance")
     restored_ms = sum(each.args[1] for each in parts.all.tasks.advance.call_args_list)
     assert restored_ms >= (restored_ms + processed_ms) / 3
@@ -114,4 +114,4 @@ def test_restoring_has_a_fair_share_beside_a_task_with_a_backlog() -> None:
 
 def test_rounds_are_long_where_nothing_restores() -> None:
     calls = backlog(restores=False).run()
-    assert BATCH_MS * calls.count("tasks.process") >= 1_000 * calls.count("consumer.poll_columns")
+    assert BATCH_MS * calls.count("tasks.step") >= 1_000 * calls.count("consumer.poll_columns")

@@ -11,12 +11,15 @@ from millstream.errors import BrokerUnavailableError
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Producer
 from millstream.record import TopicPartition
-from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.work import Work
 
 logger = logging.getLogger(__name__)
 
 #: How long one attempt to commit offsets may take.
 _COMMIT_TIMEOUT_MS = 15_000
+#: How long work that is given up may take to finish what it has taken. A part of the time that a
+#: group gives its members, and no more than half of what a worker has when its machine ends it.
+_DRAIN_TIMEOUT_MS = 5_000
 #: How long a flush may keep this thread from anything else. Python handles no signal meanwhile.
 _FLUSH_STEP_MS = 1_000
 
@@ -68,8 +71,36 @@ class Commits:
         #: Commits that went through.
         self.total = 0
 
+    def drain(self, tasks: Collection[Work], within_ms: int | None = None) -> None:
+        """Wait for what tasks have taken and not finished, before a commit that is their last here.
+
+        What does not come to its end in time is repeated by the next owners.
+
+        Args:
+            tasks: what is given up.
+            within_ms: how long it may take at most; None for the usual time.
+
+        Raises:
+            StreamsError: user code failed.
+        """
+        most_ms = _DRAIN_TIMEOUT_MS if within_ms is None else min(within_ms, _DRAIN_TIMEOUT_MS)
+        deadline = Deadline(self._clock, most_ms)
+        for task in tasks:
+            try:
+                drained = task.drain(deadline)
+            except Exception as error:
+                failure = task.fail(error)
+                raise failure from failure.__cause__
+            if not drained:
+                logger.warning(
+                    "task %s has records that are not done after %d ms: its next owner repeats "
+                    "them",
+                    task.task_id,
+                    most_ms,
+                )
+
     def commit(
-        self, tasks: Collection[StreamTask], within_ms: int | None = None
+        self, tasks: Collection[Work], within_ms: int | None = None
     ) -> dict[TopicPartition, CommitOffset]:
         """Commit those of the tasks that have anything to commit; what was committed.
 
@@ -109,7 +140,7 @@ class Commits:
         self.total += 1
         return offsets
 
-    def settle(self, tasks: Collection[StreamTask]) -> None:
+    def settle(self, tasks: Collection[Work]) -> None:
         """Wait until what tasks have sent is in their topics, as long as a commit would.
 
         A task that is restored from its changelog, though it has logged since its last commit, must

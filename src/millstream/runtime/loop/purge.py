@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from millstream.clock import Clock
 from millstream.record import TopicPartition
-from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.work import Work
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class RepartitionPurge:
         self._pending: Mapping[TopicPartition, Future[Any]] = {}
         self._purged: dict[TopicPartition, int] = {}
 
-    def run(self, tasks: Collection[StreamTask]) -> None:
+    def run(self, tasks: Collection[Work]) -> None:
         """Ask for a deletion if one is due."""
         now_ms = self._clock.monotonic_ms()
         if not self._topics or now_ms - self._last_ms < self._interval_ms:

@@ -13,7 +13,7 @@ from millstream.kafka.member.events import Assigned, Lost, MemberEvent, Revoked
 from millstream.kafka.protocols import Member
 from millstream.runtime.loop.commits import Commits
 from millstream.runtime.ownership.tasks import Tasks
-from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.work import Work
 
 logger = logging.getLogger(__name__)
 
@@ -150,11 +150,12 @@ class Rebalances:
             self._member.acknowledge(event)
         return Change(f"tasks {names} go to other threads", revoked=True)
 
-    def _commit_if_needed(self, tasks: Collection[StreamTask]) -> bool:
+    def _commit_if_needed(self, tasks: Collection[Work]) -> bool:
         """Commit before tasks are given up; whether what they did is committed.
 
         All tasks are committed, those that stay included: they share one producer.
         """
+        self._commits.drain(tasks)
         if not any(task.commit_needed for task in tasks):
             return True
         for _ in range(_COMMIT_ATTEMPTS):

@@ -29,7 +29,7 @@ from millstream.runtime.ownership.global_updates import GlobalUpdates, NoGlobalU
 from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import THREAD_STATES, ThreadState
-from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.work import Work
 
 logger = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ class StreamThread:
         started_ms = self._clock.monotonic_ms()
         while tasks := self._tasks.processable(settings.max_task_idle_ms):
             for task in self._in_turn(tasks):
-                self._processed_total += self._tasks.process(task, settings.max_batch_records)
+                self._processed_total += self._tasks.step(task, settings.max_batch_records)
                 self._turn = task.task_id
                 self._commit_wanted = self._commit_wanted or task.commit_requested
                 self._punctuate()
@@ -276,7 +276,7 @@ class StreamThread:
         asked = any(task.commit_requested for task in self._tasks.running)
         self._commit_wanted = self._commit_wanted or asked
 
-    def _in_turn(self, tasks: list[StreamTask]) -> list[StreamTask]:
+    def _in_turn(self, tasks: Sequence[Work]) -> list[Work]:
         """The tasks, those first that come after the last one which had its turn."""
         last = self._turn
         return sorted(tasks, key=lambda task: (task.task_id <= last, task.task_id))
@@ -368,6 +368,7 @@ class StreamThread:
 
     def _commit_at_last(self) -> dict[TopicPartition, CommitOffset]:
         """Commit before closing, also if the group rebalances just now: others close, too."""
+        self._commits.drain(self._tasks.running, self._last_commit_timeout_ms)
         deadline = Deadline(self._clock, _LAST_COMMIT_MS)
         while True:
             try:
@@ -407,11 +408,7 @@ class StreamThread:
             )
 
     def _report_tasks(self) -> None:
-        standby = self._tasks.standby
-        states = {
-            str(task.task_id): "STANDBY" if task.task_id in standby else task.state.name
-            for task in self._tasks.all
-        }
+        states = {str(task.task_id): task.state.name for task in self._tasks.all}
         self._control.report("tasks", states)
 
     def _on_state(self, new: ThreadState, old: ThreadState, why: str) -> None:

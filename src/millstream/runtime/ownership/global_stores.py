@@ -288,6 +288,7 @@ class _Filler:
                 Batch(taken.keys, taken.values, taken.timestamps, range(count), origin),
                 self._output,
             )
+            queue.pending.finish_all()
 
 
 class _NoChildren:

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from millstream.clock import Clock
 from millstream.errors import (
@@ -27,6 +28,7 @@ from millstream.runtime.states import TaskState
 from millstream.runtime.task.punctuations import AT_ONCE, Agenda
 from millstream.runtime.task.record_queue import RawRecords
 from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.work import Work
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +38,21 @@ _REQUEST_TIMEOUT_MS = 3_000
 _MOST_REVIVALS = 3
 
 
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """A task that waits for its directory, and what it is to be then."""
+
+    retry: LockRetry
+    standby: bool
+
+
 class Tasks:
     """What the thread owns.
 
     A task goes through: created → stores opened (its directory locked) → restored → running. Its
-    input partitions are only fetched once it runs. A standby task stays where it restores: it
-    follows its changelogs until it is promoted, which costs just what it has not read yet.
+    input partitions are only fetched once it runs. A standby task follows its changelogs instead,
+    until it becomes active, which costs just what it has not read yet. A task may change sides any
+    number of times: it is the same task, and its stores stay open.
 
     Args:
         create: makes a task of an id and its input partitions.
@@ -79,16 +90,15 @@ class Tasks:
         self._max_buffered = max_buffered
         self._may_start = may_start
         self._tasks: dict[TaskId, StreamTask] = {}
-        self._standby: set[TaskId] = set()
-        self._opening: dict[TaskId, LockRetry] = {}
+        self._opening: dict[TaskId, _Opening] = {}
         #: Active tasks of which it is not known yet where their partitions ended when they came.
         self._unexpected: set[TaskId] = set()
         self._expecting = Retry("asking where partitions end", clock, timeout_ms)
         self._starting = Retry("starting restored tasks", clock, timeout_ms)
-        self._by_partition: dict[TopicPartition, StreamTask] = {}
+        self._by_partition: dict[TopicPartition, Work] = {}
         self._paused: set[TopicPartition] = set()
         # With hundreds of tasks, of which few have records, nobody asks all of them each batch.
-        self._waiting: set[StreamTask] = set()
+        self._waiting: set[Work] = set()
         self._agenda = Agenda()
         self._revivals: Counter[TaskId] = Counter()
         #: How often the state of a task was wiped and rebuilt.
@@ -96,6 +106,7 @@ class Tasks:
         # Kept, because the loop asks many times a round: 0.5 us a task for each sorting.
         self._sorted: Sequence[StreamTask] = ()
         self._running: Sequence[StreamTask] = ()
+        self._standby: frozenset[TaskId] = frozenset()
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -118,7 +129,7 @@ class Tasks:
     @property
     def standby(self) -> frozenset[TaskId]:
         """The tasks that are kept as copies only."""
-        return frozenset(self._standby)
+        return self._standby
 
     @property
     def is_restoring(self) -> bool:
@@ -133,8 +144,7 @@ class Tasks:
         """Own exactly these tasks: close the others, create what is new.
 
         What is closed should hold nothing uncommitted (`outdated`): else that work is repeated. A
-        standby that becomes active, and a suspended task that becomes a standby, keep their stores
-        open.
+        task that changes sides, or comes back after it was suspended, keeps its stores open.
 
         Args:
             wanted: the active tasks, with their input partitions.
@@ -142,22 +152,15 @@ class Tasks:
         """
         copies = standby or {}
         for task in self.outdated(wanted, copies):
-            self.close([task.task_id], clean=not task.commit_needed)
+            task_id = task.task_id
+            if copies.get(task_id) == task.partitions and not task.commit_needed:
+                self.suspend([task_id])
+            else:
+                self.close([task_id], clean=not task.commit_needed)
         for task_id in sorted(wanted):
-            if task_id not in self._tasks:
-                self._unexpected.add(task_id)
-                self._add(task_id, wanted[task_id])
-            elif task_id in self._standby:
-                self._promote(self._tasks[task_id])
+            self._make_active(task_id, wanted[task_id])
         for task_id in sorted(copies):
-            if task_id not in self._tasks:
-                self._standby.add(task_id)
-                self._add(task_id, copies[task_id])
-            elif task_id not in self._standby:
-                self._standby.add(task_id)
-                logger.info("task %s: active becomes standby", task_id)
-                self._tasks[task_id].demote()
-                self._restore(self._tasks[task_id])
+            self._make_standby(task_id, copies[task_id])
         self._sort()
 
     def outdated(
@@ -165,7 +168,8 @@ class Tasks:
         wanted: Mapping[TaskId, frozenset[TopicPartition]],
         standby: Mapping[TaskId, frozenset[TopicPartition]] | None = None,
     ) -> list[StreamTask]:
-        """The tasks that `assign` would close: not wanted any more, or with other partitions."""
+        """The tasks that `assign` would stop: not wanted any more, not as what they are now, or
+        with other partitions."""
         return [task for task in self.all if not self._fits(task, wanted, standby or {})]
 
     def _fits(
@@ -174,36 +178,69 @@ class Tasks:
         wanted: Mapping[TaskId, frozenset[TopicPartition]],
         standby: Mapping[TaskId, frozenset[TopicPartition]],
     ) -> bool:
-        """Whether a task can go on as it is, or with its stores open."""
+        """Whether a task becomes what is wanted from the state that it is in."""
         if wanted.get(task.task_id) == task.partitions:
-            # What ran once has operators that know the past: it does not start a second time.
-            return task.state is not TaskState.SUSPENDED and not (
-                task.task_id in self._standby and task.has_run
-            )
-        if standby.get(task.task_id) == task.partitions:
-            return task.task_id in self._standby or task.state is TaskState.SUSPENDED
-        return False
+            return True
+        active = (TaskState.RESTORING, TaskState.RUNNING)
+        return standby.get(task.task_id) == task.partitions and task.state not in active
+
+    def _make_active(self, task_id: TaskId, partitions: frozenset[TopicPartition]) -> None:
+        """Let a task process, once its stores are up to date."""
+        task = self._tasks.get(task_id)
+        if task is None:
+            self._add(task_id, partitions, standby=False)
+        elif self._is_standby(task) or task.state is TaskState.SUSPENDED:
+            logger.info("task %s becomes active", task_id)
+            if task.state is TaskState.CREATED:
+                self._opening[task_id] = _Opening(self._opening[task_id].retry, standby=False)
+            else:
+                task.activate()
+                self._restore(task)
+        else:
+            return
+        self._unexpected.add(task_id)
+
+    def _make_standby(self, task_id: TaskId, partitions: frozenset[TopicPartition]) -> None:
+        """Let a task follow its changelogs."""
+        task = self._tasks.get(task_id)
+        if task is None:
+            self._add(task_id, partitions, standby=True)
+        elif task.state is TaskState.CREATED:
+            self._opening[task_id] = _Opening(self._opening[task_id].retry, standby=True)
+        elif task.state is not TaskState.STANDBY:
+            logger.info("task %s becomes a standby", task_id)
+            task.stand_by()
+            self._restore(task)
+        self._unexpected.discard(task_id)
+
+    def _is_standby(self, task: StreamTask) -> bool:
+        opening = self._opening.get(task.task_id)
+        return task.state is TaskState.STANDBY if opening is None else opening.standby
 
     def owners_of(self, partitions: Collection[TopicPartition]) -> list[StreamTask]:
         """The active tasks that read any of these partitions."""
         return [
             task
             for task in self.all
-            if task.task_id not in self._standby and not task.partitions.isdisjoint(partitions)
+            if not self._is_standby(task) and not task.partitions.isdisjoint(partitions)
         ]
 
     def suspend(self, task_ids: Iterable[TaskId]) -> None:
-        """Stop running tasks that are committed, but keep their stores open: the assignment that
-        follows may want them as standbys. Others are closed.
+        """Stop tasks that are committed, but keep their stores open: the assignment that follows
+        may want them as standbys. Those that have nothing to keep are closed.
 
         Raises:
             StreamsError: a task could not be stopped in an orderly way.
         """
         for task_id in list(task_ids):
             task = self._tasks[task_id]
-            if task.state is not TaskState.RUNNING or not task.stores.restorers():
+            if task.state is TaskState.SUSPENDED:
+                continue
+            if task.state is TaskState.CREATED or not task.stores.restorers():
                 self.close([task_id], clean=True)
                 continue
+            self._restoration.remove(task_id)
+            self._unexpected.discard(task_id)
             self._stop_fetching(task)
             try:
                 task.suspend()
@@ -219,24 +256,28 @@ class Tasks:
         """
         failure: Exception | None = None
         for task_id in list(task_ids):
-            task = self._tasks.pop(task_id)
-            self._standby.discard(task_id)
-            self._opening.pop(task_id, None)
-            self._unexpected.discard(task_id)
-            try:
-                self._restoration.remove(task_id)
-                self._stop_fetching(task)
-                task.close(clean=clean)
-            except Exception as error:
-                logger.warning("task %s did not close: %s", task_id, error)
-                failure = failure or task.fail(error)
+            failure = self._close(self._tasks.pop(task_id), clean=clean) or failure
         self._sort()
         if failure is not None and clean:
             raise failure
 
+    def _close(self, task: StreamTask, *, clean: bool) -> StreamsError | None:
+        """Close a task and forget what is known of it; what went wrong."""
+        task_id = task.task_id
+        self._opening.pop(task_id, None)
+        self._unexpected.discard(task_id)
+        try:
+            self._restoration.remove(task_id)
+            self._stop_fetching(task)
+            task.close(clean=clean)
+        except Exception as error:
+            logger.warning("task %s did not close: %s", task_id, error)
+            return task.fail(error)
+        return None
+
     def close_active(self, *, clean: bool) -> None:
         """Give all tasks up but the standbys."""
-        active = [task.task_id for task in self.all if task.task_id not in self._standby]
+        active = [task.task_id for task in self.all if not self._is_standby(task)]
         self.close(active, clean=clean)
 
     def close_all(self, *, clean: bool) -> None:
@@ -244,7 +285,7 @@ class Tasks:
         self.close([task.task_id for task in self.all], clean=clean)
 
     def revive(self, error: TaskCorruptedError) -> None:
-        """Rebuild tasks whose state cannot be trusted: create them anew, without it.
+        """Rebuild tasks whose state cannot be trusted: let them begin again, without it.
 
         It is not used either if they are given up before they are opened again: that is noted
         beside it.
@@ -261,17 +302,17 @@ class Tasks:
                     f"corrupted again: {error.message} Check the disk of state_dir.",
                     task_id=task_id,
                 ) from error
-            task, copy = self._tasks[task_id], task_id in self._standby
-            unexpected = task_id in self._unexpected
+            task = self._tasks[task_id]
+            standby, unexpected = self._is_standby(task), task_id in self._unexpected
             with suppress(LockError):
                 # Else it was not open here: who tried to open it has noted that already.
                 task.stores.distrust()
-            self.close([task_id], clean=False)
-            if copy:
-                self._standby.add(task_id)
+            self._close(task, clean=False)
+            task.revive()
             if unexpected:
                 self._unexpected.add(task_id)
-            self._add(task_id, task.partitions)
+            self._open_later(task, standby=standby)
+        self._sort()
 
     def advance(self, timeout_ms: int, restore_ms: int = 0) -> None:
         """Bring tasks that do not run yet one step further.
@@ -286,11 +327,11 @@ class Tasks:
             BrokerUnavailableError: the cluster did not answer for the whole timeout.
         """
         self._expect()
-        for task_id, retry in sorted(self._opening.items()):
-            if retry.is_due:
-                self._open(self._tasks[task_id], retry)
+        for task_id in sorted(self._opening):
+            if self._opening[task_id].retry.is_due:
+                self._open(self._tasks[task_id], self._opening[task_id])
         self._restoration.step(timeout_ms, restore_ms)
-        for task_id in [each for each in self._revivals if each in self._standby]:
+        for task_id in self._standby & self._revivals.keys():
             if self._restoration.has_caught_up(task_id):
                 del self._revivals[task_id]
         self._offset_sums.publish(self._sorted)
@@ -323,16 +364,14 @@ class Tasks:
         self._consumer.unassign(places)
         self._consumer.assign(starts)
 
-    def process(self, task: StreamTask, most: int) -> int:
-        """Let a task take a batch; how many records it was.
+    def step(self, task: Work, limit: int) -> int:
+        """Let a task take a batch of at most `limit` records; how many records it was.
 
         Raises:
             StreamsError: the task failed; it carries the task's id.
         """
         try:
-            count = task.process(most)
-            # Before the next batch: this one ends where stream time reaches a punctuation.
-            task.punctuate_stream_time()
+            count = task.step(limit)
         except Exception as error:
             failure = task.fail(error)
             raise failure from failure.__cause__
@@ -367,7 +406,7 @@ class Tasks:
         """By when to call `punctuate`; None if nothing waits for it."""
         return self._agenda.due_ms
 
-    def processable(self, max_idle_ms: int) -> list[StreamTask]:
+    def processable(self, max_idle_ms: int) -> list[Work]:
         """The tasks that could take a batch now, by id."""
         at_end = self._consumer.at_end
         ready = [task for task in self._waiting if task.is_processable(at_end, max_idle_ms)]
@@ -383,12 +422,17 @@ class Tasks:
             failure = task.fail(error)
             raise failure from failure.__cause__
 
-    def _add(self, task_id: TaskId, partitions: frozenset[TopicPartition]) -> None:
+    def _add(
+        self, task_id: TaskId, partitions: frozenset[TopicPartition], *, standby: bool
+    ) -> None:
         task = self._tasks[task_id] = self._create(task_id, partitions)
         task.note_in(self._agenda)
-        what = f"opening the state of task {task_id}"
-        self._opening[task_id] = LockRetry(what, self._clock, self._timeout_ms)
-        self._sort()
+        self._open_later(task, standby=standby)
+
+    def _open_later(self, task: StreamTask, *, standby: bool) -> None:
+        what = f"opening the state of task {task.task_id}"
+        retry = LockRetry(what, self._clock, self._timeout_ms)
+        self._opening[task.task_id] = _Opening(retry, standby)
 
     def _expect(self) -> None:
         """Note where the partitions of new active tasks end: once, however long a task waits for
@@ -404,11 +448,11 @@ class Tasks:
         self._expecting.worked()
         self._unexpected.clear()
 
-    def _open(self, task: StreamTask, retry: LockRetry) -> None:
+    def _open(self, task: StreamTask, opening: _Opening) -> None:
         try:
-            task.open_stores()
+            task.open_stores(standby=opening.standby)
         except LockError as error:
-            retry.failed(error)
+            opening.retry.failed(error)
             return
         except TaskCorruptedError:
             raise
@@ -418,26 +462,15 @@ class Tasks:
         del self._opening[task.task_id]
         self._restore(task)
 
-    def _promote(self, task: StreamTask) -> None:
-        """Let a standby read the rest of its changelogs, to process then."""
-        self._standby.remove(task.task_id)
-        logger.info("task %s: standby becomes active", task.task_id)
-        self._unexpected.add(task.task_id)
-        if task.state is TaskState.RESTORING:
-            self._restore(task)
-
     def _restore(self, task: StreamTask) -> None:
-        if task.state is TaskState.RESTORING:
-            self._restoration.add(
-                task.task_id, task.stores.restorers(), standby=task.task_id in self._standby
-            )
+        standby = task.state is TaskState.STANDBY
+        self._restoration.add(task.task_id, task.stores.restorers(), standby=standby)
 
     def _start_restored(self) -> None:
         restored = [
             task
             for task in self.all
             if task.state is TaskState.RESTORING
-            and task.task_id not in self._standby
             and task.task_id not in self._unexpected
             and not self._restoration.unfinished(task.task_id)
         ]
@@ -473,6 +506,7 @@ class Tasks:
     def _sort(self) -> None:
         self._sorted = [self._tasks[task_id] for task_id in sorted(self._tasks)]
         self._running = [task for task in self._sorted if task.state is TaskState.RUNNING]
+        self._standby = frozenset(task.task_id for task in self._sorted if self._is_standby(task))
         self._offset_sums.publish(self._sorted)
 
 

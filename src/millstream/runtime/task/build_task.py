@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
@@ -26,6 +27,7 @@ from millstream.runtime.task.node_context import (
     SourceErrors,
 )
 from millstream.runtime.task.partition_group import PartitionGroup
+from millstream.runtime.task.processing import Processing
 from millstream.runtime.task.punctuations import Punctuations
 from millstream.runtime.task.record_queue import RecordQueue, TimestampExtractor
 from millstream.runtime.task.required_serde import required_serde
@@ -115,31 +117,13 @@ class TaskParts:
         self.drops = drops or Dropped(task_id, services.clock)
         self.record = CurrentRecord()
         self._stores = self._make_stores()
-        punctuations = Punctuations(services.clock)
-        self._engine_task = EngineTask(
-            task_id,
-            services.config,
-            services.directory.task_directory(task_id),
-            punctuations,
-            self.drops,
-            self.record,
-            lambda: self._group.stream_time,
-        )
-        executor = Executor(
-            subtopology.nodes,
-            self._make_context,
-            self._make_sink,
-            order_across_topics=services.order_across_topics,
-        )
-        queues = {place: self._make_queue(place) for place in sorted(partitions)}
-        self._group = PartitionGroup(queues, executor.ordered)
+        self._processing: Processing | None = None
         self.task = StreamTask(
             task_id,
+            partitions,
             stores=self._stores,
-            group=self._group,
-            executor=executor,
-            punctuations=punctuations,
-            engine_task=self._engine_task,
+            make_processing=self._make_processing,
+            declared_at=self._declared_at,
             clock=services.clock,
         )
 
@@ -149,15 +133,48 @@ class TaskParts:
         Raises:
             ConfigError: a serde is neither given nor set as a default.
         """
-        if place not in self._group.queues:
-            self._group.add_queue(self._make_queue(place))
+        if place in self.task.partitions:
+            return
+        self.task.partitions |= {place}
+        if self._processing is not None:
+            self._processing.group.add_queue(self._make_queue(place))
 
     def is_ready(self) -> bool:
         """Whether the task may take its next record, where there is no broker that has more."""
-        services = self._services
-        return self._group.size > 0 and self._group.is_ready(
+        assert self._processing is not None, "the task has not started"
+        group, services = self._processing.group, self._services
+        return group.size > 0 and group.is_ready(
             lambda place: True, services.config.max_task_idle_ms, services.clock.now_ms()
         )
+
+    def _make_processing(self) -> Processing:
+        """What the task needs to process: new operators, with nothing in their queues."""
+        services = self._services
+        punctuations = Punctuations(services.clock)
+        engine_task = EngineTask(
+            self._task_id,
+            services.config,
+            services.directory.task_directory(self._task_id),
+            punctuations,
+            self.drops,
+            self.record,
+            lambda: group.stream_time,
+        )
+        executor = Executor(
+            self._subtopology.nodes,
+            partial(self._make_context, engine_task),
+            self._make_sink,
+            order_across_topics=services.order_across_topics,
+        )
+        queues = {place: self._make_queue(place) for place in sorted(self.task.partitions)}
+        group = PartitionGroup(queues, executor.ordered)
+        self._processing = Processing(group, executor, punctuations, engine_task)
+        return self._processing
+
+    def _declared_at(self, node: str | None) -> str | None:
+        """File and line of the user's program that declared a node; None where that is unknown."""
+        sites = (each.declared_at for each in self._subtopology.nodes if each.name == node)
+        return next(sites, None) or None
 
     def _real_name(self, topic: str) -> str:
         return self._subtopology.decorate(topic, self._services.config.application_id)
@@ -185,7 +202,9 @@ class TaskParts:
         handler: ProcessingHandler | None = self._services.config.processing_exception_handler
         return handler or LogAndFailProcessingExceptionHandler()
 
-    def _make_context(self, node: ProcessorNode, output: Output) -> NodeContext:
+    def _make_context(
+        self, engine_task: EngineTask, node: ProcessorNode, output: Output
+    ) -> NodeContext:
         shared = self._services.global_stores
         return NodeContext(
             node.name,
@@ -196,7 +215,7 @@ class TaskParts:
             self._processing_handler(),
             self.drops,
             self._services.config,
-            self._engine_task,
+            engine_task,
             NodeStores(node.stores, self._stores.store, shared.read_only if shared else None),
         )
 

@@ -144,11 +144,6 @@ class Executor:
         self._teams = [_team(step) for step in self._steps]
         self._holding_back = self._find_holding_back()
 
-    def declared_at(self, node: str | None) -> str | None:
-        """File and line of the user's program that declared a node; None where that is unknown."""
-        sites = (each.declared_at for each in self._nodes if each.name == node)
-        return next(sites, None) or None
-
     def init(self) -> None:
         """Start the operators, in topology order. Their stores must be open and restored."""
         for node in self._nodes:

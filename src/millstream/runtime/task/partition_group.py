@@ -113,12 +113,10 @@ class PartitionGroup:
             return self._cut(next(iter(self.queues.values())), most, until_ms)
         return self._interleave(most, until_ms)
 
-    def clear(self) -> None:
-        """Forget everything that waits, not the stream time."""
+    def finish_all(self) -> None:
+        """Everything that the records of all batches so far have caused is done."""
         for queue in self.queues.values():
-            queue.clear()
-        self._by_time.clear()
-        self._line.clear()
+            queue.pending.finish_all()
 
     def _form_line(self) -> None:
         """Let the queues tell when they get records; a single one need not."""

@@ -134,10 +134,6 @@ class Punctuations:
                 queue.offer(schedule)
         return called
 
-    def clear(self) -> None:
-        """Forget all schedules: the task is given up."""
-        self._queues = {kind: _queue() for kind in PunctuationType}
-
 
 def _queue() -> JavaPriorityQueue[Schedule]:
     return JavaPriorityQueue(key=lambda schedule: schedule.next_ms)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from millstream.errors import BatchSerializationError, SerializationError, StreamsError
 from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.record import Headers, Record, TaskId, TopicPartition
+from millstream.runtime.task.pending_offsets import PendingOffsets
 from millstream.serdes import Serde
 from millstream.unawaited import checked_result
 
@@ -139,6 +140,9 @@ class RecordQueue:
         extractor: gives records their time; None takes Kafka's timestamp, which must not be
             negative (FailOnInvalidTimestamp).
         errors: decides about records that cannot be read.
+
+    Attributes:
+        pending: what was taken and is not finished; whoever takes records says when they are.
     """
 
     def __init__(
@@ -161,6 +165,7 @@ class RecordQueue:
         self.size = 0
         #: Where the queue puts itself when it gets records after having none; None if nobody asks.
         self.line: list[RecordQueue] | None = None
+        self.pending = PendingOffsets()
         self._task_id = task_id
         self._key_serde = key_serde
         self._value_serde = value_serde
@@ -234,6 +239,7 @@ class RecordQueue:
                 head.offsets[start:end],
                 None if head.headers is None else head.headers[start:end],
             )
+        self.pending.take(taken.offsets, head.raw.leader_epoch)
         if end == len(head.offsets):
             self._finish(head)
         else:
@@ -246,8 +252,12 @@ class RecordQueue:
     def next_offset(self) -> int | None:
         """The offset from which to go on after a restart; None if nothing was queued yet.
 
-        That is the next record's that waits, or, with none waiting, one past the last.
+        That is the first one's that is in flight, or, with none in flight, the next record's that
+        waits, or, with none waiting, one past the last.
         """
+        first = self.pending.first
+        if first is not None:
+            return first
         if self._head is not None:
             return self._head.offsets[self._head.taken]
         if self._poison is not None:
@@ -259,20 +269,13 @@ class RecordQueue:
     def leader_epoch(self) -> int | None:
         """The leader epoch to commit beside `next_offset`; None when unknown.
 
-        That of the last record taken, or of one that was polled together with it: a later epoch
+        That of the last record finished, or of one that was polled together with it: a later epoch
         only means that a truncation within the poll goes unseen, an earlier one would feign some.
         """
+        if self.pending.in_flight:
+            return self.pending.leader_epoch
         head = self._head
         return self._last_epoch if head is None or not head.taken else head.raw.leader_epoch
-
-    def clear(self) -> None:
-        """Forget what waits: the partition was given up or is read again from elsewhere."""
-        self._raw.clear()
-        self._head = None
-        self._poison = None
-        self._next_offset = None
-        self._last_epoch = None
-        self.size = 0
 
     def _finish(self, chunk: _Chunk) -> None:
         self._head = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from millstream.clock import Clock
+from millstream.clock import Clock, Deadline
 from millstream.errors import StreamsError
 from millstream.kafka.member.events import CommitOffset
 from millstream.processor.punctuation import PunctuationType
@@ -13,10 +13,8 @@ from millstream.record import TaskId, TopicPartition
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import TASK_STATES, TaskState
 from millstream.runtime.task.commit_metadata import CommitMetadata
-from millstream.runtime.task.engine_task import EngineTask
-from millstream.runtime.task.executor import Executor
-from millstream.runtime.task.partition_group import PartitionGroup
-from millstream.runtime.task.punctuations import Agenda, Punctuations
+from millstream.runtime.task.processing import Processing
+from millstream.runtime.task.punctuations import Agenda
 from millstream.runtime.task.record_queue import RawRecords
 from millstream.state.task_stores import TaskStores
 
@@ -31,49 +29,50 @@ _MOST_FLUSHES = 100
 
 
 class StreamTask:
-    """Reads its partitions, runs its nodes, knows what it has to commit.
+    """Reads its partitions, runs its nodes, knows what it has to commit. It is `Work`.
 
     The task does not commit by itself: its thread commits all tasks together, since they share one
     producer. The order is `prepare_commit`, the producer's flush, `offsets_to_commit`, the commit,
     `post_commit` (design section 2).
 
+    Between being active and being a standby it may go to and fro any number of times: its stores
+    stay open, and each time it starts it gets new operators, processors and queues.
+
     Invariant: an offset is committed only after everything that its record caused was written.
 
     Args:
         task_id: the task.
+        partitions: its input partitions.
         stores: its stores, not yet open.
-        group: its input queues.
-        executor: its nodes.
+        make_processing: makes what it needs to process, each time it starts.
+        declared_at: file and line of the user's program that declared a node, for errors.
         clock: dates changes of state.
-        punctuations: what its processors want to be called for, by time.
-        engine_task: the task as its nodes see it.
     """
 
     def __init__(
         self,
         task_id: TaskId,
+        partitions: frozenset[TopicPartition],
         *,
         stores: TaskStores,
-        group: PartitionGroup,
-        executor: Executor,
+        make_processing: Callable[[], Processing],
+        declared_at: Callable[[str | None], str | None],
         clock: Clock,
-        punctuations: Punctuations,
-        engine_task: EngineTask,
     ) -> None:
         self.task_id = task_id
+        self.partitions = partitions
         self.stores = stores
         self.commit_needed = False
         #: Up to where each input partition is committed, as far as this task did it.
         self.committed: dict[TopicPartition, int] = {}
         #: Records processed since the task was created.
         self.processed_total = 0
-        self._group = group
-        self._executor = executor
+        self._make_processing = make_processing
+        self._declared_at = declared_at
         self._clock = clock
-        self._punctuations = punctuations
-        self._engine_task = engine_task
+        self._processing: Processing | None = None
+        self._agenda = Agenda()
         self._batch_limit = _FIRST_BATCH_RECORDS
-        self._has_run = False
         self._warned_of_circle = False
         self._state = StateMachine(
             f"Task {task_id}", TaskState.CREATED, TASK_STATES, clock, self._log_state
@@ -85,69 +84,136 @@ class StreamTask:
         return self._state.state
 
     @property
-    def partitions(self) -> frozenset[TopicPartition]:
-        """The input partitions."""
-        return frozenset(self._group.queues)
-
-    @property
     def buffered(self) -> int:
         """How many records wait."""
-        return self._group.size
+        return 0 if self._processing is None else self._processing.group.size
 
     def waiting_in(self, place: TopicPartition) -> int:
         """How many records of one partition wait."""
-        return self._group.queues[place].size
+        return self.processing.group.queues[place].size
 
-    def open_stores(self) -> None:
+    @property
+    def processing(self) -> Processing:
+        """What it processes with; there only is such while it runs."""
+        assert self._processing is not None, f"task {self.task_id} is {self.state.name}"
+        return self._processing
+
+    # --- what it is ----------------------------------------------------------------------------
+
+    def open_stores(self, *, standby: bool = False) -> None:
         """Lock the task's directory and open its stores.
+
+        Args:
+            standby: whether it is to follow its changelogs, and not to process.
 
         Raises:
             LockError: another process holds the directory; try again later.
             TaskCorruptedError: what is on disk cannot be trusted.
         """
         self.stores.open()
-        self._state.transition_to(TaskState.RESTORING, "stores are open")
+        state = TaskState.STANDBY if standby else TaskState.RESTORING
+        self._state.transition_to(state, "stores are open")
+
+    def activate(self) -> None:
+        """Let a standby or a suspended task restore the rest, to process then."""
+        if self.state is TaskState.SUSPENDED:
+            self.stores.recycle()
+        self._state.transition_to(TaskState.RESTORING, "now active")
+
+    def stand_by(self) -> None:
+        """Let a suspended task follow its changelogs, with the stores it has open."""
+        self.stores.recycle()
+        self._state.transition_to(TaskState.STANDBY, "now a standby")
 
     def start(self, committed: Mapping[TopicPartition, CommitOffset | None]) -> None:
         """Begin to process: stores are restored, committed offsets are known."""
-        for place, queue in self._group.queues.items():
+        at_work = self._make_processing()
+        at_work.punctuations.note_in(self._agenda)
+        group = at_work.group
+        for place, queue in group.queues.items():
             offset = committed.get(place)
             if offset is not None:
                 metadata = CommitMetadata.decode(offset.metadata)
                 queue.partition_time = metadata.partition_time
-                self._group.stream_time = max(self._group.stream_time, metadata.partition_time)
-                self._remember(metadata)
-        self._has_run = True
-        self._executor.init()
+                group.stream_time = max(group.stream_time, metadata.partition_time)
+                _remember(at_work.engine_task.remembered, metadata)
+        at_work.executor.init()
+        self._processing = at_work
         self._state.transition_to(TaskState.RUNNING, "restored")
+
+    def suspend(self) -> None:
+        """Stop what it does, with the stores left open. Everything must have been committed."""
+        self._state.transition_to(TaskState.SUSPENDED, "revoked")
+        self._stop()
+
+    def close(self, *, clean: bool) -> None:
+        """Give the task up. Uncommitted work must have been committed before, or it is lost.
+
+        Args:
+            clean: whether the state on disk stands for what was committed; if not, what was not
+                committed is dropped and comes back from the changelog.
+        """
+        if self.state is TaskState.CLOSED:
+            return
+        if self.state is not TaskState.SUSPENDED:
+            self._state.transition_to(TaskState.SUSPENDED, "clean" if clean else "not committed")
+        try:
+            self._stop()
+        finally:
+            self.stores.close(clean=clean)
+            self._state.transition_to(TaskState.CLOSED, "given up")
+
+    def revive(self) -> None:
+        """Let a closed task begin anew."""
+        self._state.transition_to(TaskState.CREATED, "revived")
+
+    def _stop(self) -> None:
+        at_work, self._processing = self._processing, None
+        self.commit_needed = False
+        self.committed = {}
+        if at_work is not None:
+            at_work.executor.close()
+
+    # --- what it does --------------------------------------------------------------------------
 
     def add_records(self, place: TopicPartition, records: RawRecords) -> None:
         """Queue the records of a poll."""
-        self._group.queues[place].add(records)
+        self.processing.group.queues[place].add(records)
 
     def is_processable(self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int) -> bool:
         """Whether the next record may be taken now; see `PartitionGroup.is_ready`."""
-        return self._group.size > 0 and self._group.is_ready(
-            at_end, max_idle_ms, self._clock.monotonic_ms()
-        )
+        group = self.processing.group
+        return group.size > 0 and group.is_ready(at_end, max_idle_ms, self._clock.monotonic_ms())
 
-    def process(self, most: int) -> int:
-        """Take a batch of at most `most` records through the nodes; how many it was.
+    def step(self, limit: int) -> int:
+        """Take a batch of at most `limit` records through the nodes; how many it was.
+
+        Then make the calls that are due by stream time: the batch ends where it reaches the next.
 
         Raises:
             StreamsError: a record could not be read, or user code failed, and nobody said to go on.
         """
+        count = self._process(limit)
+        self.punctuate_stream_time()
+        return count
+
+    def drain(self, deadline: Deadline) -> bool:
+        """Nothing is to be waited for: a step finishes what it takes."""
+        return True
+
+    def _process(self, most: int) -> int:
+        at_work = self.processing
         started_ms = self._clock.monotonic_ms()
         limit = min(most, self._batch_limit)
-        batches = self._group.next_batch(
-            limit, self._punctuations.next_ms(PunctuationType.STREAM_TIME)
+        batches = at_work.group.next_batch(
+            limit, at_work.punctuations.next_ms(PunctuationType.STREAM_TIME)
         )
+        self.commit_needed = True
         if batches is None:
             # What waited was left out: its offsets are to be committed all the same.
-            self.commit_needed = True
             return 0
-        self.commit_needed = True
-        self._executor.run(batches)
+        at_work.executor.run(batches)
+        at_work.group.finish_all()
         count = sum(len(batch) for _, batch in batches)
         self.processed_total += count
         self._fit_batches(count, limit, self._clock.monotonic_ms() - started_ms)
@@ -156,23 +222,20 @@ class StreamTask:
     @property
     def commit_requested(self) -> bool:
         """Whether a processor has asked for a commit, and there is something to commit."""
-        return self._engine_task.commit_requested and self.commit_needed
+        return self.commit_needed and self.processing.engine_task.commit_requested
 
     @property
     def next_wall_clock_ms(self) -> int | None:
         """When the next punctuation by wall clock is due; None if there is none."""
-        return self._punctuations.next_ms(PunctuationType.WALL_CLOCK_TIME)
+        return self.processing.punctuations.next_ms(PunctuationType.WALL_CLOCK_TIME)
 
     def note_in(self, agenda: Agenda) -> None:
-        """Note in this agenda when the task is to be punctuated next."""
-        self._punctuations.note_in(agenda)
+        """Note in this agenda, whenever it runs, when the task is to be punctuated next."""
+        self._agenda = agenda
 
     def punctuate_stream_time(self) -> bool:
-        """Make the calls that are due by stream time; whether there were any.
-
-        To be called after each batch, which ends where stream time reaches the next one.
-        """
-        stream_time = self._group.stream_time
+        """Make the calls that are due by stream time; whether there were any."""
+        stream_time = self.processing.group.stream_time
         return stream_time >= 0 and self._punctuate(PunctuationType.STREAM_TIME, stream_time)
 
     def punctuate_wall_clock_time(self) -> bool:
@@ -180,15 +243,10 @@ class StreamTask:
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock.now_ms())
 
     def _punctuate(self, kind: PunctuationType, now_ms: int) -> bool:
-        called = self._punctuations.run_due(kind, now_ms, self._executor.punctuate)
+        at_work = self.processing
+        called = at_work.punctuations.run_due(kind, now_ms, at_work.executor.punctuate)
         self.commit_needed = self.commit_needed or called
         return called
-
-    def _remember(self, metadata: CommitMetadata) -> None:
-        """Take over what operators knew; of several partitions the latest."""
-        remembered = self._engine_task.remembered
-        for name, time in metadata.processors.items():
-            remembered[name] = max(time, remembered.get(name, time))
 
     def _fit_batches(self, count: int, limit: int, took_ms: int) -> None:
         """Let the next batch take about `_BATCH_MS`, however slow the user's code is.
@@ -206,9 +264,10 @@ class StreamTask:
         Store by store in the order of the topology, and again while what was handed on has changed
         a store that had its turn: an offset must not be committed before what its record caused.
         """
+        executor = self.processing.executor
         for _ in range(_MOST_FLUSHES):
             for store in self.stores.names:
-                self._executor.flush(store)
+                executor.flush(store)
                 self.stores.flush_silently(store)
             if not self.stores.have_changes:
                 break
@@ -233,10 +292,11 @@ class StreamTask:
     def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:
         """Where to go on after a restart, for each partition that was read."""
         offsets: dict[TopicPartition, CommitOffset] = {}
-        for place, queue in self._group.queues.items():
+        at_work = self.processing
+        for place, queue in at_work.group.queues.items():
             offset = queue.next_offset()
             if offset is not None:
-                metadata = CommitMetadata(queue.partition_time, self._engine_task.remembered)
+                metadata = CommitMetadata(queue.partition_time, at_work.engine_task.remembered)
                 epoch = queue.leader_epoch()
                 offsets[place] = CommitOffset(offset, metadata.encode(), epoch)
         return offsets
@@ -253,7 +313,7 @@ class StreamTask:
         """
         reached = self.stores.changelog_offsets()
         known = {place: acked[place] for place in reached if place in acked}
-        for place in self._group.queues:
+        for place in self.partitions:
             if place in reached and place in offsets:
                 # The topic of a table that has no other changelog.
                 known[place] = offsets[place].offset - 1
@@ -264,54 +324,11 @@ class StreamTask:
                 if (before := reached[place]) is None or offset > before
             }
         )
-        for place in self._group.queues:
+        for place in self.partitions:
             if place in offsets:
                 self.committed[place] = offsets[place].offset
         self.commit_needed = False
-        self._engine_task.commit_requested = False
-
-    def suspend(self) -> None:
-        """Stop processing, with the stores left open. Everything must have been committed."""
-        self._state.transition_to(TaskState.SUSPENDED, "revoked")
-        self._stop()
-
-    def demote(self) -> None:
-        """Let a suspended task follow its changelogs as a standby, with the stores it has open."""
-        self.stores.recycle()
-        self._state.transition_to(TaskState.RESTORING, "now a standby")
-
-    @property
-    def has_run(self) -> bool:
-        """Whether the task has processed: its operators cannot be started a second time."""
-        return self._has_run
-
-    def _stop(self) -> None:
-        try:
-            self._executor.close()
-        finally:
-            self._group.clear()
-            self._punctuations.clear()
-
-    def close(self, *, clean: bool) -> None:
-        """Give the task up. Uncommitted work must have been committed before, or it is lost.
-
-        Args:
-            clean: whether the state on disk stands for what was committed; if not, what was not
-                committed is dropped and comes back from the changelog.
-        """
-        if self.state is TaskState.CLOSED:
-            return
-        running = self.state is TaskState.RUNNING
-        if self.state is not TaskState.SUSPENDED:
-            self._state.transition_to(TaskState.SUSPENDED, "clean" if clean else "not committed")
-        try:
-            if running:
-                self._stop()
-        finally:
-            self._group.clear()
-            self._punctuations.clear()
-            self.stores.close(clean=clean)
-            self._state.transition_to(TaskState.CLOSED, "given up")
+        self.processing.engine_task.commit_requested = False
 
     def fail(self, error: Exception) -> StreamsError:
         """The error with this task as its place, and the line that declared its node."""
@@ -319,7 +336,7 @@ class StreamTask:
             if error.task_id is None:
                 error.task_id = self.task_id
             if error.declared_at is None:
-                error.declared_at = self._executor.declared_at(error.node)
+                error.declared_at = self._declared_at(error.node)
             return error
         failure = StreamsError(
             f"Task {self.task_id} failed: {type(error).__name__}: {error}.", task_id=self.task_id
@@ -329,3 +346,9 @@ class StreamTask:
 
     def _log_state(self, new: TaskState, old: TaskState, why: str) -> None:
         logger.info("task %s: %s to %s (%s)", self.task_id, old.name, new.name, why)
+
+
+def _remember(remembered: dict[str, int], metadata: CommitMetadata) -> None:
+    """Take over what operators knew; of several partitions the latest."""
+    for name, time in metadata.processors.items():
+        remembered[name] = max(time, remembered.get(name, time))

@@ -1,0 +1,139 @@
+"""What a stream thread works on, whatever it is inside: the seam between the loop and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from millstream.clock import Deadline
+from millstream.errors import StreamsError
+from millstream.kafka.member.events import CommitOffset
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.states import TaskState
+from millstream.runtime.task.record_queue import RawRecords
+
+
+class Work(Protocol):
+    """Input partitions that one thread owns, and what becomes of their records.
+
+    Records are taken in by `step` and finished by then or later. The loop commits all its work
+    together, since it shares one producer: `drain` where the work is given up, then
+    `prepare_commit`, the producer's flush, `offsets_to_commit`, the commit, `post_commit`.
+
+    Invariant: `offsets_to_commit` names no offset before which a record is not finished, and a
+    record is finished only when everything that it caused is handed to the producer.
+
+    `StreamTask` is one: a sub-topology on one partition number, which finishes a batch within its
+    step.
+    """
+
+    @property
+    def task_id(self) -> TaskId:
+        """Its name, in the order of which work takes its turns."""
+        ...
+
+    @property
+    def state(self) -> TaskState:
+        """Where it is."""
+        ...
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The input partitions."""
+        ...
+
+    @property
+    def processed_total(self) -> int:
+        """Records processed since it was created."""
+        ...
+
+    @property
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """Up to where each input partition is committed, as far as this work did it."""
+        ...
+
+    @property
+    def commit_needed(self) -> bool:
+        """Whether anything was done since the last commit."""
+        ...
+
+    @property
+    def commit_requested(self) -> bool:
+        """Whether user code has asked for a commit, and there is something to commit."""
+        ...
+
+    @property
+    def buffered(self) -> int:
+        """How many records wait to be taken."""
+        ...
+
+    def waiting_in(self, place: TopicPartition) -> int:
+        """How many records of one partition wait."""
+        ...
+
+    def add_records(self, place: TopicPartition, records: RawRecords) -> None:
+        """Queue the records of a poll."""
+        ...
+
+    def is_processable(self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int) -> bool:
+        """Whether records may be taken now.
+
+        Args:
+            at_end: whether the end of a partition on the broker has been reached.
+            max_idle_ms: how long a partition without records is waited for (`max.task.idle.ms`).
+        """
+        ...
+
+    def step(self, limit: int) -> int:
+        """Take at most `limit` records and work on them; how many were taken.
+
+        Raises:
+            StreamsError: a record could not be read, or user code failed, and nobody said to go on.
+        """
+        ...
+
+    def drain(self, deadline: Deadline) -> bool:
+        """Wait until all that was taken is finished, and take nothing meanwhile.
+
+        What is not finished by the deadline is not committed, but repeated by the next owner.
+
+        Returns:
+            Whether everything is finished.
+
+        Raises:
+            StreamsError: user code failed, and nobody said to go on.
+        """
+        ...
+
+    def prepare_commit(self) -> None:
+        """Hand on what is held back for later, so that the offsets stand for all of it."""
+        ...
+
+    def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:
+        """Where to go on after a restart, for each partition that was read."""
+        ...
+
+    def post_commit(
+        self, offsets: Mapping[TopicPartition, CommitOffset], acked: Mapping[TopicPartition, int]
+    ) -> None:
+        """The offsets are committed: let state be written that stands for them.
+
+        Args:
+            offsets: what was committed, of other work as well.
+            acked: the last acknowledged offset of each changelog partition that the thread's
+                producer has written.
+        """
+        ...
+
+    def close(self, *, clean: bool) -> None:
+        """Give it up.
+
+        Args:
+            clean: whether everything was committed; if not, what was not is repeated by whoever is
+                next.
+        """
+        ...
+
+    def fail(self, error: Exception) -> StreamsError:
+        """The error with this work as its place."""
+        ...
