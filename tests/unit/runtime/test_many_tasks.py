@@ -228,7 +228,9 @@ def test_a_commit_is_made_after_the_batch_that_asks_for_it(three: Thread, put_of
 
 
 def test_a_commit_that_a_call_by_time_asks_for_is_made(three: Thread) -> None:
-    three.schedule(WALL_CLOCK, 2, lambda _: three.bench.task(2).processing.engine_task.request_commit())
+    three.schedule(
+        WALL_CLOCK, 2, lambda _: three.bench.task(2).processing.engine_task.request_commit()
+    )
     three.bench.clock.advance(10)
     three.process()
     assert three.work == ["commit"]

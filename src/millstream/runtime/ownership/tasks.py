@@ -20,6 +20,7 @@ from millstream.errors import (
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Consumer
 from millstream.record import TaskId, TopicPartition
+from millstream.runtime.ownership.inputs import Inputs
 from millstream.runtime.ownership.offset_sums import OffsetSums
 from millstream.runtime.ownership.restoration import Restoration
 from millstream.runtime.ownership.start_offsets import CommittedOffsets
@@ -32,8 +33,6 @@ from millstream.runtime.work import Work
 
 logger = logging.getLogger(__name__)
 
-#: How long the loop may stand still for one request.
-_REQUEST_TIMEOUT_MS = 3_000
 #: How often in a row the state of a task is rebuilt before its disk is thought to be broken.
 _MOST_REVIVALS = 3
 
@@ -83,11 +82,10 @@ class Tasks:
         self._offset_sums = offset_sums
         self._create = create
         self._restoration = restoration
-        self._consumer = consumer
         self._offsets = offsets
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._max_buffered = max_buffered
+        self._inputs = Inputs(consumer, offsets, max_buffered=max_buffered)
         self._may_start = may_start
         self._tasks: dict[TaskId, StreamTask] = {}
         self._opening: dict[TaskId, _Opening] = {}
@@ -95,10 +93,6 @@ class Tasks:
         self._unexpected: set[TaskId] = set()
         self._expecting = Retry("asking where partitions end", clock, timeout_ms)
         self._starting = Retry("starting restored tasks", clock, timeout_ms)
-        self._by_partition: dict[TopicPartition, Work] = {}
-        self._paused: set[TopicPartition] = set()
-        # With hundreds of tasks, of which few have records, nobody asks all of them each batch.
-        self._waiting: set[Work] = set()
         self._agenda = Agenda()
         self._revivals: Counter[TaskId] = Counter()
         #: How often the state of a task was wiped and rebuilt.
@@ -241,7 +235,7 @@ class Tasks:
                 continue
             self._restoration.remove(task_id)
             self._unexpected.discard(task_id)
-            self._stop_fetching(task)
+            self._inputs.stop(task)
             try:
                 task.suspend()
             except Exception as error:
@@ -268,7 +262,7 @@ class Tasks:
         self._unexpected.discard(task_id)
         try:
             self._restoration.remove(task_id)
-            self._stop_fetching(task)
+            self._inputs.stop(task)
             task.close(clean=clean)
         except Exception as error:
             logger.warning("task %s did not close: %s", task_id, error)
@@ -340,15 +334,7 @@ class Tasks:
 
     def add_records(self, records: Mapping[TopicPartition, RawRecords]) -> None:
         """Hand fetched records to the tasks that read them."""
-        for place, columns in records.items():
-            task = self._by_partition.get(place)
-            # A partition may have been given up between the fetch and the poll.
-            if task is not None:
-                task.add_records(place, columns)
-                self._waiting.add(task)
-                if task.waiting_in(place) > self._max_buffered and place not in self._paused:
-                    self._paused.add(place)
-                    self._consumer.pause([place])
+        self._inputs.add_records(records)
 
     def reset_position(self, error: OffsetOutOfRangeError) -> None:
         """Go on elsewhere where partitions do not have the offset to read from.
@@ -356,13 +342,11 @@ class Tasks:
         Raises:
             StreamsError: the reset policy of a source is `none`.
         """
-        places = [place for place in error.offsets if place in self._by_partition]
-        starts = {
-            place: self._offsets.out_of_range(place, error.offsets[place]) for place in places
-        }
-        self._paused.difference_update(places)
-        self._consumer.unassign(places)
-        self._consumer.assign(starts)
+        self._inputs.reset_position(error)
+
+    def processable(self, max_idle_ms: int) -> list[Work]:
+        """The tasks that could take a batch now, by id."""
+        return self._inputs.processable(max_idle_ms)
 
     def step(self, task: Work, limit: int) -> int:
         """Let a task take a batch of at most `limit` records; how many records it was.
@@ -375,12 +359,7 @@ class Tasks:
         except Exception as error:
             failure = task.fail(error)
             raise failure from failure.__cause__
-        if not task.buffered:
-            self._waiting.discard(task)
-        for place in task.partitions & self._paused:
-            if task.waiting_in(place) <= self._max_buffered // 2:
-                self._paused.discard(place)
-                self._consumer.resume([place])
+        self._inputs.were_taken(task)
         return count
 
     def punctuate(self) -> bool:
@@ -405,12 +384,6 @@ class Tasks:
     def next_wall_clock_ms(self) -> int | None:
         """By when to call `punctuate`; None if nothing waits for it."""
         return self._agenda.due_ms
-
-    def processable(self, max_idle_ms: int) -> list[Work]:
-        """The tasks that could take a batch now, by id."""
-        at_end = self._consumer.at_end
-        ready = [task for task in self._waiting if task.is_processable(at_end, max_idle_ms)]
-        return sorted(ready, key=lambda task: task.task_id)
 
     def _punctuated(self, task: StreamTask) -> bool:
         try:
@@ -480,14 +453,11 @@ class Tasks:
         try:
             committed = self._offsets.committed(partitions)
             starts = self._offsets.starts(partitions, committed)
-            self._consumer.assign(starts, _REQUEST_TIMEOUT_MS, _epochs(committed))
+            self._inputs.fetch(restored, starts, _epochs(committed))
         except (BrokerUnavailableError, UnknownTopicError) as error:
             self._starting.failed(error)
             return
         self._starting.worked()
-        for task in restored:
-            for place in task.partitions:
-                self._by_partition[place] = task
         for task in restored:
             try:
                 task.start(committed)
@@ -496,12 +466,6 @@ class Tasks:
                 raise failure from failure.__cause__
             del self._revivals[task.task_id]
         self._sort()
-
-    def _stop_fetching(self, task: StreamTask) -> None:
-        fetched = [p for p in task.partitions if self._by_partition.pop(p, None) is not None]
-        self._paused.difference_update(fetched)
-        self._waiting.discard(task)
-        self._consumer.unassign(fetched)
 
     def _sort(self) -> None:
         self._sorted = [self._tasks[task_id] for task_id in sorted(self._tasks)]

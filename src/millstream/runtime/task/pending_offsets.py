@@ -30,8 +30,8 @@ class PendingOffsets:
     so a prefix is one of the offsets that were taken, and where nothing is in flight the reader
     knows better where it goes on.
 
-    Who works on a batch at a time takes a run and calls `finish_all`: 0.35 us for both, whatever
-    the batch's size. Who works on records beside each other calls `finish`, in any order.
+    Who works on a batch at a time takes a run and calls `finish_all`: 1 us for both, whatever the
+    batch's size. Who works on records beside each other calls `finish`, in any order.
 
     Args:
         most: how many offsets the window holds, from the watermark to the last one taken: one
@@ -106,12 +106,14 @@ class PendingOffsets:
                 self._runs.popleft()
 
     def _is_in_flight(self, offset: int) -> bool:
-        if offset in self._finished:
+        if not self._runs or offset in self._finished:
             return False
-        place = bisect_left(self._runs, offset, key=_last)
-        if place == len(self._runs):
-            return False
-        run = self._runs[place]
+        run = self._runs[0]
+        if offset > run.offsets[-1]:
+            place = bisect_left(self._runs, offset, 1, key=_last)
+            if place == len(self._runs):
+                return False
+            run = self._runs[place]
         return run.offsets[bisect_left(run.offsets, offset, run.done)] == offset
 
 

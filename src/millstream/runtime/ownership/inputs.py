@@ -1,0 +1,102 @@
+"""The input partitions of work that runs: fetched, handed over, paused where too much waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from millstream.errors import OffsetOutOfRangeError
+from millstream.kafka.protocols import Consumer
+from millstream.record import TopicPartition
+from millstream.runtime.ownership.start_offsets import CommittedOffsets
+from millstream.runtime.task.record_queue import RawRecords
+from millstream.runtime.work import Work
+
+#: How long the loop may stand still for one request.
+_REQUEST_TIMEOUT_MS = 3_000
+
+
+class Inputs:
+    """Stands between the main consumer and the work that reads from it.
+
+    Args:
+        consumer: the main consumer.
+        offsets: where to go on after an offset that is gone.
+        max_buffered: with more records than this waiting in a partition it is paused, until the
+            half of them are taken. Only partitions that wait for another one get so far.
+    """
+
+    def __init__(self, consumer: Consumer, offsets: CommittedOffsets, *, max_buffered: int) -> None:
+        self._consumer = consumer
+        self._offsets = offsets
+        self._max_buffered = max_buffered
+        self._readers: dict[TopicPartition, Work] = {}
+        self._paused: set[TopicPartition] = set()
+        # With hundreds of tasks, of which few have records, nobody asks all of them each batch.
+        self._waiting: set[Work] = set()
+
+    def fetch(
+        self,
+        works: Iterable[Work],
+        starts: Mapping[TopicPartition, int],
+        leader_epochs: Mapping[TopicPartition, int],
+    ) -> None:
+        """Begin to fetch for works.
+
+        Args:
+            works: which.
+            starts: the offset to read each of their partitions from.
+            leader_epochs: those of the committed ones, as far as they are known.
+
+        Raises:
+            BrokerUnavailableError: no answer in time.
+        """
+        self._consumer.assign(starts, _REQUEST_TIMEOUT_MS, leader_epochs)
+        self._readers.update((place, work) for work in works for place in work.partitions)
+
+    def stop(self, work: Work) -> None:
+        """Fetch for this work no more."""
+        fetched = [p for p in work.partitions if self._readers.pop(p, None) is not None]
+        self._paused.difference_update(fetched)
+        self._waiting.discard(work)
+        self._consumer.unassign(fetched)
+
+    def add_records(self, records: Mapping[TopicPartition, RawRecords]) -> None:
+        """Hand fetched records to the work that reads them."""
+        for place, columns in records.items():
+            work = self._readers.get(place)
+            # A partition may have been given up between the fetch and the poll.
+            if work is not None:
+                work.add_records(place, columns)
+                self._waiting.add(work)
+                if work.waiting_in(place) > self._max_buffered and place not in self._paused:
+                    self._paused.add(place)
+                    self._consumer.pause([place])
+
+    def were_taken(self, work: Work) -> None:
+        """The work has taken some of its records."""
+        if not work.buffered:
+            self._waiting.discard(work)
+        for place in work.partitions & self._paused:
+            if work.waiting_in(place) <= self._max_buffered // 2:
+                self._paused.discard(place)
+                self._consumer.resume([place])
+
+    def processable(self, max_idle_ms: int) -> list[Work]:
+        """The works that could take records now, by id."""
+        at_end = self._consumer.at_end
+        ready = [work for work in self._waiting if work.is_processable(at_end, max_idle_ms)]
+        return sorted(ready, key=lambda work: work.task_id)
+
+    def reset_position(self, error: OffsetOutOfRangeError) -> None:
+        """Go on elsewhere where partitions do not have the offset to read from.
+
+        Raises:
+            StreamsError: the reset policy of a source is `none`.
+        """
+        places = [place for place in error.offsets if place in self._readers]
+        starts = {
+            place: self._offsets.out_of_range(place, error.offsets[place]) for place in places
+        }
+        self._paused.difference_update(places)
+        self._consumer.unassign(places)
+        self._consumer.assign(starts)
