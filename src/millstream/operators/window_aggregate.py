@@ -16,7 +16,7 @@ from millstream.operators.operator import OperatorContext, Output
 from millstream.operators.results import Results
 from millstream.operators.windowed import FinalResult, WindowedOperator
 from millstream.record import UNKNOWN
-from millstream.state.caches.window_cache import WindowCache
+from millstream.state.windows.window_cache import WindowCache
 from millstream.state.windows.window_keys import window_key
 from millstream.state.windows.window_table import WindowTable
 from millstream.windowed import end_of_window, windowed

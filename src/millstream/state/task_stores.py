@@ -19,13 +19,16 @@ from millstream.errors import (
 from millstream.record import TaskId, TopicPartition
 from millstream.state.caches.cache import RecordCache
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.changelogs.changelog import ChangelogWriter, RecordContext
-from millstream.state.changelogs.restore import StoreRestorer, apply_latest
+from millstream.state.changelogs.changelog import ChangelogWriter
+from millstream.state.changelogs.record_at_hand import RecordAtHand
+from millstream.state.changelogs.restore import StoreRestorer
 from millstream.state.directories.checkpoint import CheckpointFile
 from millstream.state.directories.directory import StateDirectory
 from millstream.state.directories.disk import disk_errors
 from millstream.state.keyvalue.builders import StoreBuilder
-from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
+from millstream.state.opening.by_kind import open_store
+from millstream.state.opening.environment import StoreEnvironment
+from millstream.state.opening.open_store import OpenStore
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.state.storage.storages import Storages
 
@@ -71,7 +74,7 @@ class TaskStores:
         application_id: str,
         changelogs: Mapping[str, TopicPartition],
         writer: ChangelogWriter,
-        context: RecordContext,
+        context: RecordAtHand,
         budget: CacheBudget,
         exactly_once: bool = False,
         uncommitted_max_bytes: int = 64 << 20,
@@ -120,7 +123,7 @@ class TaskStores:
             try:
                 self._read_checkpoint()
                 for builder in self._builders:
-                    opened = builder.open(self._environment(builder.name))
+                    opened = open_store(builder, self._environment(builder.name))
                     self._stores[builder.name] = opened
                     self._add_restorer(builder.name, opened)
             except TaskCorruptedError:
@@ -249,8 +252,8 @@ class TaskStores:
     def log_changes(self) -> None:
         """Send what stores log only once a commit, after the caches are flushed."""
         for opened in self._stores.values():
-            if opened.log_changes is not None:
-                opened.log_changes()
+            if opened.before_commit is not None:
+                opened.before_commit()
 
     @property
     def uncommitted_bytes(self) -> int:
@@ -309,7 +312,7 @@ class TaskStores:
             task_id=self.task_id,
             directory=self._directory.task_directory(self.task_id),
             topic=changelog.topic if changelog else f"{self._application_id}-{name}-changelog",
-            changelog=changelog,
+            restored_from=changelog,
             writer=self._writer,
             context=self._context,
             budget=self._budget,
@@ -349,8 +352,7 @@ class TaskStores:
             reached = opened.base.committed_offset(partition)
         else:
             reached = self._checkpointed.get(partition)
-        apply = opened.apply or apply_latest(opened.base, opened.value_format)
-        self._restorers[partition] = StoreRestorer(name, partition, apply, reached)
+        self._restorers[partition] = StoreRestorer(name, partition, opened.apply, reached)
 
     def _offsets_beside(self) -> dict[TopicPartition, int]:
         """How far the persistent stores are which keep no offset themselves."""

@@ -21,9 +21,9 @@ from millstream.processor.punctuation import PunctuationType, Punctuator, checke
 from millstream.processor.task_context import CurrentRecord
 from millstream.record import FixedKeyRecord, Record, RecordMetadata, TaskId
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.changelogs.changelog import NoChangelog
 from millstream.state.keyvalue.builders import StoreBuilder
-from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
+from millstream.state.opening.by_kind import open_store
+from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.topology.physical.topology_stores import unlogged
 from millstream.unawaited import refuse_asynchronous
@@ -270,8 +270,8 @@ class MockProcessorContext(Generic[K, V]):
             >>> context.get_state_store("visits").get("ann")
             3
         """
-        if hasattr(store, "resolved") and hasattr(store, "open"):
-            opened: OpenStore = unlogged(store).resolved(self.config).open(self._environment())
+        if isinstance(store, StoreBuilder):
+            opened = open_store(unlogged(store).resolved(self.config), self._environment())
             self._undo.callback(opened.close)
             store, found = opened.store, store.name
         else:
@@ -424,8 +424,8 @@ class MockProcessorContext(Generic[K, V]):
             task_id=self.task_id,
             directory=self.state_dir,
             topic="mock-changelog",
-            changelog=None,
-            writer=NoChangelog(),
+            restored_from=None,
+            writer=None,
             context=self._record,
             budget=CacheBudget(0),
             exactly_once=False,

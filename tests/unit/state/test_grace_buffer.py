@@ -10,6 +10,7 @@ from millstream.record import TopicPartition
 from millstream.serdes import STRING
 from millstream.state.buffers.builders import GraceBufferBuilder
 from millstream.state.buffers.grace_buffer import GraceBuffer
+from millstream.state.changelogs.changelog import StoreChangelog
 from millstream.state.storage.memory import MemoryStore
 from millstream.state.task_stores import TaskStores
 
@@ -25,7 +26,7 @@ def _buffer(base: MemoryStore, grace_ms: int) -> GraceBuffer:
         key_serde=STRING,
         value_serde=STRING,
         grace_ms=grace_ms,
-        writer=None,
+        changelog=StoreChangelog("s", None),
     )
 
 

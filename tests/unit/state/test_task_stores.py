@@ -20,9 +20,12 @@ from millstream.errors import (
 from millstream.record import TaskId, TopicPartition, ValueAndTimestamp
 from millstream.serdes import JSON, LONG, STRING
 from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.changelogs.restore import apply_latest
 from millstream.state.directories.directory import StateDirectory
 from millstream.state.keyvalue.builders import KeyValueStoreBuilder, StoreBuilder, StoreDefaults
-from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
+from millstream.state.opening.by_kind import open_store
+from millstream.state.opening.environment import StoreEnvironment
+from millstream.state.opening.open_store import OpenStore
 from millstream.state.storage.memory import MemoryStore
 from millstream.state.storage.value_formats import PLAIN
 from millstream.state.task_stores import TaskStores
@@ -199,14 +202,7 @@ def test_a_corrupted_store_is_wiped_and_rebuilt(open_task: OpenTask, changelog: 
 def test_where_one_store_cannot_be_opened_none_stays_open(open_task: OpenTask) -> None:
     """Else the next attempt would find the database of another one locked."""
 
-    class Broken:
-        name = "broken"
-        persistent = True
-
-        def open(self, environment: StoreEnvironment) -> OpenStore:
-            raise TaskCorruptedError("broken", task_ids=[TaskId(0, 0)])
-
-    builders: list[Any] = [KeyValueStoreBuilder("s", "rocksdb", STRING, LONG), Broken()]
+    builders: list[Any] = [KeyValueStoreBuilder("s", "rocksdb", STRING, LONG), _BrokenBuilder()]
     stores = open_task(builders[0])
     stores.close(clean=True)
     stores._builders = builders
@@ -281,6 +277,18 @@ def test_what_is_put_when_a_processor_is_closed_stays_in_a_recycled_task(
     ]
 
 
+class _BrokenBuilder:
+    """Of a store that cannot be opened."""
+
+    name = "broken"
+    persistent = True
+
+
+@open_store.register
+def _fail_to_open(builder: _BrokenBuilder, environment: StoreEnvironment) -> OpenStore:
+    raise TaskCorruptedError("broken", task_ids=[environment.task_id])
+
+
 class _NoOffsetsBuilder:
     """A persistent store which keeps no offset, as a user's own would."""
 
@@ -289,7 +297,7 @@ class _NoOffsetsBuilder:
     persistent = True
 
     def __init__(self) -> None:
-        self.base = MemoryStore()
+        self.base = _OutlivingStore()
         self.topic_config: Mapping[str, str] = {}
 
     def resolved(self, config: StoreDefaults) -> StoreBuilder:
@@ -298,13 +306,20 @@ class _NoOffsetsBuilder:
     def changelog_config(self) -> dict[str, str]:
         return {}
 
-    def open(self, environment: StoreEnvironment) -> OpenStore:
-        class Handle:
-            def close(self) -> None: ...
 
-        return OpenStore(
-            Handle(), None, None, self.base, PLAIN, persistent=True, keeps_offset=False
-        )
+    def close(self) -> None: ...
+
+
+class _OutlivingStore(MemoryStore):
+    """Takes itself for one whose data survives its process."""
+
+    persistent = True
+
+
+@open_store.register
+def _open_without_offsets(builder: _NoOffsetsBuilder, environment: StoreEnvironment) -> OpenStore:
+    base = builder.base
+    return OpenStore(builder, None, base, apply_latest(base, PLAIN), keeps_offset=False)
 
 
 def test_offsets_of_stores_which_keep_none_go_to_the_checkpoint_file(

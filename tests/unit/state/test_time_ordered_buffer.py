@@ -10,7 +10,7 @@ from millstream.record import Headers, TopicPartition
 from millstream.serdes import STRING
 from millstream.state.buffers.builders import SuppressBufferBuilder
 from millstream.state.buffers.time_ordered_buffer import NEVER, TimeOrderedBuffer
-from millstream.state.storage.memory import MemoryStore
+from millstream.state.changelogs.changelog import StoreChangelog
 from millstream.state.task_stores import TaskStores
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
@@ -41,8 +41,7 @@ def _buffer(changelog: Changelog | None = None) -> TimeOrderedBuffer:
         topic="t",
         key_serde=STRING,
         value_serde=STRING,
-        writer=changelog,
-        offsets=MemoryStore(),
+        changelog=StoreChangelog("s", changelog),
     )
 
 
@@ -51,9 +50,9 @@ def _put(buffer: TimeOrderedBuffer, time: int, key: str, new: Any, old: Any = No
 
 
 def _restored(changelog: Changelog) -> TimeOrderedBuffer:
-    buffer = _buffer(Changelog())
-    keys = [record[0] for record in changelog.records]
-    buffer.apply(keys, [record[1] for record in changelog.records], [], (CHANGELOG, 0))
+    buffer = _buffer(changelog)
+    for key, value in changelog.records:
+        buffer.restore(key, value, 0)
     return buffer
 
 
@@ -98,7 +97,6 @@ def test_the_buffer_is_a_dict_sorted_by_time_and_key(steps: list[tuple[Any, ...]
                 size = buffer.size_bytes
                 buffer = _restored(changelog)
                 assert buffer.size_bytes == size
-                buffer._writer = changelog
         assert buffer.num_records == len(model)
         assert buffer.min_timestamp == min((v[0] for v in model.values()), default=NEVER)
         for key in ("", "a", "b", "é"):

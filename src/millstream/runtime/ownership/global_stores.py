@@ -28,8 +28,9 @@ from millstream.runtime.task.node_context import Dropped, NodeContext, NodeStore
 from millstream.runtime.task.record_queue import RawRecords, RecordQueue
 from millstream.runtime.task.required_serde import required_serde
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.changelogs.changelog import NoChangelog
-from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
+from millstream.state.opening.by_kind import open_store
+from millstream.state.opening.environment import StoreEnvironment
+from millstream.state.opening.open_store import OpenStore
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.state.storage.storages import Storages
 from millstream.topology.physical.nodes import GlobalStoreNodes, SourceNode
@@ -113,7 +114,7 @@ class GlobalStores:
             undo.callback(self.close)
             for name, node in self._nodes.items():
                 builder = node.store_builder.resolved(self._config)
-                self._opened[name] = builder.open(self._environment(node.topic))
+                self._opened[name] = open_store(builder, self._environment(node.topic))
             for node in self._nodes.values():
                 try:
                     self._fillers[node.topic] = self._filler(node)
@@ -191,8 +192,8 @@ class GlobalStores:
             task_id=GLOBAL_TASK,
             directory=self._directory,
             topic=topic,
-            changelog=None,
-            writer=NoChangelog(),
+            restored_from=None,
+            writer=None,
             context=self._record,
             budget=CacheBudget(0),
             # Nothing is written ahead of its offset, however large: a batch is in memory anyway.

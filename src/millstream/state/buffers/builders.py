@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from millstream.serdes import Serde
 from millstream.state.keyvalue.builders import (
@@ -16,9 +16,6 @@ from millstream.state.keyvalue.builders import (
     StoreKind,
     value_serde_of,
 )
-
-if TYPE_CHECKING:
-    from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
 
 
 @dataclass(frozen=True)
@@ -43,12 +40,6 @@ class SuppressBufferBuilder(SerdedBuilder):
     def persistent(self) -> bool:
         """It is in memory."""
         return False
-
-    def open(self, environment: StoreEnvironment) -> OpenStore:
-        """Open the store in a task. Everything must be resolved."""
-        from millstream.state.buffers.opening import open_suppress_buffer
-
-        return open_suppress_buffer(self, environment)
 
 
 @dataclass(frozen=True)
@@ -75,16 +66,6 @@ class GraceBufferBuilder(SerdedBuilder):
     def persistent(self) -> bool:
         """It is on disk, whatever the config's default is: follows Kafka Streams."""
         return True
-
-    def open(self, environment: StoreEnvironment) -> OpenStore:
-        """Open the store in a task. Everything must be resolved.
-
-        Raises:
-            TaskCorruptedError: what is on disk cannot be read.
-        """
-        from millstream.state.buffers.opening import open_grace_buffer
-
-        return open_grace_buffer(self, environment)
 
 
 @dataclass(frozen=True)
@@ -126,13 +107,3 @@ class OuterJoinStoreBuilder(SerdedBuilder):
             kind=self.kind or config.default_dsl_store,
             right_serde=value_serde_of(right, config),
         )
-
-    def open(self, environment: StoreEnvironment) -> OpenStore:
-        """Open the store in a task. Everything must be resolved.
-
-        Raises:
-            TaskCorruptedError: what is on disk cannot be read.
-        """
-        from millstream.state.buffers.opening import open_outer_join_store
-
-        return open_outer_join_store(self, environment)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from millstream.record import UNKNOWN, Headers, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.buffers.buffer_value import BufferedContext, BufferValue
-from millstream.state.changelogs.changelog import ChangelogWriter
+from millstream.state.changelogs.changelog import StoreChangelog
 from millstream.state.storage.bytes_store import ByteItems, CommittableStore
 
 _TIME: Final = struct.Struct(">q")
@@ -52,7 +52,7 @@ class GraceBuffer:
         key_serde: for keys.
         value_serde: for values.
         grace_ms: how long records wait, in milliseconds of stream time.
-        writer: where changes are logged; None for nowhere.
+        changelog: where changes are logged.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class GraceBuffer:
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         grace_ms: int,
-        writer: ChangelogWriter | None,
+        changelog: StoreChangelog,
     ) -> None:
         self.name = name
         #: Whether the data survives its process.
@@ -74,7 +74,7 @@ class GraceBuffer:
         self._key_serde = key_serde
         self._value_serde = value_serde
         self._grace_ms = grace_ms
-        self._writer = writer
+        self._changelog = changelog
         self._sequence = 0
         self._stream_time = UNKNOWN
         # The time of the oldest record, or less; None where there is none.
@@ -119,7 +119,7 @@ class GraceBuffer:
         context = BufferedContext(timestamp, offset, place, headers)
         stored = BufferValue(None, None, value_bytes, context).encode()
         self._base.put(stored_key, stored, timestamp)
-        self._log(stored_key, stored + _NO_TIME)
+        self._changelog.log(stored_key, stored + _NO_TIME, None)
         self._stream_time = max(self._stream_time, timestamp)
         self._oldest = timestamp if self._oldest is None else min(self._oldest, timestamp)
         return True
@@ -142,7 +142,7 @@ class GraceBuffer:
             for stored_key, stored in expired:
                 yield self._decoded(stored_key, stored)
                 self._base.put(stored_key, None, UNKNOWN)
-                self._log(stored_key, None)
+                self._changelog.log(stored_key, None, None)
         finally:
             expired.close()
         self._oldest = until
@@ -166,10 +166,6 @@ class GraceBuffer:
     def _forget_time_if_empty(self) -> None:
         if self._oldest is not None and self._stream_time < self._oldest:
             self._oldest = None
-
-    def _log(self, key: bytes, value: bytes | None) -> None:
-        if self._writer is not None:
-            self._writer.log_many(self.name, (key,), (value,), None)
 
     def _decoded(self, stored_key: bytes, stored: bytes) -> BufferedRecord:
         value, _ = BufferValue.decode(stored)

@@ -6,11 +6,11 @@ Kafka Streams' store of `TimestampedKeyAndJoinSide` and `LeftOrRightValue` over 
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
 from millstream.serdes import BYTES, Serde, list_of
-from millstream.state.changelogs.changelog import ChangelogWriter
+from millstream.state.changelogs.changelog import StoreChangelog
 from millstream.state.storage.bytes_store import ByteItems, BytesStore
 
 _TIME: Final = struct.Struct(">q")
@@ -47,7 +47,7 @@ class OuterJoinStore:
         left_serde: for values of the left stream.
         right_serde: for values of the right stream.
         persistent: whether the data survives its process.
-        writer: where changes are logged; None for nowhere.
+        changelog: where changes are logged.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class OuterJoinStore:
         left_serde: Serde[Any],
         right_serde: Serde[Any],
         persistent: bool,
-        writer: ChangelogWriter | None,
+        changelog: StoreChangelog,
     ) -> None:
         self.name = name
         #: Whether the data survives its process.
@@ -70,7 +70,7 @@ class OuterJoinStore:
         self._key_serde = key_serde
         self._left_serde = left_serde
         self._right_serde = right_serde
-        self._writer = writer
+        self._changelog = changelog
 
     def put(self, timestamp: int, left: bool, key: Any, value: Any, *, record_time: int) -> None:
         """Remember a record. Several with the same key, side and timestamp are all kept.
@@ -157,9 +157,7 @@ class OuterJoinStore:
 
     def _write(self, stored_key: bytes, stored: bytes | None, record_time: int) -> None:
         self._layers.put(stored_key, stored, record_time)
-        if self._writer is not None:
-            times: Sequence[int] = (record_time,)
-            self._writer.log_many(self.name, (stored_key,), (stored,), times)
+        self._changelog.log(stored_key, stored, record_time)
 
 
 def _unjoined(items: ByteItems) -> Generator[UnjoinedKey, None, None]:

@@ -6,7 +6,7 @@ Kafka Streams' `InMemoryTimeOrderedKeyValueChangeBuffer`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
@@ -14,8 +14,7 @@ from millstream.errors import StreamsError
 from millstream.record import Headers, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.buffers.buffer_value import BufferedContext, BufferValue
-from millstream.state.changelogs.changelog import ChangelogWriter
-from millstream.state.storage.bytes_store import ChangelogOffset, CommittableStore
+from millstream.state.changelogs.changelog import StoreChangelog
 from millstream.state.storage.java_hash_order import JavaHashSet
 
 #: The time of the first change in an empty buffer.
@@ -71,8 +70,7 @@ class TimeOrderedBuffer:
         topic: handed to serdes, the changelog's name.
         key_serde: for keys.
         value_serde: for values.
-        writer: where changes are logged; None for nowhere.
-        offsets: keeps the changelog offset reached while restoring.
+        changelog: where changes are logged.
     """
 
     #: Nothing of it is on disk.
@@ -85,8 +83,7 @@ class TimeOrderedBuffer:
         topic: str,
         key_serde: Serde[Any],
         value_serde: Serde[Any],
-        writer: ChangelogWriter | None,
-        offsets: CommittableStore,
+        changelog: StoreChangelog,
     ) -> None:
         self.name = name
         #: The bytes that the buffered records count, as Kafka Streams counts them.
@@ -94,8 +91,7 @@ class TimeOrderedBuffer:
         self._topic = topic
         self._key_serde = key_serde
         self._value_serde = value_serde
-        self._writer = writer
-        self._offsets = offsets
+        self._changelog = changelog
         self._entries: dict[bytes, _Entry] = {}
         self._heap: list[tuple[int, bytes, _Entry]] = []
         self._dirty = JavaHashSet()
@@ -146,7 +142,7 @@ class TimeOrderedBuffer:
         prior = old if buffered is None else buffered.value.prior
         context = BufferedContext(timestamp, offset, place, headers)
         self._put(time, key_bytes, BufferValue(prior, old, new, context))
-        if self._writer is not None:
+        if self._changelog.enabled:
             self._dirty.add(key_bytes)
 
     def evict_while(self, predicate: Callable[[], bool]) -> Generator[BufferedChange, None, None]:
@@ -167,7 +163,7 @@ class TimeOrderedBuffer:
             yield BufferedChange(key, self._decode(value.new), self._decode(value.old), value[3])
             if not entry.gone:
                 self._remove(entry)
-                if self._writer is not None:
+                if self._changelog.enabled:
                     self._dirty.add(entry.key)
 
     def prior_value(self, key: Any) -> tuple[bool, Any]:
@@ -201,7 +197,7 @@ class TimeOrderedBuffer:
 
         Follows Kafka Streams: the records have no timestamp of their own.
         """
-        if self._writer is None or not self._dirty:
+        if not self._dirty:
             return
         keys = self._dirty.in_order()
         values: list[bytes | None] = []
@@ -210,32 +206,22 @@ class TimeOrderedBuffer:
             entry = self._entries.get(key)
             values.append(None if entry is None else entry.value.encode() + _TIME.pack(entry.time))
             headers.append(() if entry is None else _VERSION_HEADERS)
-        self._writer.log_many(self.name, keys, values, None, headers)
+        self._changelog.log_many(keys, values, None, headers)
         self._dirty.clear()
 
-    def apply(
-        self,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        offset: ChangelogOffset,
-    ) -> None:
-        """Apply changelog records.
+    def restore(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Apply a changelog record.
 
         Raises:
-            StreamsError: a record has another format.
+            StreamsError: the record has another format.
         """
-        for key, value in zip(keys, values, strict=True):
-            if key is None:
-                continue
-            # A key may have left and come back between two commits, at another time.
-            entry = self._entries.get(key)
-            if entry is not None:
-                self._remove(entry)
-            if value is not None:
-                buffered, rest = BufferValue.decode(value)
-                self._put(_TIME.unpack(rest)[0], key, buffered)
-        self._offsets.commit(offset)
+        # A key may have left and come back between two commits, at another time.
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._remove(entry)
+        if value is not None:
+            buffered, rest = BufferValue.decode(value)
+            self._put(_TIME.unpack(rest)[0], key, buffered)
 
     def close(self) -> None:
         """Let go of everything."""

@@ -25,7 +25,7 @@ from millstream.state.caches.cache_entries import (
     headers_bytes,
 )
 from millstream.state.caches.eviction import GONE, EvictionOrder
-from millstream.state.changelogs.changelog import RecordContext
+from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.storage.bytes_store import ByteItems, BytesStore
 from millstream.state.storage.iterators import merged
 from millstream.state.storage.value_formats import ValueFormat
@@ -95,7 +95,7 @@ class RecordCache:
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         budget: CacheBudget,
-        context: RecordContext,
+        context: RecordAtHand,
     ) -> None:
         self.name = name
         #: Values as objects, by serialized key. See the rules above.
@@ -449,7 +449,7 @@ class RecordCache:
         return changed.flushed(keys, new_values, old_values)
 
     def _decode(self, stored: Sequence[bytes | None]) -> list[Any]:
-        return self._value_serde.deserialize_many(self._topic, self._format.values(stored))
+        return self._value_serde.deserialize_many(self._topic, self._format.values_of(stored))
 
     def _settle(self, changed: ChangedEntries) -> None:
         """Make flushed entries clean: about 0.3 us each."""

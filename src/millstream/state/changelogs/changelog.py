@@ -1,13 +1,12 @@
-"""The layer that writes each change of a store to its changelog topic as well."""
+"""The changelog of a store as the store sees it: the one way by which changes are logged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from millstream.record import Headers, TopicPartition
-from millstream.state.storage.bytes_store import BytesStore
-from millstream.state.storage.value_formats import ValueFormat
+from millstream.record import Headers
+from millstream.state.storage.value_formats import PLAIN, ValueFormat
 
 
 class ChangelogWriter(Protocol):
@@ -33,80 +32,77 @@ class ChangelogWriter(Protocol):
         ...
 
 
-class NoChangelog:
-    """For stores that log nothing, whatever their builders say."""
+class StoreChangelog:
+    """The changelog of one store. Whatever a store of any kind logs goes through here, in order.
+
+    A change is written to the store first, then logged. A call costs about as much as a record, so
+    who has many changes at once logs them at once.
+
+    Args:
+        store_name: the store's name.
+        writer: where the changes go; None where they are not logged.
+        value_format: how values are stored; they are logged without timestamps before them.
+
+    Attributes:
+        enabled: whether changes are logged at all. Logging does nothing otherwise.
+    """
+
+    def __init__(
+        self, store_name: str, writer: ChangelogWriter | None, value_format: ValueFormat = PLAIN
+    ) -> None:
+        self.enabled = writer is not None
+        self._store_name = store_name
+        self._writer = writer
+        self._value_of = value_format.value_of
+        self._values_of = value_format.values_of
+
+    def log(
+        self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers = ()
+    ) -> None:
+        """Log one change.
+
+        Args:
+            key: the key as it is stored.
+            value: the value without a timestamp before it; None is a deletion.
+            timestamp: of the changelog record, in milliseconds; None for the time of sending.
+            headers: of the changelog record.
+        """
+        if self._writer is not None:
+            self._writer.log_many(
+                self._store_name,
+                (key,),
+                (value,),
+                None if timestamp is None else (timestamp,),
+                (headers,) if headers else None,
+            )
 
     def log_many(
         self,
-        store_name: str,
         keys: Sequence[bytes],
         values: Sequence[bytes | None],
         timestamps: Sequence[int] | None,
         headers: Sequence[Headers] | None = None,
     ) -> None:
-        """Nothing to do."""
+        """Log many changes, one record each, repeated keys included; see `log`.
 
+        Args:
+            keys: the keys as they are stored.
+            values: the values without timestamps before them.
+            timestamps: of the records; None for the time of sending.
+            headers: of the records; None for no headers at all.
+        """
+        if self._writer is not None:
+            self._writer.log_many(self._store_name, keys, values, timestamps, headers)
 
-class RecordContext(Protocol):
-    """What a store must know of the record being processed when processors write to it."""
+    def log_stored(self, key: bytes, stored: bytes | None, timestamp: int) -> None:
+        """Log one change, the value as it is stored."""
+        if self._writer is not None:
+            values = (self._value_of(stored),)
+            self._writer.log_many(self._store_name, (key,), values, (timestamp,))
 
-    @property
-    def timestamp(self) -> int:
-        """Of the record, in milliseconds."""
-        ...
-
-    @property
-    def place(self) -> TopicPartition | None:
-        """Where it was read; None in a punctuator."""
-        ...
-
-    @property
-    def offset(self) -> int:
-        """Its offset, -1 in a punctuator."""
-        ...
-
-    @property
-    def headers(self) -> Headers:
-        """Its headers."""
-        ...
-
-
-class LoggedStore:
-    """Hands each write to the changelog, after the write itself, in the order of the calls.
-
-    The changelog record has the stored value without its timestamp prefix, and the timestamp given
-    with the write: that of the record being processed, but the stored one where a value is put
-    into a store that keeps timestamps (`ChangeLoggingTimestampedKeyValueBytesStore`).
-
-    Args:
-        name: the store's name.
-        inner: the layer below.
-        value_format: how values are stored below.
-        writer: where the changes go.
-    """
-
-    def __init__(
-        self, name: str, inner: BytesStore, value_format: ValueFormat, writer: ChangelogWriter
+    def log_stored_many(
+        self, keys: Sequence[bytes], stored: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        self._name = name
-        self._inner = inner
-        self._format = value_format
-        self._writer = writer
-        # Reads are the lower layer's own methods: this layer costs them nothing.
-        self.get = inner.get
-        self.get_many = inner.get_many
-        self.scan = inner.scan
-        self.approximate_num_entries = inner.approximate_num_entries
-
-    def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Write one key and log it."""
-        self._inner.put(key, value, timestamp)
-        values = self._format.values((value,))
-        self._writer.log_many(self._name, (key,), values, (timestamp,))
-
-    def put_many(
-        self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
-    ) -> None:
-        """Write many keys and log them: one changelog record each, repeated keys included."""
-        self._inner.put_many(keys, values, timestamps)
-        self._writer.log_many(self._name, keys, self._format.values(values), timestamps)
+        """Log many changes, one record each, the values as they are stored."""
+        if self._writer is not None:
+            self._writer.log_many(self._store_name, keys, self._values_of(stored), timestamps)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millstream.record import TopicPartition
-from millstream.state.storage.bytes_store import ChangelogOffset, CommittableStore
-from millstream.state.storage.value_formats import ValueFormat
+from millstream.state.storage.bytes_store import ChangelogOffset, Committable
+from millstream.state.storage.value_formats import PLAIN, ValueFormat
 
 #: Applies changelog records to a store: keys, values, timestamps, and the offset reached with them,
 #: which is to be kept together with the data.
@@ -15,7 +15,7 @@ ApplyRecords = Callable[
 ]
 
 
-def apply_latest(store: CommittableStore, value_format: ValueFormat) -> ApplyRecords:
+def apply_latest(store: Committable, value_format: ValueFormat) -> ApplyRecords:
     """Applies records to a store of which the last record of a key says all.
 
     Args:
@@ -32,6 +32,34 @@ def apply_latest(store: CommittableStore, value_format: ValueFormat) -> ApplyRec
         items = dict(zip(keys, value_format.join_many(values, timestamps), strict=True))
         items.pop(None, None)
         store.restore(items, offset)  # type: ignore[arg-type]
+
+    return apply
+
+
+def apply_each(
+    write: Callable[[bytes, bytes | None, int], object],
+    finish: Callable[[ChangelogOffset], None],
+    value_format: ValueFormat = PLAIN,
+) -> ApplyRecords:
+    """Applies records one by one to a store in which every record or their order counts.
+
+    Args:
+        write: applies a record: its key, its value as it is stored, its timestamp.
+        finish: keeps the offset reached, once all records of a batch are applied.
+        value_format: the value of a record becomes `timestamp + value` in timestamped stores.
+    """
+
+    def apply(
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        offset: ChangelogOffset,
+    ) -> None:
+        stored = value_format.join_many(values, timestamps)
+        for key, value, timestamp in zip(keys, stored, timestamps, strict=True):
+            if key is not None:
+                write(key, value, timestamp)
+        finish(offset)
 
     return apply
 

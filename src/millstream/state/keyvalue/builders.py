@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, runtime_checkable
 
 from millstream.errors import ConfigError
 from millstream.serdes import Serde
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
-
-    from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
 
     # Where no serde is given a store may hold anything.
     StoredK = TypeVar("StoredK", default=Any)
@@ -49,6 +47,7 @@ class StoreDefaults(Protocol):
     def default_dsl_store(self) -> StoreKind: ...
 
 
+@runtime_checkable
 class StoreBuilder(Protocol):
     """A state store to be: what the engine needs to know before it opens one."""
 
@@ -82,10 +81,6 @@ class StoreBuilder(Protocol):
 
     def changelog_config(self) -> dict[str, str]:
         """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
-        ...
-
-    def open(self, environment: StoreEnvironment) -> OpenStore:
-        """Open the store in a task."""
         ...
 
 
@@ -245,14 +240,3 @@ class KeyValueStoreBuilder(SerdedBuilder[StoredK, StoredV]):
             ConfigError: neither the builder nor the config has a serde.
         """
         return replace(super().resolved(config), kind=self.kind or config.default_dsl_store)
-
-    def open(self, environment: StoreEnvironment) -> OpenStore:
-        """Open the store in a task. Everything must be resolved.
-
-        Raises:
-            TaskCorruptedError: what is on disk cannot be read.
-        """
-        # Loads RocksDB, which whoever only describes a topology does not need.
-        from millstream.state.keyvalue.opening import open_key_value_store
-
-        return open_key_value_store(self, environment)

@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar, cast
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import Serde
 from millstream.state.caches.cache import RecordCache
-from millstream.state.changelogs.changelog import RecordContext
+from millstream.state.changelogs.logged_lru import LoggedLRUStore
+from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.keyvalue.typed_store import TypedStore
 from millstream.state.storage.bytes_store import (
     ByteItems,
@@ -18,7 +19,6 @@ from millstream.state.storage.bytes_store import (
     end_of_prefix,
 )
 from millstream.state.storage.iterators import KeyValueIterator
-from millstream.state.storage.lru import LoggedLRUStore
 from millstream.state.storage.value_formats import ValueFormat
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         persistent: bool,
-        context: RecordContext,
+        context: RecordAtHand,
         cache: RecordCache | None = None,
     ) -> None:
         super().__init__(

@@ -112,6 +112,6 @@ class TimestampedTable(EncodedTable):
         return values
 
     def _decoded(self, stored: Sequence[bytes | None]) -> list[TimedValue | None]:
-        values = self._value_serde.deserialize_many(self._topic, TIMESTAMPED.values(stored))
+        values = self._value_serde.deserialize_many(self._topic, TIMESTAMPED.values_of(stored))
         pairs = zip(values, TIMESTAMPED.timestamps(stored), strict=True)
         return [None if raw is None else pair for raw, pair in zip(stored, pairs, strict=True)]

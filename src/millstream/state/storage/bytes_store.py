@@ -65,8 +65,8 @@ class BytesStore(ReadableBytes, Protocol):
         ...
 
 
-class CommittableStore(BytesStore, Protocol):
-    """The lowest writable layer: it decides what of the writes survives a crash.
+class Committable(Protocol):
+    """What decides which writes survive a crash: the lowest writable layer of a store of any kind.
 
     Invariant: after a crash the store holds what was written before some `commit` or `restore`,
     and `committed_offset` is the offset given with it. After a spill it may hold more.
@@ -111,6 +111,10 @@ class CommittableStore(BytesStore, Protocol):
     def close(self) -> None:
         """Release everything, without committing. Does nothing the second time."""
         ...
+
+
+class CommittableStore(BytesStore, Committable, Protocol):
+    """The lowest writable layer of a store that is read by key and by range of keys."""
 
 
 class Storage(ReadableBytes, Protocol):

@@ -9,10 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from millstream.record import TopicPartition
-from millstream.state.changelogs.changelog import ChangelogWriter, RecordContext
-from millstream.state.changelogs.restore import ApplyRecords
 from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
-from millstream.state.storage.value_formats import ValueFormat
 
 
 class LRUStore:
@@ -94,23 +91,6 @@ class LRUStore:
             self.put_evicting(key, value)
         self.commit(offset)
 
-    def apply_in(self, value_format: ValueFormat) -> ApplyRecords:
-        """Applies changelog records one by one: their order says which keys were used last."""
-
-        def apply(
-            keys: Sequence[bytes | None],
-            values: Sequence[bytes | None],
-            timestamps: Sequence[int],
-            offset: ChangelogOffset,
-        ) -> None:
-            stored = value_format.join_many(values, timestamps)
-            for key, value in zip(keys, stored, strict=True):
-                if key is not None:
-                    self.put_evicting(key, value)
-            self.commit(offset)
-
-        return apply
-
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset of the last changelog record reflected; None in a new store."""
         return self._offsets.get(partition)
@@ -119,60 +99,6 @@ class LRUStore:
         """Let go of everything."""
         self._values.clear()
         self._offsets.clear()
-
-
-class LoggedLRUStore:
-    """Hands each write to the changelog, and before it a deletion of the key that had to go.
-
-    Args:
-        name: the store's name.
-        inner: the layer below.
-        value_format: how values are stored below.
-        writer: where the changes go.
-        context: the record being processed, which dates the deletions.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        inner: LRUStore,
-        value_format: ValueFormat,
-        writer: ChangelogWriter,
-        context: RecordContext,
-    ) -> None:
-        self._name = name
-        self._inner = inner
-        self._format = value_format
-        self._writer = writer
-        self._context = context
-        self.get = inner.get
-        self.get_many = inner.get_many
-        self.scan = inner.scan
-        self.approximate_num_entries = inner.approximate_num_entries
-
-    def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Write one key and log it."""
-        self._log_evicted(self._inner.put_evicting(key, value))
-        self._writer.log_many(self._name, (key,), self._format.values((value,)), (timestamp,))
-
-    def put_many(
-        self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
-    ) -> None:
-        """Write many keys and log them, one after the other."""
-        for key, value, timestamp in zip(keys, values, timestamps, strict=True):
-            self.put(key, value, timestamp)
-
-    def put_all(
-        self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
-    ) -> None:
-        """Write many keys, then log them all. Follows Kafka Streams' `putAll`."""
-        for key, value in zip(keys, values, strict=True):
-            self._log_evicted(self._inner.put_evicting(key, value))
-        self._writer.log_many(self._name, keys, self._format.values(values), timestamps)
-
-    def _log_evicted(self, key: bytes | None) -> None:
-        if key is not None:
-            self._writer.log_many(self._name, (key,), (None,), (self._context.timestamp,))
 
 
 def _items(items: list[tuple[bytes, bytes]]) -> ByteItems:

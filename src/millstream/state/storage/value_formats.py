@@ -38,7 +38,11 @@ class ValueFormat(Protocol):
         """The value and its timestamp, which is -1 where none is kept."""
         ...
 
-    def values(self, stored: Sequence[bytes | None]) -> Sequence[bytes | None]:
+    def value_of(self, stored: bytes | None) -> bytes | None:
+        """The value alone."""
+        ...
+
+    def values_of(self, stored: Sequence[bytes | None]) -> Sequence[bytes | None]:
         """The values alone."""
         ...
 
@@ -61,7 +65,10 @@ class _Plain:
     def split(self, stored: bytes) -> tuple[bytes, int]:
         return stored, UNKNOWN
 
-    def values(self, stored: Sequence[bytes | None]) -> Sequence[bytes | None]:
+    def value_of(self, stored: bytes | None) -> bytes | None:
+        return stored
+
+    def values_of(self, stored: Sequence[bytes | None]) -> Sequence[bytes | None]:
         return stored
 
     def timestamps(self, stored: Iterable[bytes | None]) -> list[int]:
@@ -86,7 +93,10 @@ class _Timestamped:
     def split(self, stored: bytes) -> tuple[bytes, int]:
         return stored[_TIMESTAMP_BYTES:], _TIMESTAMP.unpack_from(stored)[0]
 
-    def values(self, stored: Sequence[bytes | None]) -> Sequence[bytes | None]:
+    def value_of(self, stored: bytes | None) -> bytes | None:
+        return None if stored is None else stored[_TIMESTAMP_BYTES:]
+
+    def values_of(self, stored: Sequence[bytes | None]) -> Sequence[bytes | None]:
         # A stored value is never empty, so only None is false.
         return [each and each[_TIMESTAMP_BYTES:] for each in stored]
 

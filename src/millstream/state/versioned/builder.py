@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from millstream.durations import milliseconds
 from millstream.errors import IllegalStateError
@@ -17,9 +17,6 @@ from millstream.state.keyvalue.builders import (
     StoredV,
     check_store_name,
 )
-
-if TYPE_CHECKING:
-    from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
 
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 60 * _MINUTE_MS
@@ -123,13 +120,3 @@ class VersionedStoreBuilder(SerdedBuilder[StoredK, StoredV]):
         """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
         lag_ms = self.history_ms + _COMPACTION_LAG_MS
         return {**COMPACTED, "min.compaction.lag.ms": str(lag_ms)}
-
-    def open(self, environment: StoreEnvironment) -> OpenStore:
-        """Open the store in a task. Everything must be resolved.
-
-        Raises:
-            TaskCorruptedError: what is on disk cannot be read.
-        """
-        from millstream.state.buffers.opening import open_versioned_store
-
-        return open_versioned_store(self, environment)

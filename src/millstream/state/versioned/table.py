@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from millstream.serdes import Serde
-from millstream.state.changelogs.changelog import ChangelogWriter
+from millstream.state.changelogs.changelog import StoreChangelog
 from millstream.state.keyvalue.encoded_table import EncodedTable
 from millstream.state.keyvalue.table import TimedValue
 from millstream.state.versioned.bytes import NOT_PUT, VersionedBytes
@@ -43,7 +43,7 @@ class VersionedTable(EncodedTable):
         topic: handed to serdes, the changelog's name.
         key_serde: for keys.
         value_serde: for values.
-        writer: where versions are logged; None for nowhere.
+        changelog: where versions are logged.
         dropped: counts versions that come too late: how many, why, the store's name.
     """
 
@@ -58,12 +58,12 @@ class VersionedTable(EncodedTable):
         topic: str,
         key_serde: Serde[Any],
         value_serde: Serde[Any],
-        writer: ChangelogWriter | None,
+        changelog: StoreChangelog,
         dropped: Callable[[int, str, str], None],
     ) -> None:
         super().__init__(name, topic=topic, key_serde=key_serde, value_serde=value_serde)
         self._versions = versions
-        self._writer = writer
+        self._changelog = changelog
         self._dropped = dropped
 
     def put(self, key_bytes: bytes, value: Any, timestamp: int) -> int:
@@ -141,7 +141,6 @@ class VersionedTable(EncodedTable):
         if NOT_PUT in valid_to:
             late = valid_to.count(NOT_PUT)
             self._dropped(late, "older than the history of a versioned store", self.name)
-        if self._writer is not None:
-            # Those that came too late as well: follows Kafka Streams.
-            self._writer.log_many(self.name, keys, datas, timestamps)
+        # Those that came too late as well: follows Kafka Streams.
+        self._changelog.log_many(keys, datas, timestamps)
         return valid_to

@@ -22,9 +22,6 @@ from millstream.state.keyvalue.builders import (
 )
 from millstream.windowed import MAX_TIME_MS
 
-if TYPE_CHECKING:
-    from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment
-
 logger = logging.getLogger(__name__)
 
 #: Where a window or session store keeps its data.
@@ -202,17 +199,6 @@ class WindowStoreBuilder(_TimedStoreBuilder[StoredK, StoredV]):
                 )
                 object.__setattr__(self, "caching", False)
 
-    def open(self, environment: StoreEnvironment) -> OpenStore:
-        """Open the store in a task. Everything must be resolved.
-
-        Raises:
-            TaskCorruptedError: what is on disk cannot be read.
-        """
-        # Loads RocksDB, which whoever only describes a topology does not need.
-        from millstream.state.windows.opening import open_window_store
-
-        return open_window_store(self, environment)
-
 
 @dataclass(frozen=True)
 class SessionStoreBuilder(_TimedStoreBuilder[StoredK, StoredV]):
@@ -247,16 +233,6 @@ class SessionStoreBuilder(_TimedStoreBuilder[StoredK, StoredV]):
     logging: bool = True
     topic_config: Mapping[str, str] = field(default_factory=dict)
     time_ordered: bool = False
-
-    def open(self, environment: StoreEnvironment) -> OpenStore:
-        """Open the store in a task. Everything must be resolved.
-
-        Raises:
-            TaskCorruptedError: what is on disk cannot be read.
-        """
-        from millstream.state.windows.opening import open_session_store
-
-        return open_session_store(self, environment)
 
 
 def changelog_retention(builder: StoreBuilder, additional_ms: int) -> dict[str, str]:

@@ -7,8 +7,8 @@ from typing import Final
 
 from millstream.record import UNKNOWN, TopicPartition
 from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
+from millstream.state.storage.timed_store import StoredPairs
 from millstream.state.windows.time_table import TimeTable
-from millstream.state.windows.timed_store import StoredPairs
 from millstream.state.windows.window_keys import SESSIONS, WINDOWS, KeyLayout, session_of
 from millstream.windowed import MAX_TIME_MS
 

@@ -15,9 +15,9 @@ from typing import Final
 from millstream.record import UNKNOWN, TopicPartition
 from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
 from millstream.state.storage.overlay import OverlayStore
+from millstream.state.storage.timed_store import StoredPairs
 from millstream.state.windows.memory_windows import Expired, highest_number
 from millstream.state.windows.time_table import TimeTable
-from millstream.state.windows.timed_store import StoredPairs
 from millstream.state.windows.window_keys import WINDOWS, KeyLayout
 
 _SEGMENT: Final = struct.Struct(">q")

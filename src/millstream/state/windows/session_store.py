@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable
 from typing import Any, Generic, TypeVar, cast
 
 from millstream.serdes import Serde
-from millstream.state.changelogs.changelog import RecordContext
+from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.keyvalue.typed_store import TypedStore
 from millstream.state.storage.iterators import KeyValueIterator
 from millstream.state.windows.session_table import SessionTable
@@ -53,7 +53,7 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         topic: str,
         key_serde: Serde[Any],
         persistent: bool,
-        context: RecordContext,
+        context: RecordAtHand,
     ) -> None:
         super().__init__(
             table.name,

@@ -7,11 +7,10 @@ from typing import Any
 from millstream.record import UNKNOWN, Headers, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.caches.cache_entries import CachedEntry
-from millstream.state.caches.window_cache import WindowCache
-from millstream.state.changelogs.timed_changelog import LoggedWindows
 from millstream.state.keyvalue.encoded_table import EncodedTable
 from millstream.state.storage.bytes_store import ByteItems
-from millstream.state.windows.timed_store import CommittableTimedStore, StoredPairs, TimedStore
+from millstream.state.storage.timed_store import CommittableTimedStore, StoredPairs, TimedStore
+from millstream.state.windows.window_cache import WindowCache
 from millstream.state.windows.window_keys import SESSIONS, StoredKeySerde, session_key, session_of
 from millstream.windowed import MAX_TIME_MS, Windowed
 
@@ -40,8 +39,8 @@ class SessionTable(EncodedTable):
     Args:
         name: the store's name.
         base: the lowest layer.
-        logged: the layer above it that writes the changelog, None without one.
-        cache: the record cache above, None without caching.
+        layers: the topmost layer: the cache if there is one.
+        cache: the record cache among the layers, None without caching.
         topic: handed to serdes, the changelog's name.
         key_serde: for keys.
         value_serde: for values.
@@ -53,7 +52,7 @@ class SessionTable(EncodedTable):
         name: str,
         base: CommittableTimedStore,
         *,
-        logged: LoggedWindows | None,
+        layers: TimedStore,
         cache: WindowCache | None,
         topic: str,
         key_serde: Serde[Any],
@@ -64,7 +63,7 @@ class SessionTable(EncodedTable):
         self.cache = cache
         self.retention_ms = retention_ms
         self._base = base
-        self._layers: TimedStore = cache or logged or base
+        self._layers = layers
         self._stored_key_serde = StoredKeySerde(key_serde, SESSIONS)
         # The entry of the session that was removed last, for the one that takes its place.
         self._spare: CachedEntry | None = None

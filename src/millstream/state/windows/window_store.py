@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import Serde
-from millstream.state.changelogs.changelog import RecordContext
+from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.keyvalue.typed_store import TypedStore
 from millstream.state.storage.bytes_store import ByteItems
 from millstream.state.storage.iterators import KeyValueIterator
@@ -69,7 +69,7 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
         topic: str,
         key_serde: Serde[Any],
         persistent: bool,
-        context: RecordContext,
+        context: RecordAtHand,
     ) -> None:
         super().__init__(
             table.name,

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from millstream.record import UNKNOWN, Headers, TopicPartition
 from millstream.serdes import Serde
-from millstream.state.caches.window_cache import WindowCache
-from millstream.state.changelogs.timed_changelog import LoggedWindows
+from millstream.state.changelogs.changelog import StoreChangelog
 from millstream.state.keyvalue.encoded_table import EncodedTable
 from millstream.state.keyvalue.table import TimedValue
 from millstream.state.storage.bytes_store import ByteItems
+from millstream.state.storage.timed_store import CommittableTimedStore, StoredPairs, TimedStore
 from millstream.state.storage.value_formats import ValueFormat
-from millstream.state.windows.timed_store import CommittableTimedStore, StoredPairs, TimedStore
+from millstream.state.windows.window_cache import WindowCache
 from millstream.state.windows.window_keys import WINDOWS, StoredKeySerde, window_key
 from millstream.windowed import Windowed
 
@@ -48,8 +48,9 @@ class WindowTable(EncodedTable):
     Args:
         name: the store's name.
         base: the lowest layer.
-        logged: the layer above it that writes the changelog, None without one.
-        cache: the record cache above, None without caching.
+        layers: the topmost layer: the cache if there is one.
+        changelog: where duplicates are logged; the layers log everything else.
+        cache: the record cache among the layers, None without caching.
         value_format: whether values are kept with timestamps.
         topic: handed to serdes, the changelog's name.
         key_serde: for keys.
@@ -66,7 +67,8 @@ class WindowTable(EncodedTable):
         name: str,
         base: CommittableTimedStore,
         *,
-        logged: LoggedWindows | None,
+        layers: TimedStore,
+        changelog: StoreChangelog,
         cache: WindowCache | None,
         value_format: ValueFormat,
         topic: str,
@@ -84,8 +86,8 @@ class WindowTable(EncodedTable):
         self.retention_ms = retention_ms
         self.retain_duplicates = retain_duplicates
         self._base = base
-        self._logged = logged
-        self._layers: TimedStore = cache or logged or base
+        self._layers = layers
+        self._changelog = changelog
         self._format = value_format
         self._stored_key_serde = StoredKeySerde(key_serde, WINDOWS, window_size_ms)
         self._log_headers = log_headers
@@ -217,10 +219,8 @@ class WindowTable(EncodedTable):
         headers: Sequence[Headers] | None = None,
     ) -> None:
         """Log what `put_duplicate` has stored, in order: one call costs as much as one record."""
-        if self._logged is not None:
-            self._logged.log_many(
-                stored_keys, values, timestamps, headers if self._log_headers else None
-            )
+        logged_headers = headers if self._log_headers else None
+        self._changelog.log_many(stored_keys, values, timestamps, logged_headers)
 
     # --- bytes, for the public store -------------------------------------------------------------
 

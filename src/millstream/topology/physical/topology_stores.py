@@ -17,7 +17,7 @@ def check_store_builder(builder: object) -> None:
     Raises:
         TypeError: it is something else.
     """
-    if not callable(getattr(builder, "open", None)):
+    if not isinstance(builder, StoreBuilder):
         raise wrong_type(
             "A store is added as a builder, which knows the serdes as well: "
             f"Stores.key_value_builder(supplier, STRING, LONG) for example. This is {builder!r}."

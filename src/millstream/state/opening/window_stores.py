@@ -1,16 +1,17 @@
-"""Opening a window or session store: putting its layers above each other."""
+"""Opening window and session stores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from millstream.state.caches.window_cache import WindowCache
-from millstream.state.changelogs.timed_changelog import LoggedWindows
-from millstream.state.keyvalue.opening import OpenStore, StoreEnvironment, open_base
-from millstream.state.storage.bytes_store import CommittableStore
-from millstream.state.storage.overlay import OverlayStore
+from millstream.state.changelogs.changelog import StoreChangelog
+from millstream.state.changelogs.logged_windows import LoggedWindows
+from millstream.state.changelogs.restore import apply_latest
+from millstream.state.opening.environment import StoreEnvironment
+from millstream.state.opening.lowest_layer import open_overlay, open_storage
+from millstream.state.opening.open_store import OpenStore
+from millstream.state.storage.timed_store import CommittableTimedStore, TimedStore
 from millstream.state.storage.value_formats import PLAIN, ValueFormat, format_of
 from millstream.state.windows.builders import SessionStoreBuilder, WindowStoreBuilder
 from millstream.state.windows.memory_windows import MemoryWindows
@@ -18,7 +19,7 @@ from millstream.state.windows.segmented_windows import SegmentedWindows, segment
 from millstream.state.windows.session_store import SessionStore
 from millstream.state.windows.session_table import SessionTable
 from millstream.state.windows.time_index import TimeIndexedOverlay, TimeOrderedWindows
-from millstream.state.windows.timed_store import CommittableTimedStore
+from millstream.state.windows.window_cache import WindowCache
 from millstream.state.windows.window_keys import SESSIONS, WINDOWS, KeyLayout, StoredKeySerde
 from millstream.state.windows.window_store import WindowStore
 from millstream.state.windows.window_table import WindowTable
@@ -34,11 +35,13 @@ def open_window_store(builder: WindowStoreBuilder, environment: StoreEnvironment
     """
     value_format = format_of(builder.timestamped)
     key_serde, value_serde = builder.serdes()
-    base, logged, cache = _open_layers(builder, environment, WINDOWS, value_format)
+    changelog = environment.changelog_of(builder, value_format)
+    base, layers, cache = _open_layers(builder, environment, WINDOWS, value_format, changelog)
     table = WindowTable(
         builder.name,
         base,
-        logged=logged,
+        layers=layers,
+        changelog=changelog,
         cache=cache,
         value_format=value_format,
         topic=environment.topic,
@@ -56,8 +59,7 @@ def open_window_store(builder: WindowStoreBuilder, environment: StoreEnvironment
         persistent=base.persistent,
         context=environment.context,
     )
-    committed = cast(CommittableStore, base)  # Nobody scans a base but the layers above it.
-    return OpenStore(store, table, cache, committed, value_format, base.persistent)
+    return OpenStore(store, table, base, apply_latest(base, value_format), cache)
 
 
 def open_session_store(builder: SessionStoreBuilder, environment: StoreEnvironment) -> OpenStore:
@@ -67,11 +69,12 @@ def open_session_store(builder: SessionStoreBuilder, environment: StoreEnvironme
         TaskCorruptedError: what is on disk cannot be read.
     """
     key_serde, value_serde = builder.serdes()
-    base, logged, cache = _open_layers(builder, environment, SESSIONS, PLAIN)
+    changelog = environment.changelog_of(builder)
+    base, layers, cache = _open_layers(builder, environment, SESSIONS, PLAIN, changelog)
     table = SessionTable(
         builder.name,
         base,
-        logged=logged,
+        layers=layers,
         cache=cache,
         topic=environment.topic,
         key_serde=key_serde,
@@ -85,8 +88,7 @@ def open_session_store(builder: SessionStoreBuilder, environment: StoreEnvironme
         persistent=base.persistent,
         context=environment.context,
     )
-    committed = cast(CommittableStore, base)
-    return OpenStore(store, table, cache, committed, PLAIN, base.persistent)
+    return OpenStore(store, table, base, apply_latest(base, PLAIN), cache)
 
 
 def _open_layers(
@@ -94,19 +96,19 @@ def _open_layers(
     environment: StoreEnvironment,
     layout: KeyLayout,
     value_format: ValueFormat,
-) -> tuple[CommittableTimedStore, LoggedWindows | None, WindowCache | None]:
+    changelog: StoreChangelog,
+) -> tuple[CommittableTimedStore, TimedStore, WindowCache | None]:
+    """The lowest layer, the topmost one, and the cache among them."""
     name = builder.name
     key_serde, value_serde = builder.serdes()
     base = _open_base(builder, environment, layout, _counting(environment, name))
-    logged = None
-    if builder.logging:
-        logged = LoggedWindows(name, base, value_format, environment.writer)
+    layers: TimedStore = LoggedWindows(base, changelog) if changelog.enabled else base
     cache = None
     if builder.caching and environment.budget.max_bytes > 0:
         size_ms = builder.window_size_ms if isinstance(builder, WindowStoreBuilder) else 0
-        cache = WindowCache(
+        cache = layers = WindowCache(
             name,
-            logged or base,
+            layers,
             value_format,
             layout,
             topic=environment.topic,
@@ -115,7 +117,7 @@ def _open_layers(
             budget=environment.budget,
             context=environment.context,
         )
-    return base, logged, cache
+    return base, layers, cache
 
 
 def _open_base(
@@ -127,22 +129,23 @@ def _open_base(
     if not builder.persistent:
         return MemoryWindows(layout, builder.retention_ms, expired)
     if builder.time_ordered:
-        segment_ms = segment_length_ms(builder.retention_ms)
-        indexed = partial(TimeIndexedOverlay, layout=layout, segment_ms=segment_ms)
-        base = open_base(builder.name, True, environment, indexed)
-        assert isinstance(base, TimeIndexedOverlay)
+        indexed = TimeIndexedOverlay(
+            open_storage(builder.name, environment),
+            layout,
+            segment_length_ms(builder.retention_ms),
+            limit_bytes=environment.uncommitted_max_bytes,
+            spill_when_full=not environment.exactly_once,
+        )
         return TimeOrderedWindows(
             layout,
-            base,
+            indexed,
             retention_ms=builder.retention_ms,
             recent_bytes=environment.uncommitted_max_bytes,
             expired=expired,
         )
-    base = open_base(builder.name, True, environment)
-    assert isinstance(base, OverlayStore)
     return SegmentedWindows(
         layout,
-        base,
+        open_overlay(builder.name, environment),
         retention_ms=builder.retention_ms,
         recent_bytes=environment.uncommitted_max_bytes,
         time_ordered=False,

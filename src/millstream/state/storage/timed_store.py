@@ -6,11 +6,10 @@ session's end; by it the store decides what is too old to be kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from millstream.record import TopicPartition
-from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
+from millstream.state.storage.bytes_store import ByteItems, Committable
 
 #: Stored keys with their values, in order.
 StoredPairs = Sequence[tuple[bytes, bytes]]
@@ -98,8 +97,8 @@ class TimedStore(TimedReads, Protocol):
         ...
 
 
-class CommittableTimedStore(TimedStore, Protocol):
-    """The lowest layer of a window or session store; see `CommittableStore`.
+class CommittableTimedStore(TimedStore, Committable, Protocol):
+    """The lowest writable layer of a window or session store.
 
     Attributes:
         last_number: the number given to the last duplicate; kept and restored with the data.
@@ -114,22 +113,3 @@ class CommittableTimedStore(TimedStore, Protocol):
         are found as long as their segment is live, in memory they are gone when they expire.
         """
         ...
-
-    @property
-    def persistent(self) -> bool: ...
-
-    @property
-    def uncommitted_bytes(self) -> int: ...
-
-    @property
-    def is_full(self) -> bool: ...
-
-    def spill(self) -> None: ...
-
-    def commit(self, offset: ChangelogOffset | None) -> None: ...
-
-    def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None: ...
-
-    def committed_offset(self, partition: TopicPartition) -> int | None: ...
-
-    def close(self) -> None: ...

@@ -13,13 +13,13 @@ from millstream.record import Headers, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.caches.cache import RecordCache
 from millstream.state.caches.cache_entries import UNREAD, CacheBudget, CachedEntry
-from millstream.state.changelogs.changelog import RecordContext
+from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.keyvalue.table import TimedValue
 from millstream.state.storage.bytes_store import ByteItems
 from millstream.state.storage.iterators import merged
+from millstream.state.storage.timed_store import StoredPairs, TimedStore
 from millstream.state.storage.value_formats import ValueFormat
 from millstream.state.windows.key_index import KeyIndex
-from millstream.state.windows.timed_store import StoredPairs, TimedStore
 from millstream.state.windows.window_keys import SESSIONS, KeyLayout
 
 
@@ -55,7 +55,7 @@ class WindowCache(RecordCache):
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         budget: CacheBudget,
-        context: RecordContext,
+        context: RecordAtHand,
     ) -> None:
         super().__init__(
             name,

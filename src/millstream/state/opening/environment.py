@@ -1,0 +1,59 @@
+"""What a store finds in the task that opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream.record import TaskId, TopicPartition
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.changelogs.changelog import ChangelogWriter, StoreChangelog
+from millstream.state.changelogs.record_at_hand import RecordAtHand
+from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.storage.storages import Storages
+from millstream.state.storage.value_formats import PLAIN, ValueFormat
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEnvironment:
+    """What a store finds in the task that opens it.
+
+    Args:
+        task_id: the task.
+        directory: of the task; persistent stores live in it.
+        topic: handed to serdes: the name of the changelog, whether there is one or not.
+        restored_from: the partition from which the store is restored; None if from none.
+        writer: where changes are logged, if the builder wants logging; None for nowhere.
+        context: the record being processed.
+        budget: of the record caches of the thread.
+        exactly_once: whether state must never be ahead of what is committed.
+        uncommitted_max_bytes: bytes of writes of the store that may wait for a commit.
+        storages: opens what keeps the data of persistent stores.
+        dropped: counts records that a store does not take because they come too late; it is told
+            how many, why, and the store's name.
+    """
+
+    task_id: TaskId
+    directory: Path
+    topic: str
+    restored_from: TopicPartition | None
+    writer: ChangelogWriter | None
+    context: RecordAtHand
+    budget: CacheBudget
+    exactly_once: bool
+    uncommitted_max_bytes: int
+    storages: Storages
+    dropped: Callable[[int, str, str], None]
+
+    def changelog_of(
+        self, builder: StoreBuilder, value_format: ValueFormat = PLAIN
+    ) -> StoreChangelog:
+        """Where a store logs its changes.
+
+        Args:
+            builder: of the store, which says whether it does.
+            value_format: how its values are stored.
+        """
+        writer = self.writer if builder.logging else None
+        return StoreChangelog(builder.name, writer, value_format)

@@ -1,0 +1,48 @@
+"""What a store is to its task once it is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.state.caches.cache import RecordCache
+from millstream.state.changelogs.restore import ApplyRecords
+from millstream.state.storage.bytes_store import Committable
+
+
+@dataclass(slots=True)
+class OpenStore:
+    """One store of a task, with those of its layers that somebody asks for by name.
+
+    Args:
+        store: what processors get.
+        table: what the DSL's operators get, for example a `TimestampedTable`; None for stores which
+            only processors use.
+        base: the lowest writable layer: commits, restoration, closing.
+        apply: writes changelog records to the store.
+        cache: the record cache, None without caching.
+        keeps_offset: whether `base` keeps the changelog offset with its data. For a persistent
+            store which does not, the task keeps it in its checkpoint file.
+        before_commit: writes and logs what the store only does once a commit.
+    """
+
+    store: Any
+    table: Any
+    base: Committable
+    apply: ApplyRecords
+    cache: RecordCache | None = None
+    keeps_offset: bool = True
+    before_commit: Callable[[], None] | None = None
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the data survives its process."""
+        return self.base.persistent
+
+    def close(self) -> None:
+        """Release everything; what is not committed is dropped."""
+        self.store.close()
+        if self.cache is not None:
+            self.cache.close()
+        self.base.close()
