@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from millstream.config_clients import (
     CLIENT_SETTINGS,
@@ -16,14 +16,11 @@ from millstream.config_clients import (
     Scope,
     check_client_settings,
 )
-from millstream.config_fields import did_you_mean
+from millstream.config_fields import Setting, did_you_mean
 from millstream.config_optimization import optimizations
 from millstream.durations import iso_duration
 from millstream.errors import ConfigError
 from millstream.unawaited import asynchronous_advice, is_asynchronous, name_of
-
-if TYPE_CHECKING:
-    from millstream.config import StreamsConfig
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +35,37 @@ _IN_FLIGHT_MAX: Final = 5
 _TRANSACTION_TIMEOUT_MS: Final = 10_000
 
 
-def check_together(config: StreamsConfig) -> None:
+class ApplicationSettings(Protocol):
+    """What is looked at of an application's settings; `StreamsConfig` has it.
+
+    Handlers and the other dictionaries are looked up by their names.
+    """
+
+    @property
+    def application_id(self) -> str: ...
+    @property
+    def bootstrap_servers(self) -> str: ...
+    @property
+    def application_server(self) -> str: ...
+    @property
+    def topology_optimization(self) -> str: ...
+    @property
+    def rack_aware_assignment_tags(self) -> Sequence[str]: ...
+    @property
+    def exactly_once(self) -> bool: ...
+    @property
+    def commit_interval_ms(self) -> int: ...
+    @property
+    def given(self) -> Collection[str]: ...
+    @property
+    def producer(self) -> Mapping[str, Any]: ...
+    @property
+    def admin(self) -> Mapping[str, Any]: ...
+    def settings(self) -> Iterable[Setting]: ...
+    def client_settings(self, role: Role) -> Mapping[str, Any]: ...
+
+
+def check_together(config: ApplicationSettings) -> None:
     """Check names, the clients' dictionaries, and what exactly-once asks for.
 
     Raises:
@@ -63,7 +90,7 @@ def check_together(config: StreamsConfig) -> None:
         _check_exactly_once(config)
 
 
-def transaction_timeout_ms(config: StreamsConfig) -> int:
+def transaction_timeout_ms(config: ApplicationSettings) -> int:
     """How long the broker waits for a transaction: 10 s unless set, follows Kafka Streams."""
     given = config.client_settings("producer").get(
         "transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS
@@ -71,7 +98,7 @@ def transaction_timeout_ms(config: StreamsConfig) -> int:
     return int(given)
 
 
-def default_offset_reset(config: StreamsConfig) -> str | timedelta:
+def default_offset_reset(config: ApplicationSettings) -> str | timedelta:
     """Where sources without a policy of their own begin when nothing is committed.
 
     `earliest` unless set, follows Kafka Streams; a timedelta for `by_duration` (KIP-1106).
@@ -100,7 +127,7 @@ def _roles_of(dictionary: str) -> tuple[Role, ...]:
     return tuple(role for role, names in DICTIONARIES_OF.items() if dictionary in names)
 
 
-def _check_handlers(config: StreamsConfig) -> None:
+def _check_handlers(config: ApplicationSettings) -> None:
     handlers = ("deserialization_exception_handler", "processing_exception_handler")
     for name in handlers:
         handler = getattr(config, name)
@@ -114,7 +141,7 @@ def _check_handlers(config: StreamsConfig) -> None:
             raise ConfigError(f"{name}: " + asynchronous_advice(name_of(getattr(config, name))))
 
 
-def _check_names(config: StreamsConfig) -> None:
+def _check_names(config: ApplicationSettings) -> None:
     application_id = config.application_id
     if not _APPLICATION_ID.fullmatch(application_id) or application_id in (".", ".."):
         raise ConfigError(
@@ -140,7 +167,7 @@ def _check_names(config: StreamsConfig) -> None:
         raise ConfigError(f"rack_aware_assignment_tags may name at most {_RACK_TAGS_MAX} tags.")
 
 
-def _check_network(config: StreamsConfig) -> None:
+def _check_network(config: ApplicationSettings) -> None:
     """Settings of the application that reach every client are held to the same rules as theirs."""
     for field in config.settings():
         row = CLIENT_SETTINGS.get(field.dotted)
@@ -149,7 +176,7 @@ def _check_network(config: StreamsConfig) -> None:
             check_client_settings("clients", {field.dotted: value}, ("member", "producer"))
 
 
-def _check_exactly_once(config: StreamsConfig) -> None:
+def _check_exactly_once(config: ApplicationSettings) -> None:
     consumer = config.client_settings("main_consumer")
     producer = config.client_settings("producer")
     if consumer.get("isolation.level", "read_committed") != "read_committed":

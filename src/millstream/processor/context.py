@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from millstream.config import StreamsConfig
 from millstream.processor.metrics import MetricName
 from millstream.processor.punctuation import Cancellable, PunctuationType, Punctuator
 from millstream.record import FixedKeyRecord, Record, RecordMetadata, TaskId
-
-if TYPE_CHECKING:
-    from millstream.config import StreamsConfig
 
 KForward = TypeVar("KForward")
 VForward = TypeVar("VForward")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from millstream.config import StreamsConfig
 from millstream.processor.metrics import MetricName
 from millstream.processor.punctuation import Cancellable, PunctuationType
 from millstream.record import UNKNOWN, Headers, TopicPartition
-
-if TYPE_CHECKING:
-    from millstream.config import StreamsConfig
 
 
 class CurrentRecord:

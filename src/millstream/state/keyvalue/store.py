@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import Serde
@@ -84,8 +84,8 @@ class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
         self._format = value_format
         self._value_serde = value_serde
         self._context = context
-        # Hot: which of the two is decided once.
-        self._value: Callable[[bytes], V] = (
+        # Hot: which of the two is decided once. What it gives, V, only the builder knows.
+        self._value: Callable[[bytes], Any] = (
             self._timed_value if value_format.timestamped else self._plain_value
         )
         self._put_all = layers.put_all if isinstance(layers, LoggedLRUStore) else layers.put_many
@@ -290,13 +290,12 @@ class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
         data = self._value_serde.serialize(self._topic, inner)
         return self._format.join(data, timestamp), timestamp
 
-    def _plain_value(self, stored: bytes) -> V:
-        return cast(V, self._value_serde.deserialize(self._topic, stored))
+    def _plain_value(self, stored: bytes) -> Any:
+        return self._value_serde.deserialize(self._topic, stored)
 
-    def _timed_value(self, stored: bytes) -> V:
+    def _timed_value(self, stored: bytes) -> Any:
         data, timestamp = self._format.split(stored)
-        value = self._value_serde.deserialize(self._topic, data)
-        return cast(V, ValueAndTimestamp(value, timestamp))
+        return ValueAndTimestamp(self._value_serde.deserialize(self._topic, data), timestamp)
 
     def _between(self, lo: K | None, hi: K | None, *, reverse: bool) -> KeyValueIterator[K, V]:
         layers = self._open()
@@ -311,10 +310,11 @@ class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
         return KeyValueIterator(self.name, self._decoded(items), lambda: self._is_open)
 
     def _decoded(self, items: ByteItems) -> Generator[tuple[K, V], None, None]:
-        topic, decode, value = self._topic, self._key_serde.deserialize, self._value
+        topic, value = self._topic, self._value
+        decode: Callable[[str, bytes], Any] = self._key_serde.deserialize
         try:
             for key_bytes, stored in items:
-                yield cast(K, decode(topic, key_bytes)), value(stored)
+                yield decode(topic, key_bytes), value(stored)
         finally:
             items.close()
 

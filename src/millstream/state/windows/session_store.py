@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from millstream.serdes import Serde
 from millstream.state.changelogs.record_at_hand import RecordAtHand
@@ -271,7 +271,7 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         """
         table, key_bytes = self._open(), self._key(key)
         raw = None if start_ms < 0 else table.fetch_raw(key_bytes, start_ms, end_ms)
-        return None if raw is None else cast(V, table.decode(raw))
+        return None if raw is None else table.decode(raw)
 
     def _stored_key(self, session: Windowed[K]) -> bytes:
         window: Window = session.window

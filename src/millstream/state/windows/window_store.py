@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, overload
 
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import Serde
@@ -284,9 +284,9 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
             inner, timestamp = self._untimed(value, timestamp)
         return self._layer.encode(inner), timestamp
 
-    def _value(self, raw: bytes) -> V:
+    def _value(self, raw: bytes) -> Any:
         value, timestamp = self._layer.split(raw)
-        return cast(V, ValueAndTimestamp(value, timestamp) if self._layer.timestamped else value)
+        return ValueAndTimestamp(value, timestamp) if self._layer.timestamped else value
 
     def _starts(
         self, key: K, first_ms: int, last_ms: int, *, reverse: bool
