@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream import operators
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.dsl.streams_and_tables import KStream
+from millstream.topology.operations.streams import FlatMap, Map, SelectKey
 from millstream.topology.physical.nodes import ProcessorNode, SinkNode, SourceNode
 from millstream.topology.physical.topology import Topology
 
@@ -98,11 +97,6 @@ def re_keying_above(topology: Topology, name: str) -> set[str]:
             continue
         assert not isinstance(node, SinkNode)
         waiting += node.parents
-        supplier = node.supplier
-        if isinstance(supplier, partial) and supplier.func in (
-            operators.Map,
-            operators.FlatMap,
-            operators.SelectKey,
-        ):
+        if isinstance(node.operation, Map | FlatMap | SelectKey):
             found.add(node.name)
     return found

@@ -17,7 +17,14 @@ MODULES = source_modules()
 #: do not know each other. What stands in a folder outside of its rooms is judged by the circles.
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "runtime": (("task",), ("ownership",), ("loop",)),
-    "topology": (("options", "physical"), ("logical",), ("passes",), ("dsl",)),
+    "topology": (
+        ("options",),
+        ("operations",),
+        ("physical",),
+        ("logical",),
+        ("passes",),
+        ("dsl",),
+    ),
 }
 
 _LARGE = "it is large, and whoever imports the module may not need it"

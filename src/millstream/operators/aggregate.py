@@ -30,7 +30,7 @@ from millstream.state.caches.cache_entries import FlushedChanges
 from millstream.state.versioned.table import VersionedTable
 
 
-class StreamAggregate(Operator):
+class StreamAggregateOperator(Operator):
     """Folds the values of each key into one.
 
     Args:
@@ -146,7 +146,7 @@ class StreamAggregate(Operator):
             self.context.output.emit(flushed_batch(changes, after))
 
 
-class StreamCount(StreamAggregate):
+class StreamCountOperator(StreamAggregateOperator):
     """Counts the records of each key.
 
     Args:
@@ -167,7 +167,7 @@ class StreamCount(StreamAggregate):
         self._counts.flushed()
 
 
-class StreamReduce(StreamAggregate):
+class StreamReduceOperator(StreamAggregateOperator):
     """Combines the values of each key by a function of two of them.
 
     Args:
@@ -182,7 +182,7 @@ class StreamReduce(StreamAggregate):
         super().__init__(store, nothing, Reduced(reducer), send_old_values=send_old_values)
 
 
-class TableToStream(Operator):
+class TableToStreamOperator(Operator):
     """A table's changes as a stream: the new values, null for deletions."""
 
     def process(self, batch: Batch, output: Output) -> None:

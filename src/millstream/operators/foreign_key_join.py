@@ -30,7 +30,7 @@ _RESPOND: Final = int(Instruction.RESPOND)
 _RESPOND_IF_FOUND: Final = int(Instruction.RESPOND_IF_FOUND)
 
 
-class SubscriptionReceive(Operator):
+class SubscriptionReceiveOperator(Operator):
     """Keeps subscriptions, or forgets them, and hands them on.
 
     Args:
@@ -81,7 +81,7 @@ class SubscriptionReceive(Operator):
         )
 
 
-class SubscriptionJoin(Operator):
+class SubscriptionJoinOperator(Operator):
     """Answers subscriptions with the right row as it is now.
 
     Args:
@@ -129,7 +129,7 @@ class SubscriptionJoin(Operator):
         self._right.close()
 
 
-class ForeignTableJoin(Operator):
+class ForeignTableJoinOperator(Operator):
     """Tells all left rows that refer to a right row when it changes.
 
     Args:
@@ -173,7 +173,7 @@ class ForeignTableJoin(Operator):
             output.emit(batch.expand(counts, keys, values))
 
 
-class ResponseResolver(Operator):
+class ResponseResolverOperator(Operator):
     """Joins left rows with what they refer to, unless they have changed since they asked.
 
     Args:

@@ -12,6 +12,7 @@ tables are partitioned by different keys (KIP-213).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from millstream.errors import ConfigError
@@ -34,6 +35,7 @@ _RESPOND: Final = int(Instruction.RESPOND)
 _RESPOND_IF_FOUND: Final = int(Instruction.RESPOND_IF_FOUND)
 
 
+@dataclass(frozen=True)
 class ForeignKeySerdes:
     """The serdes by which a foreign-key join compares and hashes, and the topics they are told.
 
@@ -45,19 +47,11 @@ class ForeignKeySerdes:
         declared_at: file and line of the user's program that joins.
     """
 
-    def __init__(
-        self,
-        subscription_topic: str,
-        primary_key: Serde[Any] | None,
-        foreign_key: Serde[Any] | None,
-        value: Serde[Any] | None,
-        declared_at: str = "",
-    ) -> None:
-        self._topic = subscription_topic
-        self._primary_key = primary_key
-        self._foreign_key = foreign_key
-        self._value = value
-        self._declared_at = declared_at
+    subscription_topic: str
+    primary_key: Serde[Any] | None
+    foreign_key: Serde[Any] | None
+    value: Serde[Any] | None
+    declared_at: str = field(default="", compare=False)
 
     def opened(self, context: OperatorContext) -> OpenedSerdes:
         """The same in a task, with everything left open taken from the config.
@@ -66,10 +60,10 @@ class ForeignKeySerdes:
             ConfigError: neither the table nor the config has a serde.
         """
         return OpenedSerdes(
-            f"{context.config.application_id}-{self._topic}",
-            self._primary_key or self._default(context, "key", "left"),
-            self._foreign_key or self._default(context, "key", "right"),
-            self._value or self._default(context, "value", "left"),
+            f"{context.config.application_id}-{self.subscription_topic}",
+            self.primary_key or self._default(context, "key", "left"),
+            self.foreign_key or self._default(context, "key", "right"),
+            self.value or self._default(context, "value", "left"),
         )
 
     def _default(self, context: OperatorContext, what: str, side: str) -> Serde[Any]:
@@ -77,7 +71,7 @@ class ForeignKeySerdes:
         default = config.default_key_serde if what == "key" else config.default_value_serde
         serde: Serde[Any] | None = default
         if serde is None:
-            where = f" The join was declared at {self._declared_at}." if self._declared_at else ""
+            where = f" The join was declared at {self.declared_at}." if self.declared_at else ""
             raise ConfigError(
                 f"A foreign-key join does not know the {what} serde of its {side} table: give "
                 f"{what}=... where the table is read, or Materialized({what}=...) where it is "
@@ -115,7 +109,7 @@ class OpenedSerdes:
         return None if data is None else murmur3_128(data)
 
 
-class SubscriptionSend(Operator):
+class SubscriptionSendOperator(Operator):
     """Tells the owners of right rows which left rows refer to them, and which no longer do.
 
     Takes the changes of the left table with what they replace.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from millstream.clock import Clock
@@ -150,6 +150,3 @@ class Operator:
 
     def close(self) -> None:
         """Called when the task is suspended or closed."""
-
-
-OperatorSupplier = Callable[[], Operator]

@@ -35,7 +35,7 @@ class WindowsOfActivity(Protocol):
     def grace_ms(self) -> int: ...
 
 
-class SessionAggregate(WindowedOperator[WindowsOfActivity]):
+class SessionAggregateOperator(WindowedOperator[WindowsOfActivity]):
     """Folds the values of each key in each session into one.
 
     Args:

@@ -14,14 +14,14 @@ from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.unawaited import checked_result
 
 
-class PassThrough(Operator):
+class PassThroughOperator(Operator):
     """Hands on what it gets: the node of a merge."""
 
     def process(self, batch: Batch, output: Output) -> None:
         output.emit(batch)
 
 
-class Filter(Operator):
+class FilterOperator(Operator):
     """Keeps the records for which the predicate holds, or, negated, does not hold."""
 
     def __init__(self, predicate: Callable[[Any, Any], Any], negate: bool = False) -> None:
@@ -35,7 +35,7 @@ class Filter(Operator):
             output.emit(kept)
 
 
-class NullKeyFilter(Operator):
+class NullKeyFilterOperator(Operator):
     """Keeps records out of a repartition topic that have no key to be placed by."""
 
     def process(self, batch: Batch, output: Output) -> None:
@@ -47,7 +47,7 @@ class NullKeyFilter(Operator):
         output.emit(batch)
 
 
-class MapValues(Operator):
+class MapValuesOperator(Operator):
     """Replaces each value by the mapper's result."""
 
     def __init__(self, mapper: Callable[..., Any], with_key: bool = False) -> None:
@@ -61,7 +61,7 @@ class MapValues(Operator):
             output.emit(batch.with_values(values))
 
 
-class SelectKey(Operator):
+class SelectKeyOperator(Operator):
     """Replaces each key by the selector's result."""
 
     def __init__(self, selector: Callable[[Any, Any], Any]) -> None:
@@ -73,7 +73,7 @@ class SelectKey(Operator):
             output.emit(batch.with_keys(keys))
 
 
-class Map(Operator):
+class MapOperator(Operator):
     """Replaces each record by the (key, value) that the mapper gives."""
 
     def __init__(self, mapper: Callable[[Any, Any], tuple[Any, Any]]) -> None:
@@ -89,7 +89,7 @@ class Map(Operator):
             output.emit(batch.with_keys(keys).with_values(values))
 
 
-class FlatMap(Operator):
+class FlatMapOperator(Operator):
     """Replaces each record by any number of (key, value) pairs."""
 
     def __init__(self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]) -> None:
@@ -108,7 +108,7 @@ class FlatMap(Operator):
             output.emit(batch.expand(list(map(len, lists)), keys, values))
 
 
-class FlatMapValues(Operator):
+class FlatMapValuesOperator(Operator):
     """Replaces each value by any number of values under the same key."""
 
     def __init__(self, mapper: Callable[..., Iterable[Any]], with_key: bool = False) -> None:
@@ -124,7 +124,7 @@ class FlatMapValues(Operator):
             output.emit(batch.expand(list(map(len, lists)), None, values))
 
 
-class Peek(Operator):
+class PeekOperator(Operator):
     """Shows each record to a function and hands it on."""
 
     def __init__(self, action: Callable[[Any, Any], Any]) -> None:
@@ -136,7 +136,7 @@ class Peek(Operator):
             output.emit(batch)
 
 
-class ForEach(Operator):
+class ForEachOperator(Operator):
     """Shows each record to a function; the stream ends here."""
 
     def __init__(self, action: Callable[[Any, Any], Any]) -> None:
@@ -146,7 +146,7 @@ class ForEach(Operator):
         _shown_to(self._action, batch, self.context)
 
 
-class Print(Operator):
+class PrintOperator(Operator):
     """Prints each record as `[label]: key, value`, to standard output or to a file.
 
     Args:
@@ -175,7 +175,7 @@ class Print(Operator):
             self._file = None
 
 
-class Branch(Operator):
+class BranchOperator(Operator):
     """Sends each record to the first branch whose predicate holds.
 
     Args:

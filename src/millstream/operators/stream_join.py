@@ -96,7 +96,7 @@ class JoinTime:
 _TIMES: Final[WeakKeyDictionary[OuterJoinStore, JoinTime]] = WeakKeyDictionary()
 
 
-class StreamStreamJoin(Operator):
+class StreamStreamJoinOperator(Operator):
     """Joins the records of one side with what is kept of the other side.
 
     Args:

@@ -14,15 +14,15 @@ from millstream.operators.batch import Batch, Order
 from millstream.operators.operator import Operator, OperatorContext, Output, Team
 from millstream.operators.results import Results
 from millstream.operators.stream_join import (
-    StreamStreamJoin,
+    StreamStreamJoinOperator,
     encoded_keys,
     encoded_values,
 )
-from millstream.operators.stream_self_join import StreamSelfJoin
+from millstream.operators.stream_self_join import StreamSelfJoinOperator
 from millstream.state.windows.window_table import WindowTable
 
 
-class StreamJoinWindow(Operator):
+class StreamJoinWindowOperator(Operator):
     """Hands each record to the join, and then keeps it for the records of the other side.
 
     Args:
@@ -108,9 +108,9 @@ class _Side(NamedTuple):
     """The two nodes that a record of one side passes: the one that keeps it comes first."""
 
     window: str
-    keeper: StreamJoinWindow
+    keeper: StreamJoinWindowOperator
     join: str
-    joiner: StreamStreamJoin | StreamSelfJoin
+    joiner: StreamStreamJoinOperator | StreamSelfJoinOperator
 
 
 class _Work(NamedTuple):
@@ -169,11 +169,11 @@ def _join_team(members: Mapping[str, Operator]) -> StreamJoinTeam | None:
     keepers = {
         operator.store: (name, operator)
         for name, operator in members.items()
-        if isinstance(operator, StreamJoinWindow)
+        if isinstance(operator, StreamJoinWindowOperator)
     }
     sides: list[_Side] = []
     for name, operator in members.items():
-        if isinstance(operator, StreamStreamJoin | StreamSelfJoin):
+        if isinstance(operator, StreamStreamJoinOperator | StreamSelfJoinOperator):
             keeper = keepers.pop(operator.own_store, None)
             if keeper is not None:
                 sides.append(_Side(*keeper, name, operator))

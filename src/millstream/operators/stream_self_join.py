@@ -13,7 +13,7 @@ from millstream.record import UNKNOWN
 from millstream.state.windows.window_table import WindowTable
 
 
-class StreamSelfJoin(Operator):
+class StreamSelfJoinOperator(Operator):
     """Joins the records of a stream with those of the same stream, kept in one store.
 
     The results and their order are those of a join of two streams that are equal.

@@ -118,7 +118,7 @@ class _RowJoin(Operator):
         return getter.get_as_of(key, timestamp) if getter.is_versioned else getter.get(key)
 
 
-class StreamGlobalJoin(_RowJoin):
+class StreamGlobalJoinOperator(_RowJoin):
     """Joins each record with a row of a global table.
 
     Args:
@@ -150,7 +150,7 @@ class StreamGlobalJoin(_RowJoin):
             self._join(batch, row_keys, output)
 
 
-class StreamTableJoin(_RowJoin):
+class StreamTableJoinOperator(_RowJoin):
     """Joins each record with the row of its key.
 
     Args:

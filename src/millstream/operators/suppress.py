@@ -37,7 +37,7 @@ class SuppressLimits:
     emits_early: bool
 
 
-class TableSuppress(Operator):
+class TableSuppressOperator(Operator):
     """Lets go of a change when its time has come.
 
     Args:

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.errors import StreamsError
-from millstream.operators.aggregate import StreamAggregate
+from millstream.operators.aggregate import StreamAggregateOperator
 from millstream.operators.batch import Batch, has_none
 from millstream.operators.changed import Change
 from millstream.operators.fold import Aggregator, Initializer, Reduced, count_one, nothing
 from millstream.operators.operator import Operator, Output
 
 
-class TableSelect(Operator):
+class TableSelectOperator(Operator):
     """Turns the changes of a table into changes of its groups.
 
     A row that stays in its group is one change; one that moves leaves the old group first. A row
@@ -88,7 +88,7 @@ def _checked_pair(pair: Any) -> tuple[Any, Any] | None:
     return None if pair[0] is None or pair[1] is None else pair
 
 
-class TableAggregate(StreamAggregate):
+class TableAggregateOperator(StreamAggregateOperator):
     """Folds the rows of each group into one value.
 
     Args:
@@ -123,7 +123,7 @@ class TableAggregate(StreamAggregate):
         return batch.select(keep)
 
 
-class TableCount(TableAggregate):
+class TableCountOperator(TableAggregateOperator):
     """Counts the rows of each group.
 
     Args:
@@ -135,7 +135,7 @@ class TableCount(TableAggregate):
         super().__init__(store, int, count_one, _one_less, send_old_values=send_old_values)
 
 
-class TableReduce(TableAggregate):
+class TableReduceOperator(TableAggregateOperator):
     """Combines the rows of each group by functions of two values.
 
     Args:

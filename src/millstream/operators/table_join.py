@@ -20,7 +20,7 @@ from millstream.operators.value_getter import GetterSupplier, ValueGetter
 Side = Literal["inner", "left", "right", "outer"]
 
 
-class TableJoin(Operator):
+class TableJoinOperator(Operator):
     """Joins the changes of one table with the current values of another one.
 
     The result has the later one of the two times. A change without a key is dropped, and so is one
@@ -107,7 +107,7 @@ class TableJoin(Operator):
         return new, old, other_time
 
 
-class TableJoinMerge(TableOperator):
+class TableJoinMergeOperator(TableOperator):
     """Brings the results of both sides of a join together.
 
     Args:

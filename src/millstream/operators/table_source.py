@@ -8,7 +8,7 @@ from millstream.operators.table_store import TableOperator
 from millstream.operators.usable import with_keys
 
 
-class TableSource(TableOperator):
+class TableSourceOperator(TableOperator):
     """Takes each record for the new value of its key. One without a key is dropped.
 
     Args:

@@ -50,7 +50,7 @@ class _Derived(TableOperator):
             output.emit(batch.with_changes(values, old_values))
 
 
-class TableFilter(_Derived):
+class TableFilterOperator(_Derived):
     """Keeps the rows for which the predicate holds; others are deletions.
 
     A deletion of a row that was not there is left out where that is known. Follows Kafka Streams:
@@ -90,7 +90,7 @@ class TableFilter(_Derived):
         return None if held is self._negate else value
 
 
-class TableMapValues(_Derived):
+class TableMapValuesOperator(_Derived):
     """Replaces each value by the mapper's result; None is a deletion.
 
     Args:

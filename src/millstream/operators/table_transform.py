@@ -21,7 +21,7 @@ TRANSFORMER_METHODS: Final = ("init", "transform", "close")
 _NOWHERE: Final = Origin(None, (UNKNOWN,))
 
 
-class TableTransformValues(TableOperator):
+class TableTransformValuesOperator(TableOperator):
     """Replaces each value by what the user's object gives; it is asked about deletions, too.
 
     Without a store it is also asked what a change replaces.

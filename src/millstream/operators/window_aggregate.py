@@ -65,7 +65,7 @@ class Spread(NamedTuple):
     stored_keys: list[bytes]
 
 
-class WindowAggregate(WindowedOperator[WindowsByStart]):
+class WindowAggregateOperator(WindowedOperator[WindowsByStart]):
     """Folds the values of each key in each window into one.
 
     Args:
@@ -202,7 +202,7 @@ class WindowAggregate(WindowedOperator[WindowsByStart]):
         return Failures(self.failed, spread.batch, spread.indices)
 
 
-class WindowCount(WindowAggregate):
+class WindowCountOperator(WindowAggregateOperator):
     """Counts the records of each key in each window.
 
     Args:

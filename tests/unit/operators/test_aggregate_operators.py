@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from millstream.errors import ProcessingError, SerializationError
-from millstream.operators import StreamAggregate, StreamCount, StreamReduce, TableToStream
+from millstream.operators import (
+    StreamAggregateOperator,
+    StreamCountOperator,
+    StreamReduceOperator,
+    TableToStreamOperator,
+)
 from millstream.operators.batch import Batch, Origin, merge_batches
 from millstream.serdes import JSON, LONG, STRING
 
@@ -23,13 +28,13 @@ def collect(key: Any, value: Any, items: list[Any]) -> list[Any]:
     return items
 
 
-def collecting(**options: Any) -> StreamAggregate:
-    return StreamAggregate("S", list, collect, **options)
+def collecting(**options: Any) -> StreamAggregateOperator:
+    return StreamAggregateOperator("S", list, collect, **options)
 
 
 def test_every_update_is_stored_logged_and_forwarded(stage: Any) -> None:
     """Without a cache: the aggregate's time is the highest of its records, headers are kept."""
-    run = stage(StreamCount("S"), store=LONG)
+    run = stage(StreamCountOperator("S"), store=LONG)
     assert run.feed(("a", "x", 5, H1), ("b", "x", 1), ("a", "x", 3)) == [
         ("a", 1, 5, H1),
         ("b", 1, 1, ()),
@@ -48,7 +53,7 @@ def test_every_update_is_stored_logged_and_forwarded(stage: Any) -> None:
 @pytest.mark.parametrize("cache_bytes", [0, CACHE])
 @pytest.mark.parametrize("records", [[(None, "x", 1)], [("k", None, 1)], [(None, None, 1)]])
 def test_null_keys_and_values_are_dropped(stage: Any, records: Any, cache_bytes: int) -> None:
-    run = stage(StreamCount("S"), store=LONG, cache_bytes=cache_bytes)
+    run = stage(StreamCountOperator("S"), store=LONG, cache_bytes=cache_bytes)
     assert [*run.feed(*records, ("k", "x", 2), *records), *run.flush()] == [("k", 1, 2, ())]
     assert run.drops.total == 2
     assert run.feed(*records) == []
@@ -57,7 +62,7 @@ def test_null_keys_and_values_are_dropped(stage: Any, records: Any, cache_bytes:
 
 def test_a_cache_forwards_the_last_update_of_each_key(stage: Any) -> None:
     """In the order in which keys changed last, with the headers of the record that did it."""
-    run = stage(StreamReduce("S", lambda a, v: a + v), store=STRING, cache_bytes=CACHE)
+    run = stage(StreamReduceOperator("S", lambda a, v: a + v), store=STRING, cache_bytes=CACHE)
     assert run.feed(("a", "1", 5, H1), ("b", "2", 1), ("a", "3", 3, H2)) == []
     assert run.flush() == [("b", "2", 1, ()), ("a", "13", 5, H2)]
     assert run.changelog == [(b"b", b"2", 1), (b"a", b"13", 5)]
@@ -67,7 +72,7 @@ def test_a_cache_forwards_the_last_update_of_each_key(stage: Any) -> None:
 
 
 def test_a_cached_count_keeps_the_headers_of_the_last_record(stage: Any) -> None:
-    run = stage(StreamCount("S"), store=LONG, cache_bytes=CACHE)
+    run = stage(StreamCountOperator("S"), store=LONG, cache_bytes=CACHE)
     run.feed(("a", "x", 1, H1), ("b", "x", 1, H1))
     run.feed(("a", "x", 2))
     assert run.flush() == [("b", 1, 1, H1), ("a", 2, 2, ())]
@@ -85,7 +90,7 @@ def test_a_null_aggregate_deletes_and_the_next_one_starts_over(
     def deleting(result: str, value: str) -> str | None:
         return None if value == "del" else result + value
 
-    run = stage(StreamReduce("S", deleting), store=STRING, cache_bytes=cache_bytes)
+    run = stage(StreamReduceOperator("S", deleting), store=STRING, cache_bytes=cache_bytes)
     emitted = []
     for record in [("k", "a", 10), ("k", "del", 5), ("k", "c", 3)]:
         emitted += [*run.feed(record), *run.flush()]
@@ -124,7 +129,7 @@ def test_a_reduce_does_not_keep_the_record_s_own_value(stage: Any, cache_bytes: 
         result += value
         return result
 
-    run = stage(StreamReduce("S", extend), store=JSON, cache_bytes=cache_bytes)
+    run = stage(StreamReduceOperator("S", extend), store=JSON, cache_bytes=cache_bytes)
     first = [1]
     run.feed(("k", first, 1), ("k", [2], 2))
     run.flush()
@@ -163,7 +168,7 @@ def test_a_failing_aggregator_says_where(stage: Any, cache_bytes: int) -> None:
 def test_a_value_that_does_not_fit_the_store_fails_its_record(stage: Any, cache_bytes: int) -> None:
     """CONTINUE: noticed at the record even with a cache, which serializes later."""
     run = stage(
-        StreamAggregate("S", str, lambda k, v, a: 7 if v == "bad" else a + v),
+        StreamAggregateOperator("S", str, lambda k, v, a: 7 if v == "bad" else a + v),
         store=STRING,
         cache_bytes=cache_bytes,
     )
@@ -175,7 +180,7 @@ def test_a_value_that_does_not_fit_the_store_fails_its_record(stage: Any, cache_
 
 @pytest.mark.parametrize("cache_bytes", [0, CACHE])
 def test_a_key_that_does_not_fit_the_store_fails_its_record(stage: Any, cache_bytes: int) -> None:
-    run = stage(StreamCount("S"), store=LONG, cache_bytes=cache_bytes)
+    run = stage(StreamCountOperator("S"), store=LONG, cache_bytes=cache_bytes)
     emitted = [*run.feed((1, "x", 1), ("k", "x", 2), (2, "x", 3)), *run.flush()]
     assert emitted == [("k", 1, 2, ())]
     assert [(c.offset, r.key) for c, r, _ in run.failures] == [(0, 1), (2, 2)]
@@ -190,14 +195,14 @@ def test_an_initializer_that_fails_is_user_code_too(stage: Any) -> None:
             raise ValueError("not yet")
         return ""
 
-    run = stage(StreamAggregate("S", initial, lambda k, v, a: a + v), store=STRING)
+    run = stage(StreamAggregateOperator("S", initial, lambda k, v, a: a + v), store=STRING)
     assert run.feed(("a", "x", 1), ("b", "y", 2)) == [("b", "y", 2, ())]
     assert [record.key for _, record, _ in run.failures] == ["a"]
 
 
 def test_what_a_full_cache_gives_up_comes_after_the_batch(stage: Any) -> None:
     """Eviction flushes the evicted key first, then all others, behind the last record."""
-    run = stage(StreamCount("S"), store=LONG, cache_bytes=300)
+    run = stage(StreamCountOperator("S"), store=LONG, cache_bytes=300)
     batch = run.batch(*((f"k{i}", "x", i) for i in range(10)), ordered=True)
     run.operator.process(batch, run.edges)
     (_, evicted), *others = run.edges.batches
@@ -209,7 +214,7 @@ def test_what_a_full_cache_gives_up_comes_after_the_batch(stage: Any) -> None:
 
 def test_evicted_changes_keep_their_place_when_merged_with_the_input(stage: Any) -> None:
     """Both come from different input records: each must still know its own."""
-    run = stage(StreamCount("S"), store=LONG, cache_bytes=300)
+    run = stage(StreamCountOperator("S"), store=LONG, cache_bytes=300)
     run.operator.process(run.batch(("old", "x", 1, H1), ordered=True), run.edges)
     batch = run.batch(*((f"k{i}", "x", i) for i in range(10)), ordered=True)
     run.operator.process(batch, run.edges)
@@ -245,5 +250,5 @@ def test_a_table_s_changes_become_records() -> None:
             raise AssertionError(child)
 
     changes = Batch(["k"], [None], [1], [0], Origin(None, [0]), None, None, ["old"])
-    TableToStream().process(changes, Out())
+    TableToStreamOperator().process(changes, Out())
     assert (taken[0].keys, taken[0].values, taken[0].old_values) == (["k"], [None], None)

@@ -10,18 +10,18 @@ import pytest
 
 from millstream.errors import ProcessingError
 from millstream.operators import (
-    Branch,
-    Filter,
-    FlatMap,
-    FlatMapValues,
-    ForEach,
-    Map,
-    MapValues,
-    NullKeyFilter,
-    PassThrough,
-    Peek,
-    Print,
-    SelectKey,
+    BranchOperator,
+    FilterOperator,
+    FlatMapOperator,
+    FlatMapValuesOperator,
+    ForEachOperator,
+    MapOperator,
+    MapValuesOperator,
+    NullKeyFilterOperator,
+    PassThroughOperator,
+    PeekOperator,
+    PrintOperator,
+    SelectKeyOperator,
 )
 from millstream.operators.operator import Operator
 
@@ -29,44 +29,44 @@ H = (("h", b"1"), ("n", None))
 
 #: Operators on (key, value), with what they emit for (None, None), ("k", "v") and ("k", None).
 PLAIN: dict[str, tuple[Operator, list[list[tuple[Any, Any]]]]] = {
-    "filter": (Filter(lambda k, v: v is None), [[(None, None)], [], [("k", None)]]),
-    "filter_not": (Filter(lambda k, v: v is None, True), [[], [("k", "v")], []]),
+    "filter": (FilterOperator(lambda k, v: v is None), [[(None, None)], [], [("k", None)]]),
+    "filter_not": (FilterOperator(lambda k, v: v is None, True), [[], [("k", "v")], []]),
     "map": (
-        Map(lambda k, v: (v, k)),
+        MapOperator(lambda k, v: (v, k)),
         [[(None, None)], [("v", "k")], [(None, "k")]],
     ),
     "map_values": (
-        MapValues(lambda v: f"<{v}>"),
+        MapValuesOperator(lambda v: f"<{v}>"),
         [[(None, "<None>")], [("k", "<v>")], [("k", "<None>")]],
     ),
     "map_values to null": (
-        MapValues(lambda v: None),
+        MapValuesOperator(lambda v: None),
         [[(None, None)], [("k", None)], [("k", None)]],
     ),
     "map_values with key": (
-        MapValues(lambda k, v: (k, v), True),
+        MapValuesOperator(lambda k, v: (k, v), True),
         [[(None, (None, None))], [("k", ("k", "v"))], [("k", ("k", None))]],
     ),
     "flat_map": (
-        FlatMap(lambda k, v: [] if k is None else [(v, k), (None, None)]),
+        FlatMapOperator(lambda k, v: [] if k is None else [(v, k), (None, None)]),
         [[], [("v", "k"), (None, None)], [(None, "k"), (None, None)]],
     ),
     "flat_map_values": (
-        FlatMapValues(lambda v: [v, 2]),
+        FlatMapValuesOperator(lambda v: [v, 2]),
         [[(None, None), (None, 2)], [("k", "v"), ("k", 2)], [("k", None), ("k", 2)]],
     ),
     "flat_map_values with key": (
-        FlatMapValues(lambda k, v: {k: v}.items(), True),
+        FlatMapValuesOperator(lambda k, v: {k: v}.items(), True),
         [[(None, (None, None))], [("k", ("k", "v"))], [("k", ("k", None))]],
     ),
     "select_key": (
-        SelectKey(lambda k, v: v),
+        SelectKeyOperator(lambda k, v: v),
         [[(None, None)], [("v", "v")], [(None, None)]],
     ),
-    "peek": (Peek(lambda k, v: "ignored"), [[(None, None)], [("k", "v")], [("k", None)]]),
-    "for_each": (ForEach(lambda k, v: None), [[], [], []]),
-    "merge": (PassThrough(), [[(None, None)], [("k", "v")], [("k", None)]]),
-    "null keys": (NullKeyFilter(), [[], [("k", "v")], [("k", None)]]),
+    "peek": (PeekOperator(lambda k, v: "ignored"), [[(None, None)], [("k", "v")], [("k", None)]]),
+    "for_each": (ForEachOperator(lambda k, v: None), [[], [], []]),
+    "merge": (PassThroughOperator(), [[(None, None)], [("k", "v")], [("k", None)]]),
+    "null keys": (NullKeyFilterOperator(), [[], [("k", "v")], [("k", None)]]),
 }
 
 
@@ -109,16 +109,16 @@ def generated(key: Any, value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 FAILING: dict[str, tuple[Callable[..., Any], Callable[[Fails], Operator]]] = {
-    "filter": (lambda k, v: True, Filter),
-    "map": (lambda k, v: (k, v), Map),
-    "map_values": (lambda v: v, MapValues),
-    "map_values with key": (lambda k, v: v, lambda f: MapValues(f, True)),
-    "flat_map": (lambda k, v: [(k, v)], FlatMap),
-    "flat_map by a generator": (generated, FlatMap),
-    "flat_map_values": (lambda v: (v,), FlatMapValues),
-    "select_key": (lambda k, v: k, SelectKey),
-    "peek": (lambda k, v: None, Peek),
-    "branch": (lambda k, v: True, lambda f: Branch((f,), ("child",))),
+    "filter": (lambda k, v: True, FilterOperator),
+    "map": (lambda k, v: (k, v), MapOperator),
+    "map_values": (lambda v: v, MapValuesOperator),
+    "map_values with key": (lambda k, v: v, lambda f: MapValuesOperator(f, True)),
+    "flat_map": (lambda k, v: [(k, v)], FlatMapOperator),
+    "flat_map by a generator": (generated, FlatMapOperator),
+    "flat_map_values": (lambda v: (v,), FlatMapValuesOperator),
+    "select_key": (lambda k, v: k, SelectKeyOperator),
+    "peek": (lambda k, v: None, PeekOperator),
+    "branch": (lambda k, v: True, lambda f: BranchOperator((f,), ("child",))),
 }
 
 
@@ -159,7 +159,7 @@ def test_failing_says_where_and_stops_there(stage: Any, case: str, error: type[E
 
 def test_for_each_goes_on_after_a_failure(stage: Any) -> None:
     user = Fails(lambda k, v: None, ValueError)
-    run = stage(ForEach(user))
+    run = stage(ForEachOperator(user))
     assert run.feed(("k", "bad", 1), ("k", "a", 2)) == []
     assert user.calls == ["bad", "a"]
     assert len(run.failures) == 1
@@ -172,7 +172,7 @@ def test_what_is_done_for_each_record_may_return_anything(stage: Any) -> None:
         def __eq__(self, other: object) -> bool:
             raise ValueError("the truth value of an array is ambiguous")
 
-    run = stage(Peek(lambda k, v: Array()))
+    run = stage(PeekOperator(lambda k, v: Array()))
     assert run.feed(("k", "a", 1)) == [("k", "a", 1, ())]
     assert run.failures == []
 
@@ -180,7 +180,7 @@ def test_what_is_done_for_each_record_may_return_anything(stage: Any) -> None:
 @pytest.mark.parametrize("result", [None, ["a", "b"], ("a",), ("a", "b", "c"), "ab"])
 def test_a_mapper_must_give_pairs(stage: Any, result: Any) -> None:
     """Anything but a pair is the failure of that record, not of its neighbours."""
-    run = stage(Map(lambda k, v: (k, v) if v == "good" else result))
+    run = stage(MapOperator(lambda k, v: (k, v) if v == "good" else result))
     assert run.feed(("k", "good", 1), ("k", "x", 2), ("k", "good", 3)) == [
         ("k", "good", 1, ()),
         ("k", "good", 3, ()),
@@ -196,14 +196,14 @@ class Pair(NamedTuple):
 
 
 def test_a_named_tuple_is_a_pair(stage: Any) -> None:
-    assert stage(Map(lambda k, v: Pair(v, 1))).feed(("k", "v", 1)) == [("v", 1, 1, ())]
+    assert stage(MapOperator(lambda k, v: Pair(v, 1))).feed(("k", "v", 1)) == [("v", 1, 1, ())]
 
 
 @pytest.mark.parametrize("result", [None, "text", b"bytes", 7])
-@pytest.mark.parametrize("operator", [FlatMap, FlatMapValues])
+@pytest.mark.parametrize("operator", [FlatMapOperator, FlatMapValuesOperator])
 def test_a_flat_mapper_must_give_an_iterable(stage: Any, operator: Any, result: Any) -> None:
     """Text is iterable, but never what was meant."""
-    good = [("k", 1)] if operator is FlatMap else [1]
+    good = [("k", 1)] if operator is FlatMapOperator else [1]
 
     def mapper(*arguments: Any) -> Any:
         return good if arguments[-1] == "good" else result
@@ -226,7 +226,7 @@ def test_a_generator_that_fails_half_way_emits_nothing(stage: Any) -> None:
             raise ValueError(value)
         yield value + "2"
 
-    run = stage(FlatMapValues(halves))
+    run = stage(FlatMapValuesOperator(halves))
     emitted = run.feed(("k", "a", 1), ("k", "bad", 2), ("k", "b", 3))
     assert [each.value for each in emitted] == ["a1", "a2", "b1", "b2"]
     assert started == ["a", "bad", "b"]
@@ -235,14 +235,14 @@ def test_a_generator_that_fails_half_way_emits_nothing(stage: Any) -> None:
 
 def test_a_wrong_element_of_a_flat_map_fails_its_record(stage: Any) -> None:
     wrong: Any = None
-    run = stage(FlatMap(lambda k, v: [(k, v), wrong] if v == "x" else [(k, v)]))
+    run = stage(FlatMapOperator(lambda k, v: [(k, v), wrong] if v == "x" else [(k, v)]))
     emitted = run.feed(("k", "a", 1), ("k", "x", 2), ("k", "b", 3))
     assert [each.value for each in emitted] == ["a", "b"]
     assert [record.value for _, record, _ in run.failures] == ["x"]
 
 
 def test_flat_maps_emit_nothing_rather_than_an_empty_batch(stage: Any) -> None:
-    run = stage(FlatMapValues(lambda v: []))
+    run = stage(FlatMapValuesOperator(lambda v: []))
     assert run.feed(("k", "a", 1)) == []
     assert run.edges.batches == []
 
@@ -255,7 +255,7 @@ def test_the_first_branch_that_wants_a_record_gets_it(stage: Any) -> None:
         asked.append(value)
         return len(value) > 1
 
-    operator = Branch((lambda k, v: v == "x", long), (None, "long", "rest"))
+    operator = BranchOperator((lambda k, v: v == "x", long), (None, "long", "rest"))
     run = stage(operator)
     emitted = run.feed_to_children(("k", "aa", 1, H), ("k", "x", 2), ("k", "b", 3), ("k", "cc", 4))
     assert emitted == [
@@ -267,7 +267,7 @@ def test_the_first_branch_that_wants_a_record_gets_it(stage: Any) -> None:
 
 
 def test_without_a_default_branch_the_rest_ends_silently(stage: Any) -> None:
-    run = stage(Branch((lambda k, v: False,), ("never",)))
+    run = stage(BranchOperator((lambda k, v: False,), ("never",)))
     assert run.feed_to_children(("k", "a", 1)) == []
     assert run.drops.total == 0
 
@@ -278,13 +278,13 @@ def test_a_predicate_that_fails_does_not_mean_no(stage: Any) -> None:
     def fails(key: Any, value: Any) -> bool:
         raise ValueError(value)
 
-    run = stage(Branch((fails, lambda k, v: True), ("one", "two")))
+    run = stage(BranchOperator((fails, lambda k, v: True), ("one", "two")))
     assert run.feed_to_children(("k", "a", 1)) == []
     assert len(run.failures) == 1
 
 
 def test_print_writes_as_kafka_streams_does(stage: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert stage(Print("label")).feed(("k", 1, 1), (None, None, 2)) == []
+    assert stage(PrintOperator("label")).feed(("k", 1, 1), (None, None, 2)) == []
     assert capsys.readouterr().out == "[label]: k, 1\n[label]: null, null\n"
 
 
@@ -292,7 +292,7 @@ def test_print_appends_to_a_file_and_closes_it(stage: Any, tmp_path: Path) -> No
     """What is printed is in the file at once; another start goes on at its end."""
     path = tmp_path / "printed"
     for value in ("a", "b"):
-        operator = Print("p", str(path))
+        operator = PrintOperator("p", str(path))
         stage(operator).feed(("k", value, 1))
         assert path.read_text().endswith(f"[p]: k, {value}\n")
         operator.close()

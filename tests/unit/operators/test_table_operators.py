@@ -8,10 +8,10 @@ import pytest
 
 from millstream.errors import SerializationError
 from millstream.operators.changed import Change, ChangeSerde
-from millstream.operators.table_aggregate import TableAggregate
-from millstream.operators.table_join import TableJoin
-from millstream.operators.table_source import TableSource
-from millstream.operators.table_stateless import TableFilter, TableMapValues
+from millstream.operators.table_aggregate import TableAggregateOperator
+from millstream.operators.table_join import TableJoinOperator
+from millstream.operators.table_source import TableSourceOperator
+from millstream.operators.table_stateless import TableFilterOperator, TableMapValuesOperator
 from millstream.operators.value_getter import JoinedGetter, StoreGetter
 from millstream.serdes import JSON, STRING
 
@@ -27,7 +27,9 @@ def old_values(run: Any) -> list[Any]:
 @pytest.mark.parametrize("cache_bytes", [0, CACHE])
 def test_a_source_knows_what_a_change_replaces(stage: Any, cache_bytes: int) -> None:
     """Also within a batch, and after a flush; a cache sees only what is left at the flush."""
-    run = stage(TableSource("S", send_old_values=True), store=STRING, cache_bytes=cache_bytes)
+    run = stage(
+        TableSourceOperator("S", send_old_values=True), store=STRING, cache_bytes=cache_bytes
+    )
     run.operator.process(run.batch(("a", "1", 1), ("a", "2", 2), ("b", "1", 3)), run.edges)
     run.operator.flush()
     assert old_values(run) == ([None, None] if cache_bytes else [None, "1", None])
@@ -38,7 +40,7 @@ def test_a_source_knows_what_a_change_replaces(stage: Any, cache_bytes: int) -> 
 
 def test_a_cached_source_reads_from_below_only_what_it_must(stage: Any) -> None:
     """A deletion of what was never there is not even logged; one of what is there is."""
-    run = stage(TableSource("S"), store=STRING, cache_bytes=CACHE)
+    run = stage(TableSourceOperator("S"), store=STRING, cache_bytes=CACHE)
     run.feed(("a", "1", 1), ("b", None, 1))
     assert run.flush() == [("a", "1", 1, ())]
     run.feed(("a", "2", 2), ("a", None, 3))
@@ -48,7 +50,7 @@ def test_a_cached_source_reads_from_below_only_what_it_must(stage: Any) -> None:
 
 @pytest.mark.parametrize("cache_bytes", [0, CACHE])
 def test_a_value_that_cannot_be_stored_leaves_no_trace(stage: Any, cache_bytes: int) -> None:
-    run = stage(TableSource("S"), store=STRING, cache_bytes=cache_bytes)
+    run = stage(TableSourceOperator("S"), store=STRING, cache_bytes=cache_bytes)
     emitted = [*run.feed(("a", "1", 1), ("a", 2, 2), ("b", "3", 3)), *run.flush()]
     assert emitted == [("a", "1", 1, ()), ("b", "3", 3, ())]
     assert [record.value for _, record, _ in run.failures] == [2]
@@ -56,7 +58,7 @@ def test_a_value_that_cannot_be_stored_leaves_no_trace(stage: Any, cache_bytes: 
 
 @pytest.mark.parametrize("cache_bytes", [0, CACHE])
 def test_a_kept_filter_leaves_out_deletions_of_nothing(stage: Any, cache_bytes: int) -> None:
-    operator = TableFilter(lambda key, value: value > "1", False, "S", send_old_values=True)
+    operator = TableFilterOperator(lambda key, value: value > "1", False, "S", send_old_values=True)
     run = stage(operator, store=STRING, cache_bytes=cache_bytes)
     assert [*run.feed(("a", "1", 1), ("a", "2", 2)), *run.flush()] == [("a", "2", 2, ())]
     assert [*run.feed(("a", "1", 3), ("a", None, 4)), *run.flush()][-1].value is None
@@ -65,7 +67,7 @@ def test_a_kept_filter_leaves_out_deletions_of_nothing(stage: Any, cache_bytes: 
 
 
 def test_old_values_are_mapped_without_a_store(stage: Any) -> None:
-    run = stage(TableMapValues(str.upper, False, None, send_old_values=True))
+    run = stage(TableMapValuesOperator(str.upper, False, None, send_old_values=True))
     batch = run.batch(("a", "x", 1), ("b", None, 2))
     run.operator.process(batch.with_changes(["x", None], [None, "y"]), run.edges)
     assert old_values(run) == [None, "Y"]
@@ -82,7 +84,7 @@ def test_what_an_aggregate_replaces_is_not_changed_in_place(stage: Any) -> None:
         items.remove(value)
         return items
 
-    run = stage(TableAggregate("S", list, add, subtract, send_old_values=True), store=JSON)
+    run = stage(TableAggregateOperator("S", list, add, subtract, send_old_values=True), store=JSON)
     changes = [Change("x", None), Change("y", None), Change("z", "x")]
     run.operator.process(run.batch(*(("g", change, 1) for change in changes)), run.edges)
     values = [value for _, batch in run.edges.batches for value in batch.values]
@@ -94,7 +96,7 @@ def test_one_failing_joiner_costs_one_record(stage: Any) -> None:
     def joiner(own: Any, other: Any) -> str:
         return f"{1 // int(own)}{other}"
 
-    run = stage(TableJoin(StoreGetter("S"), joiner, "inner"), store=STRING)
+    run = stage(TableJoinOperator(StoreGetter("S"), joiner, "inner"), store=STRING)
     table = run.stores.table("S")
     table.write_many([b"a", b"b"], ["A", "B"], [7, 7])
     assert run.feed(("a", "0", 1), ("b", "1", 9)) == [("b", "1B", 9, ())]
@@ -110,7 +112,7 @@ def test_a_join_without_a_store_is_computed_as_it_is_read(
     stage: Any, needs_left: bool, needs_right: bool, found: dict[str, Any]
 ) -> None:
     """The time is the later one; without the sides that are needed there is no row."""
-    run = stage(TableSource("S"), store=STRING)
+    run = stage(TableSourceOperator("S"), store=STRING)
     run.stores.table("S").write_many([b"both", b"l"], ["l", "l"], [5, 1])
     right = _Fixed({"both": ("r", 3), "r": ("r", 2)})
     supplier: Any = JoinedGetter(

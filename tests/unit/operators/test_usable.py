@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millstream.operators import StreamReduce
+from millstream.operators import StreamReduceOperator
 from millstream.serdes import STRING, Serde
 from millstream.testing import TopologyTestDriver
 from millstream.topology.dsl.builder import StreamsBuilder
@@ -69,7 +69,7 @@ def test_values_need_not_be_comparable(program: Callable[[StreamsBuilder], Any])
 
 
 def test_incomplete_records_are_counted(stage: Any) -> None:
-    run = stage(StreamReduce("S", lambda one, other: one + other), store=STRING)
+    run = stage(StreamReduceOperator("S", lambda one, other: one + other), store=STRING)
     assert [
         emitted.value for emitted in run.feed(("a", "1", 1), (None, "2", 2), ("a", None, 3))
     ] == ["1"]

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pytest
 
 from millstream.clock import ManualClock
-from millstream.operators import Branch, Filter, FlatMapValues, MapValues, PassThrough
 from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import Operator, Output
 from millstream.processor.handlers import LogAndFailProcessingExceptionHandler
 from millstream.record import TaskId, TopicPartition
+from millstream.runtime.task.compile_operator import compile_operator
 from millstream.runtime.task.executor import Executor
 from millstream.runtime.task.node_context import Dropped, NodeContext, SinkErrors
 from millstream.runtime.task.sinks import Sink, SinkMeeting
 from millstream.runtime.task.steps import meeting_sinks, needs_order, plan_steps
 from millstream.serdes import STRING
 from millstream.testing.driver_topics import CapturingCollector
+from millstream.topology.operations.operation import Operation
+from millstream.topology.operations.streams import (
+    Branch,
+    Filter,
+    FlatMapValues,
+    MapValues,
+    PassThrough,
+)
 from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
 TASK = TaskId(0, 0)
@@ -29,22 +38,38 @@ def source(name: str = "source", topic: str = "in") -> SourceNode:
     return SourceNode(name, (topic,))
 
 
+@dataclass(frozen=True)
+class Made(Operation):
+    """An operation whose operator the test brings."""
+
+    make: Callable[[], Operator]
+
+
+@compile_operator.register
+def _(operation: Made) -> Operator:
+    return operation.make()
+
+
 def node(
-    name: str, operator: Callable[[], Operator], *parents: str, stores: tuple[str, ...] = ()
+    name: str,
+    does: Operation | Callable[[], Operator],
+    *parents: str,
+    stores: tuple[str, ...] = (),
 ) -> ProcessorNode:
-    return ProcessorNode(name, operator, parents or ("source",), stores)
+    operation = does if isinstance(does, Operation) else Made(does)
+    return ProcessorNode(name, operation, parents or ("source",), stores)
 
 
 def sink(name: str, topic: Any, *parents: str) -> SinkNode:
     return SinkNode(name, topic, None, None, None, parents)
 
 
-def append(text: str) -> Callable[[], Operator]:
-    return partial(MapValues, lambda value: value + text)
+def append(text: str) -> Operation:
+    return MapValues(lambda value: value + text)
 
 
-def repeat(times: int) -> Callable[[], Operator]:
-    return partial(FlatMapValues, lambda value: [f"{value}{i}" for i in range(times)])
+def repeat(times: int) -> Operation:
+    return FlatMapValues(lambda value: [f"{value}{i}" for i in range(times)])
 
 
 class Run:
@@ -97,7 +122,7 @@ def test_a_diamond_alternates_as_single_records_do() -> None:
         source(),
         node("left", append("l")),
         node("right", append("r")),
-        node("merge", PassThrough, "left", "right"),
+        node("merge", PassThrough(), "left", "right"),
         sink("out", "out", "merge"),
     )
     assert values_of("out", run.feed("a", "b")) == ["al", "ar", "bl", "br"]
@@ -110,7 +135,7 @@ def test_one_flat_map_before_the_fork_and_one_on_each_side() -> None:
         node("many", repeat(2)),
         node("left", append("l"), "many"),
         node("right", append("r"), "many"),
-        node("merge", PassThrough, "left", "right"),
+        node("merge", PassThrough(), "left", "right"),
         sink("out", "out", "merge"),
     )
     assert values_of("out", before.feed("a", "b")) == [
@@ -121,7 +146,7 @@ def test_one_flat_map_before_the_fork_and_one_on_each_side() -> None:
         source(),
         node("left", repeat(2)),
         node("right", repeat(2)),
-        node("merge", PassThrough, "left", "right"),
+        node("merge", PassThrough(), "left", "right"),
         sink("out", "out", "merge"),
     )
     assert values_of("out", beside.feed("a", "b")) == ["a0", "a1"] * 2 + ["b0", "b1"] * 2
@@ -135,7 +160,7 @@ def test_a_short_and_a_long_way_to_one_merge() -> None:
         node("second", append("2"), "first"),
         node("short", append("s")),
         node("third", append("3"), "second"),
-        node("merge", PassThrough, "short", "third"),
+        node("merge", PassThrough(), "short", "third"),
         sink("out", "out", "merge"),
     )
     assert values_of("out", run.feed("a", "b")) == ["a123", "as", "b123", "bs"]
@@ -145,7 +170,7 @@ def test_records_of_several_sources_meet_in_the_order_of_taking() -> None:
     run = Run(
         source("one", "in-1"),
         source("two", "in-2"),
-        node("merge", PassThrough, "two", "one"),
+        node("merge", PassThrough(), "two", "one"),
         sink("out", "out", "merge"),
     )
     rows = {"one": [0, 3], "two": [1, 2]}
@@ -181,10 +206,10 @@ def test_a_dynamic_sink_may_meet_any_other() -> None:
 def test_a_branch_and_what_meets_behind_it() -> None:
     run = Run(
         source(),
-        node("split", partial(Branch, (lambda k, v: v < "c",), ("low", "high"))),
+        node("split", Branch((lambda k, v: v < "c",), ("low", "high"))),
         node("low", append("l"), "split"),
         node("high", repeat(2), "split"),
-        node("merge", PassThrough, "low", "high"),
+        node("merge", PassThrough(), "low", "high"),
         sink("out", "out", "merge"),
     )
     assert values_of("out", run.feed("d", "a", "c")) == ["d0", "d1", "al", "c0", "c1"]
@@ -358,7 +383,7 @@ def test_every_operator_is_closed_even_if_one_fails() -> None:
 
 def test_order_is_only_kept_where_paths_meet() -> None:
     """A chain and a tree need none: their records carry no places."""
-    keep = partial(Filter, lambda k, v: True)
+    keep = Filter(lambda k, v: True)
     tree: list[Node] = [
         source(),
         node("a", keep),
@@ -367,7 +392,7 @@ def test_order_is_only_kept_where_paths_meet() -> None:
         sink("o2", "two", "b"),
     ]
     assert not needs_order(tree)
-    assert needs_order([*tree, node("merge", PassThrough, "a", "b")])
+    assert needs_order([*tree, node("merge", PassThrough(), "a", "b")])
     assert needs_order([*tree, sink("o3", "one", "b")])
     assert needs_order([*tree, sink("o3", lambda k, v, c: "x", "b")])
     assert meeting_sinks([*tree, sink("o3", "one", "b")]) == {"o1", "o3"}
@@ -378,7 +403,7 @@ def test_order_is_only_kept_where_paths_meet() -> None:
 
 def test_steps_come_after_what_feeds_them() -> None:
     """Sharing a store unites nodes, and whatever lies on a path between them."""
-    keep = partial(Filter, lambda k, v: True)
+    keep = Filter(lambda k, v: True)
     nodes: list[Node] = [
         source(),
         node("late", keep, "between"),

@@ -13,7 +13,7 @@ from millstream import JoinWindows, TimeWindows
 from millstream.assignment.internal_topics import repartition_counts
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError, CopartitionError, StreamsError, TopologyError
-from millstream.operators import PassThrough
+from millstream.processor.processor import Processor
 from millstream.runtime.check import check_topology
 from millstream.runtime.topology_topics import topology_topics
 from millstream.serdes import STRING
@@ -136,7 +136,7 @@ def test_unknown_parents_and_cycles() -> None:
     topology = Topology().add_source("source", "in")
     for parent in ("later", "node"):
         with pytest.raises(TopologyError, match=rf"node node, declared at .*{HERE}\)$"):
-            topology.add_processor("node", PassThrough, ["source", parent])
+            topology.add_processor("node", Processor, ["source", parent])
 
 
 def test_the_cluster_tells_the_program_s_line_too() -> None:

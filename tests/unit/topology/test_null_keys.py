@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from millstream import JoinWindows
-from millstream.operators import NullKeyFilter, PassThrough
 from millstream.serdes import STRING
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.dsl.streams_and_tables import KStream
+from millstream.topology.operations.streams import NullKeyFilter, PassThrough
 from millstream.topology.physical.nodes import ProcessorNode
 
 _WINDOWS = JoinWindows(timedelta(seconds=1))
@@ -61,10 +61,10 @@ def test_null_keys(case: str) -> None:
     builder = StreamsBuilder()
     operations(builder, builder.stream("in", key=STRING, value=STRING).select_key(pair))
     filters = [
-        type(node.supplier())
+        node.operation
         for node in builder.build().nodes.values()
         if isinstance(node, ProcessorNode)
         and "MERGE" not in node.name
-        and node.supplier in (NullKeyFilter, PassThrough)
+        and isinstance(node.operation, NullKeyFilter | PassThrough)
     ]
-    assert filters == [PassThrough if passes else NullKeyFilter for passes in expected]
+    assert filters == [PassThrough() if passes else NullKeyFilter() for passes in expected]

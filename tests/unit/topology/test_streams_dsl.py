@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from millstream.errors import CopartitionError, TopologyError
-from millstream.operators import Branch
 from millstream.serdes import JSON, LONG, STRING, Serde, json_of
 from millstream.state.keyvalue.builders import KeyValueStoreBuilder
 from millstream.state.stores import Stores
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.dsl.streams_and_tables import KStream
+from millstream.topology.operations.streams import Branch, Print
 from millstream.topology.options.materialized import Materialized
 from millstream.topology.physical.nodes import ProcessorNode, SinkNode, SourceNode
 from millstream.topology.physical.topology import Topology
@@ -163,7 +163,7 @@ def test_only_stores_with_a_name_can_be_queried() -> None:
     assert grouped.count(store=Materialized(kind="in_memory")).queryable_store_name is None
 
 
-def test_branches_are_told_to_the_operator() -> None:
+def test_branches_are_told_to_the_node() -> None:
     """Children in the order of the predicates, the default branch last."""
     builder = StreamsBuilder()
     split = builder.stream("in").split(name="sp-")
@@ -175,12 +175,7 @@ def test_branches_are_told_to_the_operator() -> None:
     assert len(seen) == 1
     node = builder.build().nodes["sp-"]
     assert isinstance(node, ProcessorNode)
-    operator = node.supplier()
-    assert isinstance(operator, Branch)
-    assert vars(operator) == {
-        "_predicates": tuple(predicates),
-        "_children": ("sp-a", "sp-2", "sp-rest"),
-    }
+    assert node.operation == Branch(tuple(predicates), ("sp-a", "sp-2", "sp-rest"))
 
 
 def test_chained_branches_are_what_the_chain_returns() -> None:
@@ -198,13 +193,12 @@ def test_print_is_labelled_with_the_operation_before() -> None:
     stream = builder.stream("in", name="src")
     stream.print(name="p1")
     stream.print("label", file="f.txt", name="p2")
-    labels = []
     nodes = builder.build().nodes
-    for name in ("p1", "p2"):
-        node = nodes[name]
-        assert isinstance(node, ProcessorNode)
-        labels.append((vars(node.supplier())["_label"], vars(node.supplier())["_path"]))
-    assert labels == [("src", None), ("label", "f.txt")]
+    printers = [nodes[name] for name in ("p1", "p2")]
+    assert [node.operation for node in printers if isinstance(node, ProcessorNode)] == [
+        Print("src"),
+        Print("label", "f.txt"),
+    ]
 
 
 def test_sources_of_the_same_topics_are_one() -> None:

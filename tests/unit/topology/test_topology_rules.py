@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from millstream.errors import CopartitionError, TopologyError
-from millstream.operators import PassThrough
+from millstream.processor.processor import Processor
 from millstream.state.keyvalue.builders import KeyValueStoreBuilder
 from millstream.topology.physical.internal_topics import RepartitionTopic
 from millstream.topology.physical.topology import Topology
@@ -24,7 +25,7 @@ def base() -> Topology:
     return (
         Topology()
         .add_source("source", "in")
-        .add_processor("processor", PassThrough, "source")
+        .add_processor("processor", Processor, "source")
         .add_sink("sink", "out", "processor")
     )
 
@@ -37,12 +38,12 @@ def here(offset: int = 0) -> str:
     return f"test_topology_rules.py:{frame.f_back.f_lineno + offset}"
 
 
-SHARED = PassThrough()
+SHARED: Processor[Any, Any, Any, Any] = Processor()
 
 REFUSED: dict[str, tuple[Callable[[Topology], object], str]] = {
     "taken source name": (lambda t: t.add_source("sink", "x"), "another node called 'sink'"),
     "taken processor name": (
-        lambda t: t.add_processor("source", PassThrough, "source"),
+        lambda t: t.add_processor("source", Processor, "source"),
         "another node called 'source'",
     ),
     "taken sink name": (lambda t: t.add_sink("sink", "x", "source"), "another node called"),
@@ -55,9 +56,9 @@ REFUSED: dict[str, tuple[Callable[[Topology], object], str]] = {
         lambda t: t.add_source("b", re.compile("logs-.*")).add_source("c", "logs-1"),
         "'logs-1' is read by another source already, 'b' declared at",
     ),
-    "no parent": (lambda t: t.add_processor("b", PassThrough, []), "at least one parent"),
+    "no parent": (lambda t: t.add_processor("b", Processor, []), "at least one parent"),
     "unknown parent": (lambda t: t.add_sink("b", "x", ["zz"]), "no parent 'zz'"),
-    "own parent": (lambda t: t.add_processor("b", PassThrough, "b"), "its own parent"),
+    "own parent": (lambda t: t.add_processor("b", Processor, "b"), "its own parent"),
     "sink as parent": (lambda t: t.add_sink("b", "x", "sink"), "'sink' cannot be a parent"),
     "one operator for all": (
         lambda t: t.add_processor("b", lambda: SHARED, "source"),
@@ -114,7 +115,7 @@ def test_errors_name_the_first_declaration_too() -> None:
     topology = base().add_source("twice", "x")
     first = here(-1)
     with pytest.raises(TopologyError) as caught:
-        topology.add_processor("twice", PassThrough, "source")
+        topology.add_processor("twice", Processor, "source")
     assert f"{first}. Give each node" in str(caught.value)
     assert str(caught.value).endswith(f"{here(-2)})")
     assert caught.value.node == "twice"
@@ -124,7 +125,7 @@ def test_the_same_store_builder_may_be_added_again() -> None:
     """That is how two processors share a store, which puts them into one sub-topology."""
     shared = store()
     topology = base()
-    topology.add_source("other", "in2").add_processor("second", PassThrough, "other")
+    topology.add_source("other", "in2").add_processor("second", Processor, "other")
     assert len(topology._subtopologies()) == 2
     topology.add_state_store(shared, "processor").add_state_store(shared, "second")
     (part,) = topology._subtopologies()

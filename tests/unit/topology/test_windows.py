@@ -34,7 +34,7 @@ from millstream.kafka.partitioner import partition_for
 from millstream.serdes import JSON, LONG, STRING, time_windowed
 from millstream.testing import TopologyTestDriver
 from millstream.topology.physical.nodes import SinkNode
-from millstream.topology.windowed_serdes import PartitionByInnerKey
+from millstream.topology.physical.windowed_serdes import PartitionByInnerKey
 
 MS = timedelta(milliseconds=1)
 

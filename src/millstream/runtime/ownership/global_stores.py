@@ -24,6 +24,7 @@ from millstream.processor.metrics import MetricName
 from millstream.processor.punctuation import Cancellable, PunctuationType
 from millstream.processor.task_context import CurrentRecord
 from millstream.record import TaskId, TopicPartition
+from millstream.runtime.task.compile_operator import compile_operator
 from millstream.runtime.task.node_context import Dropped, NodeContext, NodeStores, SourceErrors
 from millstream.runtime.task.record_queue import RawRecords, RecordQueue
 from millstream.runtime.task.required_serde import required_serde
@@ -164,7 +165,7 @@ class GlobalStores:
     def _filler(self, node: GlobalStoreNodes) -> _Filler:
         return _Filler(
             node.source,
-            node.processor.supplier(),
+            compile_operator(node.processor.operation),
             self._context(node.processor.name),
             self._config,
             self._drops,

@@ -40,7 +40,7 @@ from millstream.state.storage.storages import Storages
 from millstream.state.task_stores import TaskStores
 from millstream.topology.physical.nodes import ProcessorNode, SinkNode, SourceNode
 from millstream.topology.physical.subtopology import SubTopology
-from millstream.topology.windowed_serdes import PartitionByInnerKey
+from millstream.topology.physical.windowed_serdes import PartitionByInnerKey
 
 
 @dataclass(frozen=True)

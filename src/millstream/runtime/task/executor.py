@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from millstream.operators.batch import Batch, Order, merge_batches
 from millstream.operators.operator import Operator, OperatorContext, Output, Team
+from millstream.runtime.task.compile_operator import compile_operator
 from millstream.runtime.task.sinks import Sink, SinkMeeting
 from millstream.runtime.task.steps import children_of, meeting_sinks, needs_order, plan_steps
 from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode, SourceNode
@@ -212,7 +213,7 @@ class Executor:
             if isinstance(node, SourceNode):
                 operator = _Source()
             elif isinstance(node, ProcessorNode):
-                operator = node.supplier()
+                operator = compile_operator(node.operation)
             else:
                 meets = node.name in self._meeting_sinks
                 operator = make_sink(node, self._meeting if meets else None)

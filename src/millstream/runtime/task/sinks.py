@@ -13,7 +13,7 @@ from millstream.operators.calls import call_each, serialize_each
 from millstream.operators.operator import Output
 from millstream.record import Headers, RecordMetadata, TaskId
 from millstream.serdes import Serde
-from millstream.topology.windowed_serdes import BoundToInnerKey
+from millstream.topology.physical.windowed_serdes import BoundToInnerKey
 
 #: (topic, key, value, number of partitions) → a partition, or None for the default.
 Partitioner = Callable[[str, Any, Any, int], int | None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from millstream.serdes import Serde
@@ -12,6 +11,7 @@ from millstream.topology.call_site import call_site
 from millstream.topology.dsl.grouping import Grouping
 from millstream.topology.dsl.table_part import StoredTable, TablePart
 from millstream.topology.logical.table_nodes import TableGraphNode
+from millstream.topology.operations.operation import TableOperation
 from millstream.topology.options.materialized import (
     Materialized,
     StoreChoice,
@@ -26,7 +26,7 @@ def aggregated_table(
     prefix: str,
     choice: Materialized[Any, Any],
     name: str | None,
-    operator: Callable[[str], Any],
+    operation: Callable[[str], TableOperation],
     value_serde: Serde[Any] | None,
 ) -> TablePart:
     """The table of an aggregation by key. Numbers go to its store, its node, its repartitioning.
@@ -36,7 +36,7 @@ def aggregated_table(
         prefix: of the node's name.
         choice: what the user said about the store.
         name: the user's name for the node.
-        operator: makes the operator, from the name of the store.
+        operation: what the node does, from the name of the store.
         value_serde: of the aggregates, unless the user chose one.
     """
     graph = grouping.part.graph
@@ -51,7 +51,7 @@ def aggregated_table(
     node = TableGraphNode(
         name=graph.names.processor(prefix, name),
         declared_at=call_site(),
-        supplier=partial(operator, builder.name),
+        operation=operation(builder.name),
         output_versioned=choice.is_versioned,
         store_builder=builder,
         store_name_generated=generated,
@@ -69,7 +69,7 @@ def windowed_table(
     name: str | None,
     *,
     builder: WindowedStoreBuilder,
-    supplier: Callable[..., Any],
+    operation: TableOperation,
     key_serde: Serde[Any],
     grace_ms: int,
 ) -> TablePart:
@@ -81,7 +81,7 @@ def windowed_table(
         choice: what the user said about the store.
         name: the user's name for the node.
         builder: of the store, which has its name already.
-        supplier: of the operator.
+        operation: what the node does.
         key_serde: of the windowed keys.
         grace_ms: how long after its end a window may still change.
     """
@@ -90,7 +90,7 @@ def windowed_table(
     node = TableGraphNode(
         name=graph.names.processor(prefix, name),
         declared_at=call_site(),
-        supplier=supplier,
+        operation=operation,
         store_builder=builder,
         store_name_generated=generated,
         grace_ms=grace_ms,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, overload
 
 from millstream.config_optimization import optimizations
 from millstream.errors import TopologyError
-from millstream.operators.table_source import TableSource
 from millstream.processor.processor import Processor
 from millstream.record import K, V
 from millstream.serdes import Serde
@@ -29,6 +27,8 @@ from millstream.topology.logical.graph_nodes import (
 )
 from millstream.topology.logical.table_nodes import TableSourceGraphNode
 from millstream.topology.naming import checked_name, suffixed_name
+from millstream.topology.operations.processors import Process
+from millstream.topology.operations.tables import TableSource
 from millstream.topology.options.materialized import (
     Materialized,
     StoreChoice,
@@ -39,7 +39,7 @@ from millstream.topology.options.materialized import (
 from millstream.topology.passes.build import build_topology
 from millstream.topology.physical.nodes import OffsetReset, TimestampExtractor, check_offset_reset
 from millstream.topology.physical.source_names import SourceNames
-from millstream.topology.physical.suppliers import checked_supplier
+from millstream.topology.physical.suppliers import check_supplier
 from millstream.topology.physical.topology import Topology
 from millstream.topology.physical.topology_stores import check_store_builder
 
@@ -268,7 +268,7 @@ class StreamsBuilder:
         node = TableSourceGraphNode(
             name=names.processor("KTABLE-SOURCE-", name),
             declared_at=call_site(),
-            supplier=TableSource,
+            operation=TableSource(),
             source_name=source,
             topic=topic,
             key_serde=key,
@@ -370,7 +370,7 @@ class StreamsBuilder:
             source_name=source,
             topic=topic,
             store_builder=builder,
-            supplier=partial(TableSource, builder.name),
+            operation=TableSource(store=builder.name),
             key_serde=key,
             value_serde=value,
             store_name_generated=choice.store_name is None,
@@ -445,14 +445,14 @@ class StreamsBuilder:
         source = None if name is None else f"{name}-source"
         source_name = names.processor("KSTREAM-SOURCE-", source)
         processor_name = names.processor("KTABLE-SOURCE-", name)
-        checked_supplier(processor_supplier, processor_name, site)
+        check_supplier(processor_supplier, processor_name, site)
         node = GlobalStoreGraphNode(
             name=processor_name,
             declared_at=site,
             source_name=source_name,
             topic=checked_name(topic),
             store_builder=store_builder,
-            supplier=processor_supplier,
+            operation=Process(processor_supplier),
             key_serde=key,
             value_serde=value,
         )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from millstream.operators import PassThrough
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.grouping import Grouping
@@ -14,6 +13,8 @@ from millstream.topology.dsl.stream_part import StreamPart, check_same_builder
 from millstream.topology.dsl.table_part import StoredTable, TablePart
 from millstream.topology.logical.graph_nodes import GraphNode, OperatorGraphNode
 from millstream.topology.logical.table_nodes import TableGraphNode
+from millstream.topology.operations.operation import TableOperation
+from millstream.topology.operations.streams import PassThrough
 from millstream.topology.options.materialized import Materialized, TableStoreBuilder
 from millstream.topology.options.materialized_windows import WindowedStoreBuilder
 from millstream.topology.physical.source_names import SourceNames
@@ -54,7 +55,7 @@ class Cogrouping:
         choice: Materialized[Any, Any],
         name: str | None,
         builder: TableStoreBuilder | WindowedStoreBuilder,
-        supplier: Callable[[Aggregator], Callable[..., Any]],
+        operation: Callable[[Aggregator], TableOperation],
         key_serde: Serde[Any] | None,
         grace_ms: int | None = None,
     ) -> TablePart:
@@ -66,7 +67,7 @@ class Cogrouping:
             choice: what the user said about the store.
             name: the user's name for the operation.
             builder: of the store, which has its name already.
-            supplier: of the operator of a group, from its aggregator.
+            operation: what the node of a group does, from its aggregator.
             key_serde: of the table's keys.
             grace_ms: how long after its end a window may still change; None without windows.
         """
@@ -80,7 +81,7 @@ class Cogrouping:
             node = TableGraphNode(
                 name=graph.names.processor(COGROUP_PREFIX, given),
                 declared_at=site,
-                supplier=supplier(aggregator),
+                operation=operation(aggregator),
                 output_versioned=choice.is_versioned,
                 store_builder=builder if number == 0 else None,
                 store_name_generated=generated,
@@ -91,7 +92,7 @@ class Cogrouping:
             nodes.append(node)
         given = None if name is None else f"{name}-cogroup-merge"
         merge = OperatorGraphNode(
-            name=graph.names.processor(_MERGE, given), declared_at=site, supplier=PassThrough
+            name=graph.names.processor(_MERGE, given), declared_at=site, operation=PassThrough()
         )
         graph.attach(merge, *nodes)
         sources = graph.stand_in(merge.name, self._sources())

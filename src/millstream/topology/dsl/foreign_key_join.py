@@ -13,15 +13,7 @@ from functools import partial
 from typing import Any
 
 from millstream.operators.foreign_key_formats import Response, ResponseSerde, SubscriptionSerde
-from millstream.operators.foreign_key_join import (
-    ForeignTableJoin,
-    ResponseResolver,
-    SubscriptionJoin,
-    SubscriptionReceive,
-)
-from millstream.operators.foreign_key_send import ForeignKeySerdes, SubscriptionSend
-from millstream.operators.operator import OperatorSupplier
-from millstream.operators.table_source import TableSource
+from millstream.operators.foreign_key_send import ForeignKeySerdes
 from millstream.serdes import BYTES, Serde
 from millstream.state.buffers.subscription_store import SubscriptionStoreBuilder
 from millstream.topology.arguments import checked_function
@@ -33,8 +25,16 @@ from millstream.topology.logical.graph_nodes import (
     SinkGraphNode,
     SourceGraphNode,
 )
-from millstream.topology.logical.table_nodes import LazyTableGraphNode, is_versioned_above
+from millstream.topology.logical.table_nodes import LazyTableGraphNode
 from millstream.topology.naming import Names, checked_name
+from millstream.topology.operations.foreign_keys import (
+    ForeignTableJoin,
+    ResponseResolver,
+    SubscriptionJoin,
+    SubscriptionReceive,
+    SubscriptionSend,
+)
+from millstream.topology.operations.tables import TableSource
 from millstream.topology.options.materialized import StoreChoice, key_value_builder, materialized
 from millstream.topology.physical.internal_topics import RepartitionTopic
 from millstream.topology.physical.source_names import SourceNames
@@ -82,8 +82,8 @@ def foreign_key_join(
     # The order of these two decides which store is numbered or materialized first.
     right.inner.send_old_values(True)
     left.inner.send_old_values(True)
-    extractor = foreign_key if with_key else partial(_of_value, foreign_key)
-    return _Join(left, right, joiner, extractor, left_join, name).written(store)
+    asks = partial(SubscriptionSend, foreign_key, with_key, left_join=left_join)
+    return _Join(left, right, joiner, asks, left_join, name).written(store)
 
 
 class _Join:
@@ -94,7 +94,7 @@ class _Join:
         left: TablePart,
         right: TablePart,
         joiner: Callable[[Any, Any], Any],
-        extractor: Callable[[Any, Any], Any],
+        asks: Callable[..., SubscriptionSend],
         left_join: bool,
         name: str | None,
     ) -> None:
@@ -102,7 +102,7 @@ class _Join:
         self._right, self._right_part = right, right.part
         self._graph = left.part.graph
         self._joiner = joiner
-        self._extractor = extractor
+        self._asks = asks
         self._left_join = left_join
         self._site = call_site()
         self._names = _JoinNames(self._graph.names, name)
@@ -123,7 +123,7 @@ class _Join:
         node = LazyTableGraphNode(
             name=output,
             declared_at=self._site,
-            supplier=TableSource,
+            operation=TableSource(),
             lazy_store=builder,
             materialized=named,
             store_name_generated=not named,
@@ -146,12 +146,10 @@ class _Join:
         self._serdes = ForeignKeySerdes(
             topic.name, left.key_serde, right.key_serde, left.value_serde, self._site
         )
-        send = _VersionHeedingNode(
+        send = OperatorGraphNode(
             name=self._names.node("-subscription-registration-processor", _REGISTRATION),
             declared_at=self._site,
-            supplier=partial(
-                SubscriptionSend, self._extractor, self._serdes, left_join=self._left_join
-            ),
+            operation=self._asks(serdes=self._serdes),
         )
         self._graph.attach(send, left.node)
         sink = _InternalSinkNode(
@@ -178,7 +176,7 @@ class _Join:
         receive = OperatorGraphNode(
             name=names.node("-subscription-receive", _PROCESSOR),
             declared_at=self._site,
-            supplier=partial(SubscriptionReceive, store.name, self._serdes),
+            operation=SubscriptionReceive(store.name, self._serdes),
             store_builder=store,
         )
         graph.attach(receive, asked)
@@ -186,14 +184,14 @@ class _Join:
         answer = OperatorGraphNode(
             name=names.node("-subscription-join-foreign", _PROCESSOR),
             declared_at=self._site,
-            supplier=partial(SubscriptionJoin, getter),
+            operation=SubscriptionJoin(getter),
             store_names=getter.stores,
         )
         graph.attach(answer, receive)
-        inform = _VersionHeedingNode(
+        inform = OperatorGraphNode(
             name=names.node("-foreign-join-subscription", _PROCESSOR),
             declared_at=self._site,
-            supplier=partial(ForeignTableJoin, store.name, self._serdes),
+            operation=ForeignTableJoin(store.name, self._serdes),
             store_builder=store,
         )
         graph.attach(inform, right.node)
@@ -220,9 +218,7 @@ class _Join:
         resolver = OperatorGraphNode(
             name=self._names.node("-subscription-response-resolver", _RESOLVER),
             declared_at=self._site,
-            supplier=partial(
-                ResponseResolver, getter, self._serdes, self._joiner, left_join=self._left_join
-            ),
+            operation=ResponseResolver(getter, self._serdes, self._joiner, self._left_join),
             store_names=getter.stores,
         )
         self._graph.attach(resolver, answers)
@@ -267,17 +263,6 @@ class _JoinNames:
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class _VersionHeedingNode(OperatorGraphNode):
-    """An operation on a table's changes whose `supplier` takes `versioned=...`."""
-
-    supplier: Callable[..., Any]
-
-    def complete_supplier(self) -> OperatorSupplier:
-        """The supplier of operators that know whether the table above is versioned."""
-        return partial(self.supplier, versioned=is_versioned_above(self))
-
-
-@dataclass(eq=False, slots=True, kw_only=True)
 class _InternalSinkNode(SinkGraphNode):
     """A sink of an internal topic."""
 
@@ -287,10 +272,6 @@ class _InternalSinkNode(SinkGraphNode):
         """The topic and a sink node."""
         topology._add_internal_topic(self.internal_topic)
         SinkGraphNode.write(self, topology)
-
-
-def _of_value(function: Callable[[Any], Any], key: Any, value: Any) -> Any:
-    return function(value)
 
 
 def _partition_of_left_row(topic: str, key: Any, response: Response, count: int) -> int | None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, Generic
 
-from millstream.operators.stream_table_join import StreamGlobalJoin
 from millstream.operators.value_getter import StoreGetter
 from millstream.record import K, V
 from millstream.topology.arguments import checked_function
@@ -15,6 +13,7 @@ from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.logical.graph import LogicalGraph
 from millstream.topology.logical.graph_nodes import OperatorGraphNode
+from millstream.topology.operations.joins import StreamGlobalJoin
 
 
 class GlobalKTable(Generic[K, V]):
@@ -74,8 +73,7 @@ def join_global_table(
         name=part.graph.names.processor("KSTREAM-LEFTJOIN-", name),
         declared_at=call_site(),
         takes_null_keys=left,
-        supplier=partial(
-            StreamGlobalJoin,
+        operation=StreamGlobalJoin(
             StoreGetter(table._store_name),
             joiner,
             key_selector,

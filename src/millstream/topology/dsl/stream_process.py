@@ -11,7 +11,8 @@ from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.logical.graph_nodes import ProcessGraphNode
 from millstream.topology.naming import checked_name
-from millstream.topology.physical.suppliers import checked_supplier, supplied_stores
+from millstream.topology.operations.processors import Process
+from millstream.topology.physical.suppliers import check_supplier, supplied_stores
 
 
 def process(
@@ -38,10 +39,11 @@ def process(
     prefix = "KSTREAM-PROCESSVALUES-" if fixed_key else "KSTREAM-PROCESSOR-"
     # A given name takes no number here: follows Kafka Streams.
     named = graph.names.processor(prefix) if name is None else checked_name(name)
+    check_supplier(supplier, named, site, fixed_key=fixed_key)
     node = ProcessGraphNode(
         name=named,
         declared_at=site,
-        supplier=checked_supplier(supplier, named, site, fixed_key=fixed_key),
+        operation=Process(supplier, fixed_key),
         store_names=store_names("process_values" if fixed_key else "process", stores),
         store_builders=tuple(supplied_stores(supplier)),
     )

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from millstream.errors import TopologyError
-from millstream.operators.stream_join import JoinSide, StreamJoiner, StreamStreamJoin
-from millstream.operators.stream_join_window import StreamJoinWindow
-from millstream.operators.stream_self_join import StreamSelfJoin
+from millstream.operators.stream_join import JoinSide, StreamJoiner
 from millstream.state.buffers.builders import OuterJoinStoreBuilder
 from millstream.state.windows.builders import WindowStoreBuilder, WindowStoreSupplier
 from millstream.topology.arguments import wrong_type
@@ -20,6 +17,11 @@ from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.logical.graph_nodes import OperatorGraphNode
 from millstream.topology.logical.stream_join_node import StreamStreamJoinGraphNode
 from millstream.topology.naming import checked_name
+from millstream.topology.operations.joins import (
+    StreamJoinWindow,
+    StreamSelfJoin,
+    StreamStreamJoin,
+)
 from millstream.topology.options.join_windows import JoinWindows
 from millstream.topology.options.materialized import changelog_options
 
@@ -71,19 +73,17 @@ def join_streams(
     )
     graph.attach(windowed[0], this.node)
     graph.attach(windowed[1], other.node)
-    suppliers = (
-        partial(StreamStreamJoin, stores.side(left=True), joiner),
-        partial(StreamStreamJoin, stores.side(left=False), joiner),
-    )
     node = StreamStreamJoinGraphNode(
         name=names.merge,
         declared_at=call_site(),
         takes_null_keys=kind != "inner",
         windowed=windowed,
         joins=(names.this_join, names.other_join),
-        suppliers=suppliers,
-        self_supplier=partial(
-            StreamSelfJoin,
+        operations=(
+            StreamStreamJoin(stores.side(left=True), joiner),
+            StreamStreamJoin(stores.side(left=False), joiner),
+        ),
+        self_join=StreamSelfJoin(
             stores.windows[0].name,
             windows.before_ms,
             windows.after_ms,
@@ -196,7 +196,7 @@ class _Stores:
         return OperatorGraphNode(
             name=name,
             declared_at=call_site(),
-            supplier=partial(StreamJoinWindow, store.name),
+            operation=StreamJoinWindow(store.name),
             store_builder=store,
             store_name_generated=store_unnamed and self._names.generated,
         )

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from millstream.durations import milliseconds
 from millstream.errors import TopologyError
-from millstream.operators.stream_table_join import StreamTableJoin
 from millstream.serdes import Serde
 from millstream.state.buffers.builders import GraceBufferBuilder
 from millstream.state.versioned.builder import VersionedStoreBuilder
@@ -18,6 +16,7 @@ from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.dsl.table_part import TablePart
 from millstream.topology.logical.graph_nodes import OperatorGraphNode
+from millstream.topology.operations.joins import StreamTableJoin
 from millstream.topology.physical.topology import Topology
 
 
@@ -76,8 +75,7 @@ def join_table(
         name=node_name,
         declared_at=site,
         takes_null_keys=left,
-        supplier=partial(
-            StreamTableJoin,
+        operation=StreamTableJoin(
             getter,
             joiner,
             left=left,
@@ -119,9 +117,7 @@ class _StreamTableJoinGraphNode(OperatorGraphNode):
 
     def write(self, topology: Topology) -> None:
         """A processor node, connected to the stores of the table, and its buffer if it has one."""
-        topology.add_processor(
-            self.name, self.supplier, self.parent_names, declared_at=self.declared_at
-        )
+        topology._add_operation(self.name, self.operation, self.parent_names, self.declared_at)
         if self.store_builder is not None:
             topology.add_state_store(
                 self.store_builder, self.name, generated_name=self.store_name_generated

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from millstream.operators.table_source import TableSource
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.dsl.table_part import SourceTable, TablePart
 from millstream.topology.logical.repartition import repartition_node
 from millstream.topology.logical.table_nodes import LazyTableGraphNode
+from millstream.topology.operations.tables import TableSource
 from millstream.topology.options.materialized import StoreChoice, key_value_builder, materialized
 from millstream.topology.physical.source_names import SourceNames
 
@@ -50,7 +50,7 @@ def to_table(
     node = LazyTableGraphNode(
         name=node_name,
         declared_at=call_site(),
-        supplier=TableSource,
+        operation=TableSource(),
         lazy_store=builder,
         store_name_generated=choice.store_name is None,
         materialized=choice.store_name is not None,

@@ -13,34 +13,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 
-from millstream import operators
 from millstream.errors import TopologyError
-from millstream.operators import (
-    PassThrough,
-    StreamAggregate,
-    StreamCount,
-    StreamReduce,
-    TableToStream,
-)
-from millstream.operators.fold import Reduced, count_one, nothing
-from millstream.operators.operator import OperatorSupplier
-from millstream.operators.session_aggregate import SessionAggregate
-from millstream.operators.sliding_aggregate import SlidingAggregate
 from millstream.operators.stream_join import StreamJoiner
-from millstream.operators.table_aggregate import (
-    TableAggregate,
-    TableCount,
-    TableReduce,
-    TableSelect,
-)
-from millstream.operators.table_stateless import TableFilter, TableMapValues
-from millstream.operators.table_transform import (
-    TRANSFORMER_METHODS,
-    TableTransformValues,
-    TransformedGetter,
-)
+from millstream.operators.table_transform import TRANSFORMER_METHODS, TransformedGetter
 from millstream.operators.value_getter import FilteredGetter, GetterSupplier, MappedGetter
-from millstream.operators.window_aggregate import WindowAggregate, WindowCount
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.record import K, V
 from millstream.serdes import LONG, Serde
@@ -54,7 +30,7 @@ from millstream.topology.arguments import (
 )
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.aggregation import aggregated_table, count_choice, windowed_table
-from millstream.topology.dsl.cogrouping import COGROUP_PREFIX, Aggregator, Cogrouping
+from millstream.topology.dsl.cogrouping import COGROUP_PREFIX, Cogrouping
 from millstream.topology.dsl.foreign_key_join import foreign_key_join
 from millstream.topology.dsl.global_table import GlobalKTable, join_global_table
 from millstream.topology.dsl.grouping import Grouping
@@ -78,6 +54,35 @@ from millstream.topology.logical.graph_nodes import (
 from millstream.topology.logical.repartition import repartition_node
 from millstream.topology.logical.table_nodes import TableGraphNode
 from millstream.topology.naming import checked_name
+from millstream.topology.operations import streams
+from millstream.topology.operations.aggregations import (
+    SessionAggregate,
+    SessionAggregation,
+    SessionCount,
+    SessionReduce,
+    StreamAggregate,
+    StreamCount,
+    StreamReduce,
+    TableAggregate,
+    TableCount,
+    TableReduce,
+    TableSelect,
+    WindowAggregate,
+    WindowCount,
+    WindowedAggregation,
+    WindowReduce,
+)
+from millstream.topology.operations.operation import (
+    KeepableTableOperation,
+    Operation,
+    TableOperation,
+)
+from millstream.topology.operations.tables import (
+    TableFilter,
+    TableMapValues,
+    TableToStream,
+    TableTransformValues,
+)
 from millstream.topology.options.join_windows import JoinWindows
 from millstream.topology.options.materialized import (
     Materialized,
@@ -99,7 +104,7 @@ from millstream.topology.options.windows import (
 )
 from millstream.topology.physical.nodes import Partitioner
 from millstream.topology.physical.source_names import SourceNames
-from millstream.topology.windowed_serdes import (
+from millstream.topology.physical.windowed_serdes import (
     partitioner_of,
     session_windowed_serde,
     time_windowed_serde,
@@ -164,7 +169,7 @@ class KStream(Generic[K, V]):
             >>> big = orders.filter(lambda customer, amount: amount > 1_000)
         """
         checked_function("filter", "predicate", predicate, "key", "value")
-        return self._same("KSTREAM-FILTER-", name, partial(operators.Filter, predicate))
+        return self._same("KSTREAM-FILTER-", name, streams.Filter(predicate))
 
     def filter_not(
         self, predicate: Callable[[K, V], object], *, name: str | None = None
@@ -180,7 +185,7 @@ class KStream(Generic[K, V]):
             >>> visits = pages.filter_not(lambda user, page: page == "/health")
         """
         checked_function("filter_not", "predicate", predicate, "key", "value")
-        return self._same("KSTREAM-FILTER-", name, partial(operators.Filter, predicate, True))
+        return self._same("KSTREAM-FILTER-", name, streams.Filter(predicate, True))
 
     def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
         """Show each record to a function, and hand it on unchanged.
@@ -194,7 +199,7 @@ class KStream(Generic[K, V]):
             >>> orders = orders.peek(lambda customer, amount: print(customer, amount))
         """
         checked_function("peek", "action", action, "key", "value")
-        return self._same("KSTREAM-PEEK-", name, partial(operators.Peek, action))
+        return self._same("KSTREAM-PEEK-", name, streams.Peek(action))
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
         """The records of both streams, in the order in which they are processed.
@@ -220,7 +225,7 @@ class KStream(Generic[K, V]):
             name=part.graph.names.processor("KSTREAM-MERGE-", name),
             declared_at=call_site(),
             merges=True,
-            supplier=operators.PassThrough,
+            operation=streams.PassThrough(),
         )
         part.graph.attach(node, part.node, more.node)
         moved = part.repartition_required or more.repartition_required
@@ -244,7 +249,7 @@ class KStream(Generic[K, V]):
             >>> by_size = orders.map(lambda customer, amount: (amount // 100, customer))
         """
         checked_function("map", "mapper", mapper, "key", "value")
-        return self._rekeyed("KSTREAM-MAP-", name, partial(operators.Map, mapper))
+        return self._rekeyed("KSTREAM-MAP-", name, streams.Map(mapper))
 
     @overload
     def map_values(
@@ -274,8 +279,8 @@ class KStream(Generic[K, V]):
             >>> tagged = words.map_values(lambda user, word: f"{user}: {word}", with_key=True)
         """
         checked_function("map_values", "mapper", mapper, "value", with_key=with_key)
-        supplier = partial(operators.MapValues, mapper, with_key)
-        return self._revalued("KSTREAM-MAPVALUES-", name, supplier)
+        operation = streams.MapValues(mapper, with_key)
+        return self._revalued("KSTREAM-MAPVALUES-", name, operation)
 
     def flat_map(
         self, mapper: Callable[[K, V], Iterable[tuple[K1, V1]]], *, name: str | None = None
@@ -293,7 +298,7 @@ class KStream(Generic[K, V]):
             >>> items = carts.flat_map(lambda user, cart: [(item, user) for item in cart.split()])
         """
         checked_function("flat_map", "mapper", mapper, "key", "value")
-        return self._rekeyed("KSTREAM-FLATMAP-", name, partial(operators.FlatMap, mapper))
+        return self._rekeyed("KSTREAM-FLATMAP-", name, streams.FlatMap(mapper))
 
     @overload
     def flat_map_values(
@@ -331,8 +336,8 @@ class KStream(Generic[K, V]):
             >>> words = lines.flat_map_values(str.split)
         """
         checked_function("flat_map_values", "mapper", mapper, "value", with_key=with_key)
-        supplier = partial(operators.FlatMapValues, mapper, with_key)
-        return self._revalued("KSTREAM-FLATMAPVALUES-", name, supplier)
+        operation = streams.FlatMapValues(mapper, with_key)
+        return self._revalued("KSTREAM-FLATMAPVALUES-", name, operation)
 
     def select_key(
         self, mapper: Callable[[K, V], K1], *, name: str | None = None
@@ -486,7 +491,7 @@ class KStream(Generic[K, V]):
             >>> alerts.for_each(lambda host, text: print(host, text))
         """
         checked_function("for_each", "action", action, "key", "value")
-        self._attach("KSTREAM-FOREACH-", name, partial(operators.ForEach, action))
+        self._attach("KSTREAM-FOREACH-", name, streams.ForEach(action))
 
     def print(
         self, label: str | None = None, *, file: str | None = None, name: str | None = None
@@ -502,7 +507,7 @@ class KStream(Generic[K, V]):
             >>> StreamsBuilder().stream("alerts").print("alert")
         """
         label = self._part.name if label is None else label
-        self._attach("KSTREAM-PRINTER-", name, partial(operators.Print, label, file))
+        self._attach("KSTREAM-PRINTER-", name, streams.Print(label, file))
 
     def to(
         self,
@@ -1023,7 +1028,7 @@ class KStream(Generic[K, V]):
         self,
         prefix: str,
         name: str | None,
-        supplier: OperatorSupplier,
+        operation: Operation,
         *,
         changes_key: bool = False,
         changes_value: bool = False,
@@ -1034,32 +1039,28 @@ class KStream(Generic[K, V]):
             declared_at=call_site(),
             changes_key=changes_key,
             changes_value=changes_value,
-            supplier=supplier,
+            operation=operation,
         )
         graph.attach(node, self._part.node)
         return node
 
-    def _same(self, prefix: str, name: str | None, supplier: OperatorSupplier) -> KStream[K, V]:
-        return KStream(replace(self._part, node=self._attach(prefix, name, supplier)))
+    def _same(self, prefix: str, name: str | None, operation: Operation) -> KStream[K, V]:
+        return KStream(replace(self._part, node=self._attach(prefix, name, operation)))
 
-    def _revalued(
-        self, prefix: str, name: str | None, supplier: OperatorSupplier
-    ) -> KStream[K, Any]:
-        node = self._attach(prefix, name, supplier, changes_value=True)
+    def _revalued(self, prefix: str, name: str | None, operation: Operation) -> KStream[K, Any]:
+        node = self._attach(prefix, name, operation, changes_value=True)
         return KStream(replace(self._part, node=node, value_serde=None))
 
-    def _rekeyed(
-        self, prefix: str, name: str | None, supplier: OperatorSupplier
-    ) -> KStream[Any, Any]:
-        node = self._attach(prefix, name, supplier, changes_key=True)
+    def _rekeyed(self, prefix: str, name: str | None, operation: Operation) -> KStream[Any, Any]:
+        node = self._attach(prefix, name, operation, changes_key=True)
         part = replace(self._part, node=node, key_serde=None, value_serde=None)
         return KStream(replace(part, repartition_required=True))
 
     def _select_key(
         self, prefix: str, selector: Callable[[K, V], Any], name: str | None
     ) -> StreamPart:
-        supplier = partial(operators.SelectKey, selector)
-        node = self._attach(prefix, name, supplier, changes_key=True)
+        operation = streams.SelectKey(selector)
+        node = self._attach(prefix, name, operation, changes_key=True)
         return replace(self._part, node=node, key_serde=None, repartition_required=True)
 
 
@@ -1154,7 +1155,9 @@ class BranchedKStream(Generic[K, V]):
         graph = self._part.graph
         child = f"{self._node.name}{position if name is None else name}"
         node = OperatorGraphNode(
-            name=graph.names.processor("", child), declared_at=call_site(), supplier=PassThrough
+            name=graph.names.processor("", child),
+            declared_at=call_site(),
+            operation=streams.PassThrough(),
         )
         graph.attach(node, self._node)
         return replace(self._part, node=node)
@@ -1341,10 +1344,12 @@ class KGroupedStream(Generic[K, V]):
         prefix: str,
         choice: Materialized[Any, Any],
         name: str | None,
-        operator: Callable[[str], Any],
+        operation: Callable[[str], TableOperation],
         value_serde: Serde[Any] | None,
     ) -> KTable[K, Any]:
-        return KTable(aggregated_table(self._grouping, prefix, choice, name, operator, value_serde))
+        return KTable(
+            aggregated_table(self._grouping, prefix, choice, name, operation, value_serde)
+        )
 
 
 class TimeWindowedKStream(Generic[K, V]):
@@ -1413,15 +1418,10 @@ class TimeWindowedKStream(Generic[K, V]):
             >>> windows = TimeWindows(timedelta(hours=1), grace=timedelta(minutes=5))
             >>> counts = clicks.group_by_key().windowed_by(windows).count(store="hourly")
         """
-        supplier: Callable[..., Any]
-        if isinstance(self._windows, SlidingWindows):
-            # Follows Kafka Streams: here alone, a store without a name takes only one number.
-            choice = materialized(store)
-            supplier = partial(SlidingAggregate, initializer=int, aggregator=count_one)
-        else:
-            choice = count_choice(self._grouping, store)
-            supplier = WindowCount
-        return self._aggregated(_AGGREGATE, choice, name, supplier, LONG)
+        # Follows Kafka Streams: for these alone, a store without a name takes only one number.
+        slides = isinstance(self._windows, SlidingWindows)
+        choice = materialized(store) if slides else count_choice(self._grouping, store)
+        return self._aggregated(_AGGREGATE, choice, name, WindowCount, LONG)
 
     def reduce(
         self,
@@ -1446,10 +1446,9 @@ class TimeWindowedKStream(Generic[K, V]):
             >>> highest = bids.group_by_key().windowed_by(ten_minutes).reduce(max)
         """
         checked_function("reduce", "reducer", reducer, "aggregate", "value")
-        kind = SlidingAggregate if isinstance(self._windows, SlidingWindows) else WindowAggregate
-        supplier = partial(kind, initializer=nothing, aggregator=Reduced(reducer))
+        operation = partial(WindowReduce, reducer=reducer)
         value_serde = self._grouping.part.value_serde
-        return self._aggregated(_REDUCE, materialized(store), name, supplier, value_serde)
+        return self._aggregated(_REDUCE, materialized(store), name, operation, value_serde)
 
     def aggregate(
         self,
@@ -1482,16 +1481,15 @@ class TimeWindowedKStream(Generic[K, V]):
         """
         checked_function("aggregate", "initializer", initializer)
         checked_function("aggregate", "aggregator", aggregator, "key", "value", "aggregate")
-        kind = SlidingAggregate if isinstance(self._windows, SlidingWindows) else WindowAggregate
-        supplier = partial(kind, initializer=initializer, aggregator=aggregator)
-        return self._aggregated(_AGGREGATE, materialized(store), name, supplier, None)
+        operation = partial(WindowAggregate, initializer=initializer, aggregator=aggregator)
+        return self._aggregated(_AGGREGATE, materialized(store), name, operation, None)
 
     def _aggregated(
         self,
         prefix: str,
         choice: Materialized[Any, Any],
         name: str | None,
-        operator: Callable[..., Any],
+        operation: Callable[..., WindowedAggregation],
         value_serde: Serde[Any] | None,
     ) -> KTable[Windowed[K], Any]:
         builder = window_builder(
@@ -1510,8 +1508,8 @@ class TimeWindowedKStream(Generic[K, V]):
                 choice,
                 name,
                 builder=builder,
-                supplier=partial(
-                    operator, builder.name, windows=self._windows, emit_final=self._emit_final
+                operation=operation(
+                    builder.name, windows=self._windows, emit_final=self._emit_final
                 ),
                 key_serde=time_windowed_serde(builder.key_serde, self._windows.size_ms),
                 grace_ms=self._windows.grace_ms,
@@ -1575,7 +1573,7 @@ class SessionWindowedKStream(Generic[K, V]):
             >>> lengths = visits.count(store="clicks-per-visit")
         """
         choice = count_choice(self._grouping, store)
-        return self._aggregated(_AGGREGATE, choice, name, int, count_one, _both, LONG)
+        return self._aggregated(_AGGREGATE, choice, name, SessionCount, LONG)
 
     def reduce(
         self,
@@ -1601,16 +1599,9 @@ class SessionWindowedKStream(Generic[K, V]):
             >>> highest = rounds.reduce(max)
         """
         checked_function("reduce", "reducer", reducer, "aggregate", "value")
-        fold = Reduced(reducer)
-        return self._aggregated(
-            _REDUCE,
-            materialized(store),
-            name,
-            nothing,
-            fold,
-            fold.merge,
-            self._grouping.part.value_serde,
-        )
+        operation = partial(SessionReduce, reducer=reducer)
+        value_serde = self._grouping.part.value_serde
+        return self._aggregated(_REDUCE, materialized(store), name, operation, value_serde)
 
     def aggregate(
         self,
@@ -1648,18 +1639,20 @@ class SessionWindowedKStream(Generic[K, V]):
         checked_function("aggregate", "initializer", initializer)
         checked_function("aggregate", "aggregator", aggregator, "key", "value", "aggregate")
         checked_function("aggregate", "session_merger", session_merger, "key", "one", "other")
-        return self._aggregated(
-            _AGGREGATE, materialized(store), name, initializer, aggregator, session_merger, None
+        operation = partial(
+            SessionAggregate,
+            initializer=initializer,
+            aggregator=aggregator,
+            merger=session_merger,
         )
+        return self._aggregated(_AGGREGATE, materialized(store), name, operation, None)
 
     def _aggregated(
         self,
         prefix: str,
         choice: Materialized[Any, Any],
         name: str | None,
-        initializer: Callable[[], Any],
-        aggregator: Callable[[Any, Any, Any], Any],
-        merger: Callable[[Any, Any, Any], Any],
+        operation: Callable[..., SessionAggregation],
         value_serde: Serde[Any] | None,
     ) -> KTable[Windowed[K], Any]:
         builder = session_builder(
@@ -1678,14 +1671,8 @@ class SessionWindowedKStream(Generic[K, V]):
                 choice,
                 name,
                 builder=builder,
-                supplier=partial(
-                    SessionAggregate,
-                    builder.name,
-                    self._windows,
-                    initializer,
-                    aggregator,
-                    merger,
-                    emit_final=self._emit_final,
+                operation=operation(
+                    builder.name, windows=self._windows, emit_final=self._emit_final
                 ),
                 key_serde=session_windowed_serde(builder.key_serde),
                 grace_ms=self._windows.retention_ms,
@@ -1788,9 +1775,7 @@ class CogroupedKStream(Generic[K, A]):
             choice,
             name,
             builder,
-            lambda aggregator: partial(
-                StreamAggregate, builder.name, initializer=initializer, aggregator=aggregator
-            ),
+            lambda aggregator: StreamAggregate(builder.name, initializer, aggregator),
             builder.key_serde,
         )
         return KTable(table)
@@ -1885,16 +1870,11 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
             emit_final=False,
         )
 
-        def supplier(aggregator: Aggregator) -> Callable[..., Any]:
-            if isinstance(windows, SlidingWindows):
-                return partial(SlidingAggregate, builder.name, windows, initializer, aggregator)
-            return partial(WindowAggregate, builder.name, windows, initializer, aggregator)
-
         table = self._cogrouping.aggregated(
             choice,
             name,
             builder,
-            supplier,
+            lambda aggregator: WindowAggregate(builder.name, windows, initializer, aggregator),
             time_windowed_serde(builder.key_serde, windows.size_ms),
             windows.grace_ms,
         )
@@ -1966,8 +1946,8 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
             choice,
             name,
             builder,
-            lambda aggregator: partial(
-                SessionAggregate, builder.name, windows, initializer, aggregator, session_merger
+            lambda aggregator: SessionAggregate(
+                builder.name, windows, initializer, aggregator, session_merger
             ),
             session_windowed_serde(builder.key_serde),
             windows.retention_ms,
@@ -2108,7 +2088,7 @@ class KTable(Generic[K, V]):
             "KTABLE-MAPVALUES-",
             store,
             name,
-            partial(TableMapValues, mapper, with_key),
+            TableMapValues(mapper, with_key),
             partial(MappedGetter, mapper=mapper, with_key=with_key),
         )
 
@@ -2156,7 +2136,7 @@ class KTable(Generic[K, V]):
             "KTABLE-TRANSFORMVALUES-",
             store,
             name,
-            partial(TableTransformValues, supplier),
+            TableTransformValues(supplier),
             partial(TransformedGetter, supplier=supplier),
             other_stores=store_names("transform_values", stores),
         )
@@ -2185,7 +2165,7 @@ class KTable(Generic[K, V]):
         node = OperatorGraphNode(
             name=part.graph.names.processor("KTABLE-TOSTREAM-", name),
             declared_at=call_site(),
-            supplier=TableToStream,
+            operation=TableToStream(),
         )
         part.graph.attach(node, part.node)
         stream: KStream[K, V] = KStream(replace(part, node=node, repartition_required=False))
@@ -2218,8 +2198,7 @@ class KTable(Generic[K, V]):
         node = TableGraphNode(
             name=part.graph.names.processor("KTABLE-SELECT-", name),
             declared_at=call_site(),
-            supplier=partial(TableSelect, selector),
-            heeds_versions=True,
+            operation=TableSelect(selector),
         )
         part.graph.attach(node, part.node)
         self._table.inner.send_old_values(True)
@@ -2437,7 +2416,7 @@ class KTable(Generic[K, V]):
             "KTABLE-FILTER-",
             store,
             name,
-            partial(TableFilter, predicate, negate),
+            TableFilter(predicate, negate),
             partial(FilteredGetter, predicate=predicate, negate=negate),
             keeps_values=True,
         )
@@ -2447,11 +2426,11 @@ class KTable(Generic[K, V]):
         prefix: str,
         store: StoreChoice,
         name: str | None,
-        operator: Callable[..., Any],
+        operation: KeepableTableOperation,
         getter: Callable[[GetterSupplier], GetterSupplier],
         **more: Any,
     ) -> KTable[K, Any]:
-        return KTable(derived_table(self._table, prefix, store, name, operator, getter, **more))
+        return KTable(derived_table(self._table, prefix, store, name, operation, getter, **more))
 
     def _joined(
         self,
@@ -2619,7 +2598,3 @@ def _is_final(strategy: EmitStrategy) -> bool:
     if not isinstance(strategy, EmitStrategy):
         raise TypeError(f"emit_strategy() takes an EmitStrategy, but got {strategy!r}.")
     return strategy is EmitStrategy.ON_WINDOW_CLOSE
-
-
-def _both(key: Any, one: int, other: int) -> int:
-    return one + other

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from millstream.operators.changed import ChangeSerde
@@ -15,6 +14,7 @@ from millstream.topology.dsl.table_part import StoredTable, TablePart
 from millstream.topology.logical.graph_nodes import GraphNode
 from millstream.topology.logical.table_nodes import TableGraphNode
 from millstream.topology.naming import suffixed_name
+from millstream.topology.operations.operation import TableOperation
 from millstream.topology.options.materialized import (
     Materialized,
     StoreChoice,
@@ -44,7 +44,7 @@ class TableGrouping:
         prefix: str,
         store: StoreChoice,
         name: str | None,
-        operator: Callable[..., Any],
+        operation: Callable[[str], TableOperation],
         value_serde: Serde[Any] | None,
     ) -> TablePart:
         """The table of an aggregation. Numbers go to its store, topic and node, in this order.
@@ -53,7 +53,7 @@ class TableGrouping:
             prefix: of the node's name.
             store: what the user said about the store.
             name: the user's name for the node.
-            operator: makes the operator, from the name of the store.
+            operation: what the node does, from the name of the store.
             value_serde: of the aggregates, unless the user chose one.
         """
         part, names = self.part, self.part.graph.names
@@ -72,7 +72,7 @@ class TableGrouping:
         node = TableGraphNode(
             name=names.processor(prefix, name),
             declared_at=call_site(),
-            supplier=partial(operator, builder.name),
+            operation=operation(builder.name),
             output_versioned=choice.is_versioned,
             store_builder=builder,
             store_name_generated=generated,
@@ -123,6 +123,8 @@ class _ChangesGraphNode(GraphNode):
         key_serde: of the groups.
         value_serde: of the changes.
     """
+
+    kind = "repartition"
 
     topic: RepartitionTopic
     sink_name: str

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 from millstream.operators.value_getter import GetterSupplier
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.table_part import DerivedTable, TablePart
 from millstream.topology.logical.table_nodes import TableGraphNode
+from millstream.topology.operations.operation import KeepableTableOperation
 from millstream.topology.options.materialized import StoreChoice, key_value_builder, materialized
 
 
@@ -19,7 +18,7 @@ def derived_table(
     prefix: str,
     store: StoreChoice,
     name: str | None,
-    operator: Callable[..., Any],
+    operation: KeepableTableOperation,
     getter: Callable[[GetterSupplier], GetterSupplier],
     *,
     keeps_values: bool = False,
@@ -35,7 +34,7 @@ def derived_table(
         prefix: of the generated name of its node.
         store: where it is kept.
         name: of the operation.
-        operator: what computes it.
+        operation: what computes it, still without a store.
         getter: how it is read if it is not kept.
         keeps_values: whether it is a filter, so that its values are those of the other table.
         other_stores: the names of those that the operator uses.
@@ -61,9 +60,8 @@ def derived_table(
     node = TableGraphNode(
         name=names.processor(prefix, name),
         declared_at=call_site(),
-        supplier=partial(operator, store=kept_in),
+        operation=replace(operation, store=kept_in),
         output_versioned=versioned,
-        heeds_versions=keeps_values,
         store_builder=builder,
         store_names=other_stores,
     )

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from millstream.errors import TopologyError
-from millstream.operators.suppress import SuppressedGetter, SuppressLimits, TableSuppress
+from millstream.operators.suppress import SuppressedGetter, SuppressLimits
 from millstream.operators.value_getter import GetterSupplier
 from millstream.state.buffers.builders import SuppressBufferBuilder
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.table_part import TableInner, TablePart
-from millstream.topology.logical.graph_nodes import GraphNode, OperatorGraphNode
-from millstream.topology.logical.table_nodes import is_versioned
+from millstream.topology.logical.graph_nodes import GraphNode, OperatorGraphNode, is_versioned
 from millstream.topology.naming import checked_name
+from millstream.topology.operations.tables import TableSuppress
 from millstream.topology.options.suppressed import Suppressed
 
 
@@ -82,7 +81,7 @@ def suppress(table: TablePart, suppressed: Suppressed, name: str | None) -> Tabl
         name=node_name,
         declared_at=site,
         output_versioned=False,
-        supplier=partial(TableSuppress, store.name, limits),
+        operation=TableSuppress(store.name, limits),
         store_builder=store,
         store_name_generated=name is None and buffer.logging,
     )

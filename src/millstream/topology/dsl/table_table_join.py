@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from millstream.operators.table_join import Side, TableJoin, TableJoinMerge
+from millstream.operators.table_join import Side
 from millstream.operators.value_getter import JoinedGetter
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import check_same_builder
 from millstream.topology.dsl.table_part import JoinedTable, TablePart
-from millstream.topology.logical.table_nodes import TableGraphNode, is_versioned
+from millstream.topology.logical.graph_nodes import is_versioned
+from millstream.topology.logical.table_nodes import TableGraphNode
 from millstream.topology.naming import suffixed_name
+from millstream.topology.operations.tables import TableJoin, TableJoinMerge
 from millstream.topology.options.materialized import StoreChoice, key_value_builder, materialized
 from millstream.topology.physical.topology import Topology
 
@@ -56,12 +58,11 @@ def join_by_key(
         this.inner.send_old_values(True)
     if this_side == "outer":
         other.inner.send_old_values(True)
-    mirrored = partial(_mirrored, joiner)
     this_getter, other_getter = this.inner.getter(), other.inner.getter()
     node = _JoinGraphNode(
         name=merger,
         declared_at=call_site(),
-        supplier=partial(TableJoinMerge, store=kept_in),
+        operation=TableJoinMerge(store=kept_in),
         output_versioned=choice is not None and choice.is_versioned,
         store_builder=builder,
         value_serde=None if builder is None else builder.value_serde,
@@ -69,13 +70,13 @@ def join_by_key(
         this_side=TableGraphNode(
             name=suffixed_name(names, name, "-join-this", "KTABLE-JOINTHIS-"),
             declared_at=call_site(),
-            supplier=partial(TableJoin, other_getter, joiner, this_side),
+            operation=TableJoin(other_getter, joiner, this_side),
             store_names=other_getter.stores,
         ),
         other_side=TableGraphNode(
             name=suffixed_name(names, name, "-join-other", "KTABLE-JOINOTHER-"),
             declared_at=call_site(),
-            supplier=partial(TableJoin, this_getter, mirrored, other_side),
+            operation=TableJoin(this_getter, joiner, other_side, from_right=True),
             store_names=this_getter.stores,
         ),
     )
@@ -131,21 +132,15 @@ class _JoinGraphNode(TableGraphNode):
         # A table joined with itself is the only parent.
         sides = ((self.this_side, self.parents[0]), (self.other_side, self.parents[-1]))
         for side, table in sides:
-            make: Callable[..., Any] = side.complete_supplier()
-            supplier = partial(make, versioned=is_versioned(table))
-            topology.add_processor(side.name, supplier, table.name, declared_at=side.declared_at)
+            operation = side.complete_operation()
+            assert isinstance(operation, TableJoin)
+            operation = replace(operation, versioned=is_versioned(table))
+            topology._add_operation(side.name, operation, table.name, side.declared_at)
         names = [side.name for side, _ in sides]
-        topology.add_processor(
-            self.name, self.complete_supplier(), names, declared_at=self.declared_at
-        )
+        topology._add_operation(self.name, self.complete_operation(), names, self.declared_at)
         for side, _ in sides:
             topology.connect_processor_and_state_stores(side.name, *side.store_names)
         if self.store_builder is not None:
             topology.add_state_store(
                 self.store_builder, self.name, generated_name=self.store_name_generated
             )
-
-
-def _mirrored(joiner: Callable[[Any, Any], Any], value: Any, other_value: Any) -> Any:
-    """The joiner for the changes of the other table."""
-    return joiner(other_value, value)

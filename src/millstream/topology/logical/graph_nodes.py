@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from types import FunctionType
-from typing import Any
+from typing import Any, ClassVar
 
 from millstream.errors import TopologyError
-from millstream.operators import Branch, NullKeyFilter, PassThrough
-from millstream.operators.operator import OperatorSupplier
 from millstream.serdes import Serde
 from millstream.state.keyvalue.builders import StoreBuilder
 from millstream.topology.arguments import checked_partitioner
+from millstream.topology.logical_plan import LogicalKind
+from millstream.topology.operations.operation import Operation, VersionHeedingOperation
+from millstream.topology.operations.streams import Branch, NullKeyFilter, PassThrough
 from millstream.topology.physical.internal_topics import RepartitionTopic
 from millstream.topology.physical.nodes import (
     OffsetReset,
@@ -45,7 +45,12 @@ class GraphNode:
         parents: in the order of attaching.
         children: in the order of attaching.
         priority: nodes are written in this order, each after its parents.
+
+    Attributes:
+        kind: what it stands for; None for the root, which stands for nothing.
     """
+
+    kind: ClassVar[LogicalKind | None] = "operation"
 
     name: str
     declared_at: str
@@ -90,6 +95,8 @@ class GraphNode:
 class RootGraphNode(GraphNode):
     """The parent of sources and stores. Stands for nothing."""
 
+    kind = None
+
     def write(self, topology: Topology) -> None:
         """Nothing to write."""
 
@@ -97,6 +104,8 @@ class RootGraphNode(GraphNode):
 @dataclass(eq=False, slots=True, kw_only=True)
 class SourceGraphNode(GraphNode):
     """`stream(...)`: topics, or a pattern of their names, are read."""
+
+    kind = "source"
 
     topics: tuple[str, ...]
     pattern: re.Pattern[str] | None
@@ -207,19 +216,22 @@ def _option(value: object) -> str:
 class OperatorGraphNode(GraphNode):
     """An operation that becomes one processor node, with a store of its own or shared ones."""
 
-    supplier: OperatorSupplier
+    operation: Operation
     store_builder: StoreBuilder | None = None
     store_name_generated: bool = False
     store_names: tuple[str, ...] = ()
 
-    def complete_supplier(self) -> OperatorSupplier:
-        """The supplier, with what is known only when the graph is complete."""
-        return self.supplier
+    def complete_operation(self) -> Operation:
+        """The operation, with what is known only when the graph is complete."""
+        if isinstance(self.operation, VersionHeedingOperation):
+            return replace(self.operation, versioned=is_versioned_above(self))
+        return self.operation
 
     def write(self, topology: Topology) -> None:
         """A processor node, its store, and its connections to stores."""
-        supplier = self.complete_supplier()
-        topology.add_processor(self.name, supplier, self.parent_names, declared_at=self.declared_at)
+        topology._add_operation(
+            self.name, self.complete_operation(), self.parent_names, self.declared_at
+        )
         if self.store_builder is not None:
             topology.add_state_store(
                 self.store_builder, self.name, generated_name=self.store_name_generated
@@ -231,15 +243,13 @@ class OperatorGraphNode(GraphNode):
 class ProcessGraphNode(GraphNode):
     """`process(...)`: a processor of the user's, with stores that it brings or refers to."""
 
-    supplier: OperatorSupplier
+    operation: Operation
     store_builders: tuple[StoreBuilder, ...] = ()
     store_names: tuple[str, ...] = ()
 
     def write(self, topology: Topology) -> None:
         """A processor node, the stores it brings, and its connections to stores."""
-        topology.add_processor(
-            self.name, self.supplier, self.parent_names, declared_at=self.declared_at
-        )
+        topology._add_operation(self.name, self.operation, self.parent_names, self.declared_at)
         for builder in self.store_builders:
             topology.add_state_store(builder, self.name)
         topology.connect_processor_and_state_stores(self.name, *self.store_names)
@@ -253,16 +263,18 @@ class GlobalStoreGraphNode(GraphNode):
         source_name: of the node that reads the topic.
         topic: the topic.
         store_builder: of the store.
-        supplier: of the processor.
+        operation: of the processor.
         key_serde: of the topic's keys; None for the config's default.
         value_serde: of the topic's values; None for the config's default.
         store_name_generated: whether the user gave the store no name.
     """
 
+    kind = "global_store"
+
     source_name: str
     topic: str
     store_builder: StoreBuilder
-    supplier: Callable[[], Any]
+    operation: Operation
     key_serde: Serde[Any] | None
     value_serde: Serde[Any] | None
     store_name_generated: bool = False
@@ -274,15 +286,15 @@ class GlobalStoreGraphNode(GraphNode):
 
     def write(self, topology: Topology) -> None:
         """The store, its source and its processor."""
-        topology.add_global_store(
+        topology._fill_global_store(
             self.store_builder,
             self.source_name,
             self.topic,
             self.name,
-            self.supplier,
-            key=self.key_serde,
-            value=self.value_serde,
-            declared_at=self.declared_at,
+            self.operation,
+            self.key_serde,
+            self.value_serde,
+            self.declared_at,
         )
         if self.store_name_generated:
             topology._note_generated_store(self.store_builder.name, logged=False)
@@ -301,13 +313,15 @@ class BranchGraphNode(GraphNode):
         children: tuple[str | None, ...] = tuple(self.branches)
         if self.default is not None:
             children = (*children, self.default)
-        supplier = partial(Branch, tuple(self.predicates), children)
-        topology.add_processor(self.name, supplier, self.parent_names, declared_at=self.declared_at)
+        operation = Branch(tuple(self.predicates), children)
+        topology._add_operation(self.name, operation, self.parent_names, self.declared_at)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class SinkGraphNode(GraphNode):
     """`to(...)`: records are written to a topic."""
+
+    kind = "sink"
 
     topic: str | TopicExtractor
     key_serde: Serde[Any] | None
@@ -347,6 +361,8 @@ class RepartitionGraphNode(GraphNode):
         keeps_null_keys: whether records without a key pass, on any partition.
     """
 
+    kind = "repartition"
+
     topic: RepartitionTopic
     filter_name: str
     sink_name: str
@@ -361,8 +377,8 @@ class RepartitionGraphNode(GraphNode):
         site = self.declared_at
         topic = self.topic.name
         topology._add_internal_topic(self.topic)
-        supplier = PassThrough if self.keeps_null_keys else NullKeyFilter
-        topology.add_processor(self.filter_name, supplier, self.parent_names, declared_at=site)
+        operation = PassThrough() if self.keeps_null_keys else NullKeyFilter()
+        topology._add_operation(self.filter_name, operation, self.parent_names, site)
         topology.add_sink(
             self.sink_name,
             topic,
@@ -385,8 +401,26 @@ class RepartitionGraphNode(GraphNode):
 class StoreGraphNode(GraphNode):
     """`add_state_store(...)`: a store that processors refer to by name."""
 
+    kind = "store"
+
     store_builder: StoreBuilder
 
     def write(self, topology: Topology) -> None:
         """The store, not connected to any processor yet."""
         topology.add_state_store(self.store_builder)
+
+
+def is_versioned_above(node: GraphNode) -> bool:
+    """Whether the changes that a node gets come from a versioned table.
+
+    Follows Kafka Streams (KIP-914): nodes that keep no store, such as filters, hand the property
+    of their input on.
+    """
+    return any(is_versioned(parent) for parent in node.parents)
+
+
+def is_versioned(node: GraphNode) -> bool:
+    """Whether the changes that a node gives are those of a versioned table."""
+    if node.output_versioned is not None:
+        return node.output_versioned
+    return is_versioned_above(node)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.operators import PassThrough
-from millstream.operators.operator import OperatorSupplier
 from millstream.state.keyvalue.builders import StoreBuilder
 from millstream.topology.logical.graph_nodes import GraphNode, OperatorGraphNode
+from millstream.topology.operations.joins import StreamSelfJoin, StreamStreamJoin
+from millstream.topology.operations.streams import PassThrough
 from millstream.topology.physical.topology import Topology
 
 
@@ -18,8 +18,8 @@ class StreamStreamJoinGraphNode(GraphNode):
     Args:
         windowed: the nodes that keep the records of this stream and of the other one.
         joins: the names of the nodes that join the records of either.
-        suppliers: of the operators of those two.
-        self_supplier: of the operator that does the work of both where the streams are the same.
+        operations: what those two do.
+        self_join: what does the work of both where the streams are the same.
         stores: the window stores of the two sides.
         unjoined_store: the store that left and outer joins have in addition.
         unjoined_name_generated: whether its name was generated.
@@ -28,8 +28,8 @@ class StreamStreamJoinGraphNode(GraphNode):
 
     windowed: tuple[OperatorGraphNode, OperatorGraphNode]
     joins: tuple[str, str]
-    suppliers: tuple[OperatorSupplier, OperatorSupplier]
-    self_supplier: OperatorSupplier
+    operations: tuple[StreamStreamJoin, StreamStreamJoin]
+    self_join: StreamSelfJoin
     stores: tuple[StoreBuilder, StoreBuilder]
     unjoined_store: StoreBuilder | None
     unjoined_name_generated: bool
@@ -40,15 +40,15 @@ class StreamStreamJoinGraphNode(GraphNode):
         site = self.declared_at
         if self.is_self_join:
             parent = self.windowed[0].name
-            topology.add_processor(self.name, self.self_supplier, parent, declared_at=site)
+            topology._add_operation(self.name, self.self_join, parent, site)
             topology.add_state_store(self.stores[0], self.name)
             return
         for position, name in enumerate(self.joins):
             parent = self.windowed[position].name
-            topology.add_processor(name, self.suppliers[position], parent, declared_at=site)
+            topology._add_operation(name, self.operations[position], parent, site)
             topology.add_state_store(self.stores[1 - position], name)
             if self.unjoined_store is not None:
                 topology.add_state_store(
                     self.unjoined_store, name, generated_name=self.unjoined_name_generated
                 )
-        topology.add_processor(self.name, PassThrough, self.joins, declared_at=site)
+        topology._add_operation(self.name, PassThrough(), self.joins, site)

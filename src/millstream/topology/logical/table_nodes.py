@@ -6,14 +6,16 @@ the operators are made with these wishes when the nodes are written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
-from millstream.operators.operator import OperatorSupplier
 from millstream.serdes import Serde
-from millstream.topology.logical.graph_nodes import GraphNode, OperatorGraphNode
+from millstream.topology.logical.graph_nodes import OperatorGraphNode
+from millstream.topology.operations.operation import (
+    KeepableTableOperation,
+    Operation,
+    TableOperation,
+)
 from millstream.topology.options.materialized import TableStoreBuilder
 from millstream.topology.physical.nodes import OffsetReset, TimestampExtractor
 from millstream.topology.physical.topology import Topology
@@ -23,38 +25,31 @@ from millstream.topology.physical.topology import Topology
 class TableGraphNode(OperatorGraphNode):
     """An operation whose result is a table.
 
-    Its `supplier` takes `send_old_values=...`, and `versioned=...` if it heeds versions.
-
     Args:
         send_old_values: whether somebody downstream must know what a change replaces.
-        heeds_versions: whether the operator must know if the table it gets is versioned, and so
-            may hold changes that are not the newest.
     """
 
-    supplier: Callable[..., Any]
+    operation: TableOperation
     output_versioned: bool | None = False
     send_old_values: bool = False
-    heeds_versions: bool = False
 
-    def complete_supplier(self) -> OperatorSupplier:
-        """The supplier of operators that know what is expected of them."""
-        supplier = partial(self.supplier, send_old_values=self.send_old_values)
-        if self.heeds_versions:
-            supplier = partial(supplier, versioned=is_versioned_above(self))
-        return supplier
+    def complete_operation(self) -> Operation:
+        """The operation, which knows what is expected of it."""
+        complete = OperatorGraphNode.complete_operation(self)
+        assert isinstance(complete, TableOperation)
+        return replace(complete, send_old_values=self.send_old_values)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class LazyTableGraphNode(TableGraphNode):
     """A table that gets its store only if somebody needs it.
 
-    Its `supplier` takes `store=...` as well, which is None without a store.
-
     Args:
         lazy_store: the builder of the store.
         materialized: whether there is a store.
     """
 
+    operation: KeepableTableOperation
     lazy_store: TableStoreBuilder
     materialized: bool
 
@@ -63,18 +58,18 @@ class LazyTableGraphNode(TableGraphNode):
         """The name that the store has, or would have."""
         return self.lazy_store.name
 
-    def complete_supplier(self) -> OperatorSupplier:
-        """The supplier of operators that know whether there is a store."""
-        complete: Callable[..., Any] = TableGraphNode.complete_supplier(self)
-        return partial(complete, store=self.store_name if self.materialized else None)
+    def complete_operation(self) -> Operation:
+        """The operation, which knows whether there is a store."""
+        complete = TableGraphNode.complete_operation(self)
+        assert isinstance(complete, KeepableTableOperation)
+        return replace(complete, store=self.store_name if self.materialized else None)
 
     def write(self, topology: Topology) -> None:
         """A processor node, and its store if there is one."""
         self._write_table(topology, self.parent_names)
 
     def _write_table(self, topology: Topology, parents: list[str]) -> None:
-        supplier = self.complete_supplier()
-        topology.add_processor(self.name, supplier, parents, declared_at=self.declared_at)
+        topology._add_operation(self.name, self.complete_operation(), parents, self.declared_at)
         if self.materialized:
             topology.add_state_store(
                 self.lazy_store, self.name, generated_name=self.store_name_generated
@@ -97,6 +92,8 @@ class TableSourceGraphNode(LazyTableGraphNode):
         topic_is_changelog: whether the store is restored from the topic, and needs no changelog
             (Kafka Streams' `reuse.ktable.source.topics`).
     """
+
+    kind = "table_source"
 
     source_name: str
     topic: str
@@ -126,19 +123,3 @@ class TableSourceGraphNode(LazyTableGraphNode):
             self.lazy_store = self.lazy_store.with_logging(False)
             topology._add_source_changelog(self.store_name, self.topic)
         self._write_table(topology, [self.source_name])
-
-
-def is_versioned_above(node: GraphNode) -> bool:
-    """Whether the changes that a node gets come from a versioned table.
-
-    Follows Kafka Streams (KIP-914): nodes that keep no store, such as filters, hand the property
-    of their input on.
-    """
-    return any(is_versioned(parent) for parent in node.parents)
-
-
-def is_versioned(node: GraphNode) -> bool:
-    """Whether the changes that a node gives are those of a versioned table."""
-    if node.output_versioned is not None:
-        return node.output_versioned
-    return is_versioned_above(node)

@@ -14,10 +14,10 @@ from datetime import timedelta
 from typing import Any
 
 from millstream.errors import TopologyError
-from millstream.operators.operator import OperatorSupplier
 from millstream.serdes import Serde
 from millstream.state.keyvalue.builders import StoreBuilder
 from millstream.topology.call_site import call_site
+from millstream.topology.operations.operation import Operation
 
 #: `extractor(record, partition_time) -> timestamp`, in milliseconds since the epoch.
 TimestampExtractor = Callable[[Any, int], int]
@@ -71,14 +71,14 @@ class ProcessorNode:
 
     Args:
         name: unique in the topology.
-        supplier: gives a fresh operator to each task.
+        operation: what it does.
         parents: the nodes whose output it takes.
         stores: the names of the stores connected to it, in the order of connecting.
         declared_at: file and line of the user's program.
     """
 
     name: str
-    supplier: OperatorSupplier
+    operation: Operation
     parents: tuple[str, ...]
     stores: tuple[str, ...] = ()
     declared_at: str = field(default="", compare=False)

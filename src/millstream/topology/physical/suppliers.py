@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from millstream.errors import TopologyError
-from millstream.operators.operator import Operator, OperatorSupplier
-from millstream.operators.process import PROCESSOR_METHODS, ProcessOperator
+from millstream.operators.process import PROCESSOR_METHODS
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.state.keyvalue.builders import StoreBuilder
 from millstream.topology.arguments import takes
 from millstream.unawaited import asynchronous_advice, asynchronous_method, is_asynchronous, name_of
 
 
-def checked_supplier(
+def check_supplier(
     supplier: Callable[[], Any], node: str, site: str, *, fixed_key: bool = False
-) -> OperatorSupplier:
-    """Turns what the user gives as a processor supplier into what the engine takes.
-
-    Suppliers of operators, which the words of the DSL use, are taken as they are.
+) -> None:
+    """Refuse what gives no processors, or none of the kind that is needed.
 
     Args:
         supplier: gives a fresh processor, or operator, at each call.
@@ -55,8 +51,6 @@ def checked_supplier(
             node=node,
             declared_at=site,
         )
-    if isinstance(made, Operator):
-        return supplier
     if not callable(getattr(made, "process", None)):
         raise TopologyError(
             f"The supplier gave {type(made).__name__}, which has no method process(record). Give "
@@ -86,7 +80,6 @@ def checked_supplier(
             node=node,
             declared_at=site,
         )
-    return partial(ProcessOperator, supplier, fixed_key=fixed_key)
 
 
 def supplied_stores(supplier: Callable[[], Any]) -> list[StoreBuilder]:

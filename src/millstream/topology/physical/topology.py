@@ -19,7 +19,10 @@ from millstream.topology.arguments import (
     topic_names,
 )
 from millstream.topology.call_site import call_site
+from millstream.topology.logical_plan import LogicalPlan
 from millstream.topology.naming import checked_name
+from millstream.topology.operations.operation import Operation
+from millstream.topology.operations.processors import Process
 from millstream.topology.physical.copartition import CopartitionedSources, PatternJoin
 from millstream.topology.physical.describe import (
     TopologyDescription,
@@ -43,7 +46,7 @@ from millstream.topology.physical.nodes import (
     TopicExtractor,
 )
 from millstream.topology.physical.subtopology import SubTopology, group_nodes, subtopology_of
-from millstream.topology.physical.suppliers import checked_supplier, supplied_stores
+from millstream.topology.physical.suppliers import check_supplier, supplied_stores
 from millstream.topology.physical.topology_stores import (
     check_store_builder,
     numbered,
@@ -84,6 +87,12 @@ class Topology:
         self._generated_stores: set[str] = set()
         self._other_generated_stores: dict[str, bool] = {}
         self.optimizations: frozenset[str] | None = None
+        #: The program that it was built from; None if no `StreamsBuilder` made it.
+        self._logical_plan: LogicalPlan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Whoever reads the program does so where it was built: no worker is sent it.
+        return {**vars(self), "_logical_plan": None}
 
     def __repr__(self) -> str:
         stores = len(self.state_stores) + len(self.global_stores)
@@ -163,11 +172,28 @@ class Topology:
         """
         site = call_site() if declared_at is None else declared_at
         above = self._checked_parents(name, parents, site)
-        make = checked_supplier(supplier, name, site)
-        self._add(ProcessorNode(name, make, above, (), site))
+        check_supplier(supplier, name, site)
+        self._add(ProcessorNode(name, Process(supplier), above, (), site))
         for builder in supplied_stores(supplier):
             self.add_state_store(builder, name)
         return self.connect_processor_and_state_stores(name, *store_names("add_processor", stores))
+
+    def _add_operation(
+        self, name: str, operation: Operation, parents: str | Sequence[str], declared_at: str
+    ) -> Topology:
+        """Add a node that works on records by an operation of the DSL.
+
+        Args:
+            name: of the node, unique in the topology.
+            operation: what it does.
+            parents: the nodes whose output it takes.
+            declared_at: file and line to name in errors.
+
+        Raises:
+            TopologyError: as for `add_processor`.
+        """
+        above = self._checked_parents(name, parents, declared_at)
+        return self._add(ProcessorNode(name, operation, above, (), declared_at))
 
     def add_sink(
         self,
@@ -335,21 +361,39 @@ class Topology:
         """
         site = call_site() if declared_at is None else declared_at
         check_store_builder(store_builder)
+        check_supplier(supplier, processor_name, site)
+        return self._fill_global_store(
+            store_builder, source_name, topic, processor_name, Process(supplier), key, value, site
+        )
+
+    def _fill_global_store(
+        self,
+        store_builder: StoreBuilder,
+        source_name: str,
+        topic: str,
+        processor_name: str,
+        operation: Operation,
+        key: Serde[Any] | None,
+        value: Serde[Any] | None,
+        declared_at: str,
+    ) -> Topology:
+        """Add a global store which an operation fills; the other arguments are those for users."""
         if source_name == processor_name:
             raise TopologyError(
                 f"The source and the processor of a global store need different names, but both "
                 f"are {source_name!r}.",
                 node=source_name,
-                declared_at=site,
+                declared_at=declared_at,
             )
-        self._check_new_store(store_builder, site, shareable=False)
+        self._check_new_store(store_builder, declared_at, shareable=False)
         source = self._checked_source(
-            SourceNode(source_name, (topic,), None, key, value, declared_at=site)
+            SourceNode(source_name, (topic,), None, key, value, declared_at=declared_at)
         )
-        self._check_new(processor_name, site)
-        make = checked_supplier(supplier, processor_name, site)
+        self._check_new(processor_name, declared_at)
         builder = unlogged(store_builder)
-        processor = ProcessorNode(processor_name, make, (source_name,), (builder.name,), site)
+        processor = ProcessorNode(
+            processor_name, operation, (source_name,), (builder.name,), declared_at
+        )
         self.global_stores[builder.name] = GlobalStoreNodes(
             source, processor, builder, len(self.nodes)
         )

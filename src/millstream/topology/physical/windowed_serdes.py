@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, NoReturn
@@ -60,6 +61,7 @@ def _unresolved(topic: str, value: Any) -> NoReturn:
     raise AssertionError(f"the serde of the keys of {topic} is not resolved")
 
 
+@dataclass(frozen=True)
 class PartitionByInnerKey:
     """Puts all windows of a key into one partition: that of the key (`WindowedStreamPartitioner`).
 

@@ -1,0 +1,51 @@
+"""What all descriptions of operations have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+#: () → the aggregate that a key starts from.
+Initializer = Callable[[], Any]
+
+#: (key, value, aggregate) → the next aggregate; None deletes it.
+Aggregator = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What one processor node does. Two are equal if they are of one kind with equal fields."""
+
+
+@dataclass(frozen=True)
+class TableOperation(Operation):
+    """An operation whose results are the changes of a table.
+
+    Args:
+        send_old_values: whether somebody downstream must know what a change replaces.
+    """
+
+    send_old_values: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class KeepableTableOperation(TableOperation):
+    """An operation whose results may be kept in a store of its own.
+
+    Args:
+        store: the name of the store; None if there is none.
+    """
+
+    store: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class VersionHeedingOperation(Operation):
+    """An operation that must know whether the changes it gets may be other than the newest.
+
+    Args:
+        versioned: whether they are those of a versioned table.
+    """
+
+    versioned: bool = field(default=False, kw_only=True)
