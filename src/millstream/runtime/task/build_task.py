@@ -16,13 +16,13 @@ from millstream.processor.handlers import (
 )
 from millstream.processor.task_context import CurrentRecord
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.ownership.global_stores import GlobalStores
 from millstream.runtime.task.engine_task import EngineTask
 from millstream.runtime.task.executor import Executor
 from millstream.runtime.task.node_context import (
     Dropped,
     NodeContext,
     NodeStores,
+    SharedStores,
     SinkErrors,
     SourceErrors,
 )
@@ -69,7 +69,7 @@ class TaskServices:
     budget: CacheBudget
     storages: Storages | None = None
     order_across_topics: bool = False
-    global_stores: GlobalStores | None = None
+    global_stores: SharedStores | None = None
 
 
 def build_task(

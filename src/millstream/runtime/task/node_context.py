@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
@@ -178,6 +178,20 @@ class NodeContext:
     def dropped(self, count: int, why: str) -> None:
         """Some records were left out on purpose."""
         self._drops.add(count, why, self.node)
+
+
+class SharedStores(Protocol):
+    """The global stores as tasks read them."""
+
+    @property
+    def tables(self) -> Mapping[str, Any]:
+        """By name, as operators use them."""
+        ...
+
+    @property
+    def read_only(self) -> Mapping[str, Any]:
+        """By name, as processors use them."""
+        ...
 
 
 class NodeStores(Mapping[str, Any]):
