@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from hypothesis import given, settings
@@ -85,6 +85,33 @@ def test_no_aggregation_sees_records_out_of_place(program: list[Step], optimize:
     for node in topology.nodes.values():
         if isinstance(node, ProcessorNode) and node.stores:
             assert re_keying_above(topology, node.name) == set()
+
+
+@settings(max_examples=200, deadline=None)
+@given(PROGRAMS, st.booleans())
+def test_the_program_is_kept_whole(program: list[Step], optimize: bool) -> None:
+    """Each physical node comes from one word, each word after its parents, the same each time."""
+    topology = build(program, optimize=optimize)
+    plan = topology._logical_plan
+    assert plan is not None
+    assert [name for node in plan.nodes for name in node.physical] == list(topology.nodes)
+    seen: set[str] = set()
+    for node in plan.nodes:
+        assert seen.issuperset(node.parents)
+        seen.add(node.name)
+        above = {plan.origin(name).name for name in physical_parents(topology, node.physical)}
+        assert above == set(node.parents)
+    assert plan == build(program, optimize=optimize)._logical_plan
+
+
+def physical_parents(topology: Topology, names: Collection[str]) -> set[str]:
+    """The nodes from which some nodes take records, but for these themselves."""
+    found: set[str] = set()
+    for name in names:
+        node = topology.nodes[name]
+        if not isinstance(node, SourceNode):
+            found.update(node.parents)
+    return found - set(names)
 
 
 def re_keying_above(topology: Topology, name: str) -> set[str]:

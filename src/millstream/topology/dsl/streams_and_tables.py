@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 from millstream.errors import TopologyError
 from millstream.operators.stream_join import StreamJoiner
 from millstream.operators.table_transform import TRANSFORMER_METHODS, TransformedGetter
-from millstream.operators.value_getter import FilteredGetter, GetterSupplier, MappedGetter
+from millstream.operators.value_getter import FilteredGetter, MappedGetter
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.record import K, V
 from millstream.serdes import LONG, Serde
@@ -73,7 +73,6 @@ from millstream.topology.operations.aggregations import (
     WindowReduce,
 )
 from millstream.topology.operations.operation import (
-    KeepableTableOperation,
     Operation,
     TableOperation,
 )
@@ -2084,13 +2083,15 @@ class KTable(Generic[K, V]):
             >>> lengths = names.map_values(len, store=Materialized("lengths", value=LONG))
         """
         checked_function("map_values", "mapper", mapper, "value", with_key=with_key)
-        return self._derived(
+        table = derived_table(
+            self._table,
             "KTABLE-MAPVALUES-",
             store,
             name,
             TableMapValues(mapper, with_key),
             partial(MappedGetter, mapper=mapper, with_key=with_key),
         )
+        return KTable(table)
 
     def transform_values(
         self,
@@ -2132,7 +2133,8 @@ class KTable(Generic[K, V]):
         asynchronous = asynchronous_method(supplier, TRANSFORMER_METHODS)
         if isinstance(supplier, type) and asynchronous is not None:
             raise wrong_type(asynchronous_advice(f"{supplier.__qualname__}.{asynchronous}"))
-        return self._derived(
+        table = derived_table(
+            self._table,
             "KTABLE-TRANSFORMVALUES-",
             store,
             name,
@@ -2140,6 +2142,7 @@ class KTable(Generic[K, V]):
             partial(TransformedGetter, supplier=supplier),
             other_stores=store_names("transform_values", stores),
         )
+        return KTable(table)
 
     @overload
     def to_stream(self, key_selector: None = None, *, name: str | None = None) -> KStream[K, V]: ...
@@ -2412,7 +2415,8 @@ class KTable(Generic[K, V]):
         store: StoreChoice,
         name: str | None,
     ) -> KTable[K, V]:
-        return self._derived(
+        table = derived_table(
+            self._table,
             "KTABLE-FILTER-",
             store,
             name,
@@ -2420,17 +2424,7 @@ class KTable(Generic[K, V]):
             partial(FilteredGetter, predicate=predicate, negate=negate),
             keeps_values=True,
         )
-
-    def _derived(
-        self,
-        prefix: str,
-        store: StoreChoice,
-        name: str | None,
-        operation: KeepableTableOperation,
-        getter: Callable[[GetterSupplier], GetterSupplier],
-        **more: Any,
-    ) -> KTable[K, Any]:
-        return KTable(derived_table(self._table, prefix, store, name, operation, getter, **more))
+        return KTable(table)
 
     def _joined(
         self,
