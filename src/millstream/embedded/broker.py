@@ -54,6 +54,8 @@ class EmbeddedKafka:
 
     Args:
         port: where clients connect; None chooses a free one at each start after a `stop()`.
+        advertised_port: where clients are told to connect instead, by a proxy that passes them on
+            to `port`, for example one that can cut their connections.
         properties: broker settings by Kafka's names, which win over the defaults chosen here.
         security_protocol: how clients have to speak to it: PLAINTEXT, SSL, SASL_PLAINTEXT or
             SASL_SSL. Where that needs a certificate, one is made; see `client_settings`.
@@ -78,11 +80,13 @@ class EmbeddedKafka:
         self,
         *,
         port: int | None = None,
+        advertised_port: int | None = None,
         properties: Mapping[str, str | int | bool] | None = None,
         security_protocol: str = "PLAINTEXT",
         users: Mapping[str, str] | None = None,
     ) -> None:
         self._wanted_port = port
+        self._advertised_port = advertised_port
         self._properties = dict(properties or {})
         self._security = BrokerSecurity(security_protocol, dict(users or {}))
         self._home: BrokerHome | None = None
@@ -97,14 +101,14 @@ class EmbeddedKafka:
         Raises:
             IllegalStateError: it is not started, so there is no address.
         """
-        return f"127.0.0.1:{self._started_home.ports.clients}"
+        return f"127.0.0.1:{self._started_home.ports.told}"
 
     @property
     def unsecured_servers(self) -> str:
         """Where the broker can be reached without encryption and login, whatever its clients use.
 
-        For tools that prepare a test or look at its results. Without `security_protocol` the same
-        as `bootstrap_servers`.
+        For tools that prepare a test or look at its results. Without `security_protocol` and
+        `advertised_port` the same as `bootstrap_servers`.
 
         Raises:
             IllegalStateError: it is not started, so there is no address.
@@ -252,7 +256,7 @@ class EmbeddedKafka:
         self.stop()
 
     def __repr__(self) -> str:
-        where = f"127.0.0.1:{self._home.ports.clients}" if self._home else "no address"
+        where = f"127.0.0.1:{self._home.ports.told}" if self._home else "no address"
         state = f"process {self.pid}" if self.is_running else "not running"
         return f"<EmbeddedKafka {where}, {state}>"
 
@@ -289,9 +293,10 @@ class EmbeddedKafka:
         port = _free_port() if self._wanted_port is None else self._wanted_port
         _check_free(port)
         controller_port = _free_port(but={port})
-        unsecured = _free_port(but={port, controller_port}) if self._security.is_secured else port
+        is_own = self._security.is_secured or self._advertised_port is not None
+        unsecured = _free_port(but={port, controller_port}) if is_own else port
         self._home = BrokerHome(
-            ports=Ports(port, controller_port, unsecured),
+            ports=Ports(port, controller_port, unsecured, self._advertised_port),
             properties=self._properties,
             security=self._security,
         )

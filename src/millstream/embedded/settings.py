@@ -67,17 +67,24 @@ class Ports:
     Args:
         clients: where clients connect.
         controller: for the node's controller half.
-        unsecured: for the broker itself and its owner, where clients connect securely; else the
-            clients'.
+        unsecured: for the broker itself and its owner, where clients connect securely or by way of
+            something else; else the clients'.
+        advertised: where clients are told to connect, if that is another port than `clients`.
     """
 
     clients: int
     controller: int
     unsecured: int
+    advertised: int | None = None
+
+    @property
+    def told(self) -> int:
+        """Where clients are told to connect."""
+        return self.clients if self.advertised is None else self.advertised
 
     @property
     def all(self) -> list[int]:
-        """Each of them once."""
+        """Each that the broker listens on, once."""
         return sorted({self.clients, self.controller, self.unsecured})
 
 
@@ -105,18 +112,22 @@ def server_properties(
             f"EmbeddedKafka sets {', '.join(refused)} itself: leave it out of `properties` "
             "(the port is an argument of its own)."
         )
-    listeners = {security.protocol: ports.clients, "PLAINTEXT": ports.unsecured}
-    addresses = [f"{name}://127.0.0.1:{port}" for name, port in listeners.items()]
-    protocols = [f"{name}:{name}" for name in listeners]
+    own = "PLAINTEXT" if ports.advertised is None else "DIRECT"
+    listeners = {security.protocol: ports.clients, own: ports.unsecured}
+    told = listeners | ({} if ports.advertised is None else {security.protocol: ports.advertised})
+    protocols = {security.protocol: security.protocol, own: "PLAINTEXT"}
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{ports.controller}",
-        "listeners": ",".join([*addresses, f"CONTROLLER://127.0.0.1:{ports.controller}"]),
-        "advertised.listeners": ",".join(addresses),
+        "listeners": _addresses({**listeners, "CONTROLLER": ports.controller}),
+        "advertised.listeners": _addresses(told),
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": ",".join([*protocols, "CONTROLLER:PLAINTEXT"]),
-        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": ",".join(
+            f"{name}:{protocol}"
+            for name, protocol in {**protocols, "CONTROLLER": "PLAINTEXT"}.items()
+        ),
+        "inter.broker.listener.name": own,
         "log.dirs": log_dir,
         **DEVELOPMENT_DEFAULTS,
         **security.server_properties(),
@@ -143,6 +154,10 @@ def logging_properties() -> str:
         "rootLogger.level=WARN\n"
         "rootLogger.appenderRef.out.ref=out\n"
     )
+
+
+def _addresses(listeners: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items())
 
 
 def _text(value: str | int | bool) -> str:

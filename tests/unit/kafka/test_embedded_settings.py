@@ -36,6 +36,19 @@ def test_listens_on_the_loopback_interface_only() -> None:
     assert addresses.count("//127.0.0.1:") == addresses.count("//") == 3
 
 
+def test_clients_may_be_told_to_go_by_way_of_a_proxy() -> None:
+    """It passes them on to the port that is theirs; the broker reaches itself without it."""
+    ports = Ports(20_001, 20_002, 20_003, advertised=20_004)
+    text = server_properties(ports=ports, log_dir="logs", properties={}, security=BrokerSecurity())
+    settings = dict(line.split("=", 1) for line in text.splitlines())
+    own = "DIRECT://127.0.0.1:20003"
+    assert settings["advertised.listeners"] == f"PLAINTEXT://127.0.0.1:20004,{own}"
+    assert settings["listeners"].startswith(f"PLAINTEXT://127.0.0.1:20001,{own},")
+    assert settings["inter.broker.listener.name"] == "DIRECT"
+    assert "DIRECT:PLAINTEXT" in settings["listener.security.protocol.map"]
+    assert ports.all == [20_001, 20_002, 20_003]
+
+
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 def test_a_secured_listener_stands_beside_the_brokers_own(protocol: str) -> None:
     """Clients get the one with security; the broker speaks to itself without."""
