@@ -1,0 +1,341 @@
+"""A commit with all its real parts but the cluster: what is where at each of its steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.clock import ManualClock
+from millstream.config import StreamsConfig
+from millstream.errors import RebalanceInProgressError, TaskMigratedError
+from millstream.kafka.data.producer_errors import Changelog
+from millstream.kafka.member.events import CommitOffset
+from millstream.record import Headers, TaskId, TopicPartition
+from millstream.runtime.loop.commits import Commits
+from millstream.runtime.task.build_task import TaskServices, build_task
+from millstream.runtime.task.collector import KafkaCollector
+from millstream.runtime.task.commit_metadata import CommitMetadata
+from millstream.runtime.task.stream_task import StreamTask
+from millstream.serdes import STRING
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.directories.directory import StateDirectory
+from millstream.testing.driver_topics import RawColumns
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.options.materialized import Materialized
+from millstream.topology.physical.topology import Topology
+
+STORES = ("ids", "copies")
+INPUTS = ("in", "other")
+EPOCH = 7
+
+
+class Log:
+    """A producer whose records are in their topics once it was flushed."""
+
+    def __init__(self) -> None:
+        self.on_wait: Callable[[], None] = lambda: None
+        self.sent: list[tuple[TopicPartition, bytes | None, bytes | None]] = []
+        self.written: dict[TopicPartition, list[tuple[bytes | None, bytes | None]]]
+        self.written = defaultdict(list)
+        self._tracked: set[str] = set()
+
+    def track(self, topic: str, changelog: Changelog | None = None) -> None:
+        self._tracked.add(topic)
+
+    def acked_offsets(self) -> dict[TopicPartition, int]:
+        return {
+            place: len(records) - 1
+            for place, records in self.written.items()
+            if place.topic in self._tracked
+        }
+
+    def send_many(
+        self,
+        topic: str,
+        partitions: int | Sequence[int | None] | None,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers | None] | None = None,
+    ) -> None:
+        given = partitions if isinstance(partitions, Sequence) else [partitions] * len(keys)
+        self.sent += [
+            (TopicPartition(topic, number or 0), key, value)
+            for number, key, value in zip(given, keys, values, strict=True)
+        ]
+
+    def flush(self, timeout_ms: int) -> None:
+        for place, key, value in self.sent:
+            self.written[place].append((key, value))
+        self.sent.clear()
+
+    def purge(self) -> None:
+        self.sent.clear()
+
+    def close(self) -> None: ...
+
+    def last(self, place: TopicPartition) -> dict[bytes | None, bytes | None]:
+        """The last value of each key in a partition."""
+        return dict(self.written[place])
+
+
+class Group:
+    """Takes offsets, and looks at the rest at that moment."""
+
+    def __init__(self) -> None:
+        self.committed: dict[TopicPartition, CommitOffset] = {}
+        self.times = 0
+        self.look: Callable[[], None] = lambda: None
+        self.failure: Exception | None = None
+
+    def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None:
+        self.times += 1
+        self.look()
+        if self.failure is not None:
+            raise self.failure
+        self.committed |= offsets
+
+    def progress(self) -> None: ...
+
+
+class Bench:
+    """Two tasks of one thread; each collects its key's values in two stores, from two topics."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = ManualClock(1_000)
+        self.log = Log()
+        self.group = Group()
+        admin: Any = _Admin()
+        config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
+        collector = KafkaCollector(self.log, admin, self.clock, 60_000, 0)
+        self._services = TaskServices(
+            config=config,
+            clock=self.clock,
+            collector=collector,
+            changelog_writer=collector.changelog_writer,
+            directory=StateDirectory(folder, "app"),
+            budget=CacheBudget(1 << 20),
+        )
+        self.commits = Commits(self.log, self.group, self.clock, 0, 10_000)
+        self._ends: dict[TopicPartition, int] = defaultdict(int)
+        self.tasks = [self.start(number) for number in (0, 1)]
+
+    def start(self, number: int) -> StreamTask:
+        """A task that runs, with what is on disk."""
+        (part,) = _topology()._subtopologies()
+        places = frozenset(TopicPartition(topic, number) for topic in INPUTS)
+        task = build_task(part, TaskId(0, number), places, self._services)
+        task.open_stores()
+        task.start({})
+        return task
+
+    def feed(self, task: StreamTask, topic: str, *values: str) -> None:
+        """Let a task take records of one key."""
+        place = TopicPartition(topic, task.task_id.partition)
+        start = self._ends[place]
+        self._ends[place] += len(values)
+        offsets = list(range(start, start + len(values)))
+        columns = RawColumns(
+            [_key(task.task_id.partition)] * len(values),
+            [value.encode() for value in values],
+            [1_000 + offset for offset in offsets],
+            offsets,
+            None,
+            EPOCH,
+        )
+        task.add_records(place, columns)
+        while task.buffered:
+            task.process(1_000)
+
+    def commit(self) -> dict[TopicPartition, CommitOffset]:
+        return self.commits.commit(self.tasks)
+
+    def written(self, number: int) -> list[bytes | None]:
+        """What was last written of a task's key: the output and the changelog of each store."""
+        key = _key(number)
+        outputs = [self.log.last(TopicPartition(store, 0)).get(key) for store in STORES]
+        return outputs + [self.log.last(changelog(store, number)).get(key) for store in STORES]
+
+    def on_disk(self, number: int) -> list[tuple[str | None, int | None]]:
+        """What a process finds that comes after this one: each store's value and offset."""
+        self.tasks[number].close(clean=False)
+        again = self.tasks[number] = self.start(number)
+        reached = again.stores.changelog_offsets()
+        found: list[tuple[str | None, int | None]] = []
+        for store in STORES:
+            kept = again.stores.store(store).get(_key(number).decode())
+            place = changelog(store, number)
+            found.append((None if kept is None else kept.value, reached[place]))
+        return found
+
+    def close(self) -> None:
+        for task in self.tasks:
+            task.close(clean=False)
+
+
+class _Admin:
+    def partition_counts(self, topics: Iterable[str], timeout_ms: int) -> Mapping[str, int]:
+        return dict.fromkeys(topics, 1)
+
+
+def changelog(store: str, number: int) -> TopicPartition:
+    """Where a task logs the changes of a store."""
+    return TopicPartition(f"app-{store}-changelog", number)
+
+
+def _key(number: int) -> bytes:
+    return f"k{number}".encode()
+
+
+def _topology() -> Topology:
+    builder = StreamsBuilder()
+    grouped = builder.stream(list(INPUTS), key=STRING, value=STRING).group_by_key()
+    for store in STORES:
+        (
+            grouped.aggregate(
+                str,
+                lambda _, value, known: known + value,
+                store=Materialized(store, kind="rocksdb", key=STRING, value=STRING),
+            )
+            .to_stream()
+            .to(store, key=STRING, value=STRING)
+        )
+    return builder.build()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Any:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def test_offsets_are_committed_when_all_that_they_stand_for_is_written(bench: Bench) -> None:
+    """Hunts for offsets that go ahead of caches, of the producer, or of some of the tasks."""
+    seen: list[list[bytes | None]] = []
+    bench.group.look = lambda: seen.append([*bench.written(0), *bench.written(1), *unsent()])
+
+    def unsent() -> list[bytes | None]:
+        return [key for _, key, _ in bench.log.sent]
+
+    one, other = bench.tasks
+    bench.feed(one, "in", "a", "b")
+    bench.feed(other, "other", "c")
+    bench.commit()
+    bench.feed(other, "in", "d")
+    bench.commit()
+    assert seen == [[b"ab"] * 4 + [b"c"] * 4, [b"ab"] * 4 + [b"cd"] * 4]
+
+
+def test_offsets_are_those_of_the_next_records(bench: Bench) -> None:
+    """Of each partition that was read its own, of all tasks, with what belongs to them."""
+    one, other = bench.tasks
+    bench.feed(one, "in", "a", "b", "c")
+    bench.feed(one, "other", "d")
+    bench.feed(other, "in", "e")
+    expected = {
+        TopicPartition("in", 0): (3, 1_002),
+        TopicPartition("other", 0): (1, 1_000),
+        TopicPartition("in", 1): (1, 1_000),
+    }
+    assert bench.commit() == bench.group.committed
+    assert {
+        place: (each.offset, CommitMetadata.decode(each.metadata).partition_time)
+        for place, each in bench.group.committed.items()
+    } == expected
+    assert {each.leader_epoch for each in bench.group.committed.values()} == {EPOCH}
+    bench.feed(one, "in", "f")
+    bench.commit()
+    assert bench.group.committed[TopicPartition("in", 0)].offset == 4
+    assert one.committed == {TopicPartition("in", 0): 4, TopicPartition("other", 0): 1}
+    assert other.committed == {TopicPartition("in", 1): 1}
+
+
+def test_stores_are_written_with_the_offsets_of_their_changelogs(bench: Bench) -> None:
+    """Every store of every task, each time; hunts for a state on disk that stands for more or less
+    than the offset beside it says."""
+    one, other = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.commit()
+    # Each commit logs one change, whatever the cache has merged.
+    bench.feed(one, "in", "b", "c")
+    bench.feed(other, "in", "d")
+    bench.commit()
+    bench.feed(one, "other", "e")
+    bench.commit()
+    assert bench.on_disk(0) == [("abce", 2)] * 2
+    assert bench.on_disk(1) == [("d", 0)] * 2
+
+
+@pytest.mark.parametrize("failure", [RebalanceInProgressError("soon"), TaskMigratedError("gone")])
+def test_what_is_not_committed_is_not_on_disk(bench: Bench, failure: Exception) -> None:
+    """Goal: with offsets refused, stores stand where the last commit left them, and work that is
+    not committed stays to be committed."""
+    one, _ = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.commit()
+    bench.feed(one, "in", "b")
+    bench.group.failure = failure
+    with pytest.raises(type(failure)):
+        bench.commit()
+    assert one.commit_needed
+    assert one.committed == {TopicPartition("in", 0): 1}
+    assert bench.on_disk(0) == [("a", 0)] * 2
+    assert bench.commits.total == 1
+
+
+def test_a_commit_that_was_refused_is_made_later(bench: Bench) -> None:
+    """Goal: nothing of the first try is missing, and nothing is written twice."""
+    one, _ = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.group.failure = RebalanceInProgressError("soon")
+    with pytest.raises(RebalanceInProgressError):
+        bench.commit()
+    bench.group.failure = None
+    bench.feed(one, "in", "b")
+    assert bench.commit()[TopicPartition("in", 0)].offset == 2
+    assert bench.written(0) == [b"ab"] * 4
+    # The first try has logged "a".
+    assert bench.on_disk(0) == [("ab", 1)] * 2
+
+
+def test_what_has_nothing_to_commit_is_left_alone(bench: Bench) -> None:
+    """Hunts for commits again and again of the same, which keep a cluster busy for nothing."""
+    one, _ = bench.tasks
+    assert bench.commit() == {}
+    bench.feed(one, "in", "a")
+    assert set(bench.commit()) == {TopicPartition("in", 0)}
+    assert bench.commit() == {}
+    assert bench.group.times == 1
+    assert bench.commits.total == 1
+
+
+def test_what_was_acknowledged_long_ago_moves_no_store_back(bench: Bench) -> None:
+    """The thread may have written a changelog before another one had the task."""
+    one, other = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.feed(other, "in", "b")
+    bench.commit()
+    for store in STORES:
+        # Somebody else has written, and this task has restored it.
+        one.stores.restorers()[changelog(store, 0)].reached = 8
+    one.commit_needed = True
+    bench.commit()
+    assert set(one.stores.changelog_offsets().values()) == {8}
+    assert set(other.stores.changelog_offsets().values()) == {0}
+
+
+def test_a_commit_that_a_processor_asked_for_is_asked_for_once(bench: Bench) -> None:
+    """Hunts for a thread that commits after each batch from then on."""
+    one, _ = bench.tasks
+    bench.feed(one, "in", "a")
+    assert not one.commit_requested
+    one._engine_task.commit_requested = True
+    assert one.commit_requested
+    bench.commit()
+    bench.feed(one, "in", "b")
+    assert not one.commit_requested
