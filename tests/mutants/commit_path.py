@@ -1,0 +1,631 @@
+"""Faults that somebody could put into the path of a commit, each as a change of its text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault.
+
+    Args:
+        breaks: what goes wrong with it.
+        module: the file, below `src/millstream`.
+        changes: pairs of text that is there once, and what is put in its place.
+    """
+
+    breaks: str
+    module: str
+    changes: tuple[tuple[str, str], ...]
+
+
+def _mutant(breaks: str, module: str, *texts: str) -> Mutant:
+    return Mutant(breaks, module, tuple(zip(texts[::2], texts[1::2], strict=True)))
+
+
+_COMMITS = "runtime/loop/commits.py"
+_TASK = "runtime/task/stream_task.py"
+_STORES = "state/task_stores.py"
+_OVERLAY = "state/storage/overlay.py"
+_ROCKSDB = "state/storage/rocksdb.py"
+_REBALANCES = "runtime/loop/rebalances.py"
+_THREAD = "runtime/loop/stream_thread.py"
+_TASKS = "runtime/ownership/tasks.py"
+_PENDING = "runtime/task/pending_offsets.py"
+_QUEUE = "runtime/task/record_queue.py"
+_DELIVERY = "kafka/data/delivery.py"
+
+_POST_COMMIT = """        acked = self._producer.acked_offsets()
+        for task in needing:
+            task.post_commit(offsets, acked)
+"""
+_FLUSH = """        self._flush(whole)
+        offsets: dict"""
+_INSIST_OFFSETS = """        self._insist(
+            "offsets are not committed yet","""
+
+MUTANTS: tuple[Mutant, ...] = (
+    # --- the order of a commit ---
+    _mutant(
+        "offsets are committed before the producer is flushed",
+        _COMMITS,
+        *(_FLUSH, "        offsets: dict"),
+        *(_POST_COMMIT, "        self._flush(whole)\n" + _POST_COMMIT),
+    ),
+    _mutant(
+        "stores are written before the offsets are committed",
+        _COMMITS,
+        *(_POST_COMMIT, ""),
+        *(_INSIST_OFFSETS, _POST_COMMIT + _INSIST_OFFSETS),
+    ),
+    _mutant(
+        "acknowledged offsets are looked at before the flush",
+        _COMMITS,
+        *(_FLUSH, "        acked = self._producer.acked_offsets()\n" + _FLUSH),
+        *(_POST_COMMIT, _POST_COMMIT.partition("\n")[2]),
+    ),
+    _mutant("the producer is not flushed", _COMMITS, _FLUSH, "        offsets: dict"),
+    _mutant(
+        "caches are not flushed",
+        _COMMITS,
+        "                task.prepare_commit()",
+        "                pass",
+    ),
+    _mutant(
+        "stores are not written",
+        _COMMITS,
+        *("            task.post_commit(offsets, acked)", "            task.commit_needed = False"),
+    ),
+    _mutant(
+        "offsets are not committed",
+        _COMMITS,
+        *("self._committer.commit(offsets, timeout_ms)", "None"),
+    ),
+    # --- which tasks, how often ---
+    _mutant(
+        "caches of the first task only are flushed",
+        _COMMITS,
+        "        for task in needing:\n            try:",
+        "        for task in needing[:1]:\n            try:",
+    ),
+    _mutant(
+        "offsets of the first task only are committed",
+        _COMMITS,
+        "        for task in needing:\n            offsets",
+        "        for task in needing[:1]:\n            offsets",
+    ),
+    _mutant(
+        "offsets of the last task only are committed",
+        _COMMITS,
+        "offsets.update(task.offsets_to_commit())",
+        "offsets = task.offsets_to_commit()",
+    ),
+    _mutant(
+        "stores of the first task only are written",
+        _COMMITS,
+        "        for task in needing:\n            task.post_commit",
+        "        for task in needing[:1]:\n            task.post_commit",
+    ),
+    _mutant(
+        "tasks that have nothing to commit are committed",
+        _COMMITS,
+        "needing = [task for task in tasks if task.commit_needed]",
+        "needing = list(tasks)",
+    ),
+    _mutant(
+        "no task is ever committed",
+        _COMMITS,
+        "needing = [task for task in tasks if task.commit_needed]",
+        "needing = [task for task in tasks if False]",
+    ),
+    _mutant(
+        "the cluster is asked though nothing is to be committed",
+        _COMMITS,
+        "        if not needing:\n            return {}\n",
+        "",
+    ),
+    _mutant("commits are not counted", _COMMITS, "        self.total += 1\n", ""),
+    # --- what fails ---
+    _mutant(
+        "a flush that was not done in time counts as done",
+        _COMMITS,
+        "                if deadline.passed:\n                    raise BrokerUnavailableError(",
+        "                if deadline.passed:\n                    return\n"
+        "                    raise BrokerUnavailableError(",
+    ),
+    _mutant(
+        "a flush is tried for one step only",
+        _COMMITS,
+        "                if deadline.passed:\n                    raise BrokerUnavailableError(",
+        "                if True:\n                    raise BrokerUnavailableError(",
+    ),
+    _mutant(
+        "a commit that failed for too long counts as done",
+        _COMMITS,
+        "                if failing.passed or whole.passed:\n                    raise\n",
+        "                if failing.passed or whole.passed:\n                    return\n",
+    ),
+    _mutant(
+        "a commit that failed is not tried again",
+        _COMMITS,
+        "                if failing.passed or whole.passed:",
+        "                if True:",
+    ),
+    _mutant(
+        "the bound of all of a commit is not kept",
+        _COMMITS,
+        "                if failing.passed or whole.passed:",
+        "                if failing.passed:",
+    ),
+    _mutant(
+        "a thread that waits for a flush seems to hang",
+        _COMMITS,
+        "                    ) from error\n            self._committer.progress()\n",
+        "                    ) from error\n",
+    ),
+    _mutant(
+        "a thread that waits for its offsets seems to hang",
+        _COMMITS,
+        '                logger.warning("%s, trying again: %s", what, error)\n'
+        "            self._committer.progress()\n",
+        '                logger.warning("%s, trying again: %s", what, error)\n',
+    ),
+    _mutant(
+        "a task that is rebuilt does not wait for what it has logged",
+        _COMMITS,
+        "        if any(task.commit_needed for task in tasks):\n            self._flush(",
+        "        if False:\n            self._flush(",
+    ),
+    _mutant(
+        "what was sent by tasks that are given up is sent all the same",
+        _COMMITS,
+        "        self._producer.purge()",
+        "        pass",
+    ),
+    # --- the task: caches ---
+    _mutant(
+        "operators do not hand on what their caches hold back",
+        _TASK,
+        "                executor.flush(store)\n",
+        "",
+    ),
+    _mutant(
+        "caches of processors are not flushed",
+        _TASK,
+        "                self.stores.flush_silently(store)\n",
+        "",
+    ),
+    _mutant(
+        "caches that a flush has changed again are left",
+        _TASK,
+        "            if not self.stores.have_changes:\n                break\n",
+        "            break\n",
+    ),
+    _mutant(
+        "what a circle of stores holds back is not written",
+        _TASK,
+        "        else:\n            self._write_unsettled()\n",
+        "",
+    ),
+    _mutant(
+        "what is logged once a commit is not logged",
+        _TASK,
+        "        self.stores.log_changes()\n",
+        "",
+    ),
+    # --- the task: offsets ---
+    _mutant(
+        "offsets are one too high", _TASK, "CommitOffset(offset, ", "CommitOffset(offset + 1, "
+    ),
+    _mutant("offsets are one too low", _TASK, "CommitOffset(offset, ", "CommitOffset(offset - 1, "),
+    _mutant(
+        "offsets are those of the commit before",
+        _TASK,
+        "CommitOffset(offset, ",
+        "CommitOffset(self.committed.get(place, offset), ",
+    ),
+    _mutant(
+        "offsets are those of the partition that is ahead",
+        _TASK,
+        "            offset = queue.next_offset()\n",
+        "            offset = max(q.next_offset() or 0 for q in at_work.group.queues.values())\n",
+    ),
+    _mutant(
+        "one partition's offset is left out",
+        _TASK,
+        "            if offset is not None:\n                metadata = CommitMetadata(q",
+        "            if offset is not None and place != min(at_work.group.queues):\n"
+        "                metadata = CommitMetadata(q",
+    ),
+    _mutant(
+        "offsets have no epoch", _TASK, "metadata.encode(), epoch)", "metadata.encode(), None)"
+    ),
+    _mutant("offsets have no metadata", _TASK, "metadata.encode(), epoch)", '"", epoch)'),
+    _mutant(
+        "what operators remember is not committed",
+        _TASK,
+        "CommitMetadata(queue.partition_time, at_work.engine_task.remembered)",
+        "CommitMetadata(queue.partition_time, {})",
+    ),
+    _mutant(
+        "a partition's time is not committed",
+        _TASK,
+        "CommitMetadata(queue.partition_time, at",
+        "CommitMetadata(-1, at",
+    ),
+    # --- the task: after the commit ---
+    _mutant(
+        "stores do not hear what is acknowledged",
+        _TASK,
+        "known = {place: acked[place] for place in reached if place in acked}",
+        "known: dict[TopicPartition, int] = {}",
+    ),
+    _mutant(
+        "stores are said to have what was acknowledged of all changelogs",
+        _TASK,
+        "known = {place: acked[place] for place in reached if place in acked}",
+        "known = {place: max(acked.values()) for place in reached if place in acked}",
+    ),
+    _mutant(
+        "a source topic that serves as changelog is not known",
+        _TASK,
+        "            if place in reached and place in offsets:",
+        "            if False:",
+    ),
+    _mutant(
+        "a store is one ahead of the source topic that serves as its changelog",
+        _TASK,
+        "known[place] = offsets[place].offset - 1",
+        "known[place] = offsets[place].offset",
+    ),
+    _mutant(
+        "a store goes back to what was acknowledged long ago",
+        _TASK,
+        "if (before := reached[place]) is None or offset > before",
+        "if (before := reached[place]) is None or offset != before",
+    ),
+    _mutant(
+        "a store's first offset is not kept",
+        _TASK,
+        "if (before := reached[place]) is None or offset > before",
+        "if (before := reached[place]) is not None and offset > before",
+    ),
+    _mutant(
+        "repartition records are deleted before they are committed",
+        _TASK,
+        "self.committed[place] = offsets[place].offset",
+        "self.committed[place] = offsets[place].offset + 1",
+    ),
+    _mutant(
+        "repartition records are never deleted",
+        _TASK,
+        "                self.committed[place] = offsets[place].offset",
+        "                pass",
+    ),
+    _mutant(
+        "a committed task is committed again and again",
+        _TASK,
+        "        self.commit_needed = False\n        self.processing.engine_task",
+        "        self.processing.engine_task",
+    ),
+    _mutant(
+        "a commit that was asked for is made again and again",
+        _TASK,
+        "        self.processing.engine_task.commit_requested = False\n",
+        "",
+    ),
+    _mutant(
+        "a batch needs no commit",
+        _TASK,
+        "        self.commit_needed = True\n        if batches is None:",
+        "        if batches is None:",
+    ),
+    _mutant(
+        "a punctuation needs no commit",
+        _TASK,
+        "        self.commit_needed = self.commit_needed or called\n",
+        "",
+    ),
+    _mutant(
+        "a batch is never finished",
+        _TASK,
+        "        at_work.group.finish_all()\n",
+        "",
+    ),
+    _mutant(
+        "a batch is finished before it is taken through the nodes",
+        _TASK,
+        "        at_work.executor.run(batches)\n        at_work.group.finish_all()\n",
+        "        at_work.group.finish_all()\n        at_work.executor.run(batches)\n",
+    ),
+    # --- stores ---
+    _mutant(
+        "changes in caches are not seen",
+        _STORES,
+        "return any(cache.dirty for cache in self.caches().values())",
+        "return False",
+    ),
+    _mutant(
+        "caches without operators are not written",
+        _STORES,
+        "        if not cache.forwards_changes:\n            cache.flush()\n",
+        "",
+    ),
+    _mutant(
+        "what a circle of stores holds back is named, but not written",
+        _STORES,
+        "        for cache in changed.values():\n            cache.flush()\n",
+        "",
+    ),
+    _mutant(
+        "stores do not log what they log once a commit",
+        _STORES,
+        "            if opened.log_changes is not None:\n                opened.log_changes()",
+        "            pass",
+    ),
+    _mutant(
+        "stores whose changelog has not moved are not written",
+        _STORES,
+        "                opened.base.commit(None)\n                continue",
+        "                continue",
+    ),
+    _mutant(
+        "stores do not keep the offset that they stand for",
+        _STORES,
+        "opened.base.commit((partition, offset) if opened.keeps_offset else None)",
+        "opened.base.commit(None)",
+    ),
+    _mutant(
+        "stores keep an offset that is one ahead",
+        _STORES,
+        "opened.base.commit((partition, offset) if",
+        "opened.base.commit((partition, offset + 1) if",
+    ),
+    _mutant(
+        "stores keep an offset that is one behind",
+        _STORES,
+        "opened.base.commit((partition, offset) if",
+        "opened.base.commit((partition, offset - 1) if",
+    ),
+    _mutant(
+        "one store of several is written",
+        _STORES,
+        "            restorer.reached = offset\n        reached",
+        "            restorer.reached = offset\n            break\n        reached",
+    ),
+    _mutant(
+        "stores do not know how far they are",
+        _STORES,
+        "            restorer.reached = offset\n        reached",
+        "        reached",
+    ),
+    _mutant(
+        "the checkpoint is not written in between",
+        _STORES,
+        "        if moved > _CHECKPOINT_AFTER_OFFSETS:\n            self._write_checkpoint()\n",
+        "",
+    ),
+    _mutant(
+        "the checkpoint is ahead of the stores",
+        _STORES,
+        "            partition: restorer.reached\n            for partition",
+        "            partition: restorer.reached + 1\n            for partition",
+    ),
+    _mutant(
+        "a close without a commit writes the checkpoint",
+        _STORES,
+        "            if clean and self._stores:\n",
+        "            if self._stores:\n",
+    ),
+    _mutant(
+        "a close after a commit does not write the checkpoint",
+        _STORES,
+        "                self._warn_of_uncommitted()\n                self._write_checkpoint()\n",
+        "                self._warn_of_uncommitted()\n",
+    ),
+    _mutant(
+        "an overlay is forgotten instead of written",
+        _OVERLAY,
+        "self._storage.write_batch(self._writes, offset, dropped=self._dropped)",
+        "self._storage.write_batch({}, offset, dropped=self._dropped)",
+    ),
+    _mutant(
+        "an overlay is written without its offset",
+        _OVERLAY,
+        "self._storage.write_batch(self._writes, offset, dropped=self._dropped)",
+        "self._storage.write_batch(self._writes, None, dropped=self._dropped)",
+    ),
+    _mutant(
+        "an overlay that is closed is written",
+        _OVERLAY,
+        "        self._forget()\n        self._storage.close()",
+        "        self.commit(None)\n        self._storage.close()",
+    ),
+    _mutant(
+        "a spill moves the offset",
+        _OVERLAY,
+        "self._storage.write_batch(self._writes, None, dropped=self._dropped, spilled=True)",
+        "self._storage.write_batch(self._writes, None, dropped=self._dropped, spilled=False)",
+    ),
+    _mutant(
+        "RocksDB writes data without its offset",
+        _ROCKSDB,
+        "        if offset is not None:\n            put(_offset_key",
+        "        if False:\n            put(_offset_key",
+    ),
+    # --- what is in flight ---
+    _mutant(
+        "what is in flight counts as done",
+        _PENDING,
+        "        return run.offsets[run.done]\n",
+        "        return run.offsets[-1]\n",
+    ),
+    _mutant(
+        "what is finished stays in flight",
+        _PENDING,
+        "            self._runs.clear()\n",
+        "",
+    ),
+    _mutant(
+        "a finished record takes all before it along",
+        _PENDING,
+        "            if run.offsets[run.done] not in finished:\n                return\n"
+        "            finished.remove(run.offsets[run.done])",
+        "            finished.discard(run.offsets[run.done])",
+    ),
+    # --- acknowledgements ---
+    _mutant(
+        "acknowledged offsets are one ahead",
+        _DELIVERY,
+        "                self._acked[partition] = offset\n",
+        "                self._acked[partition] = offset + 1\n",
+    ),
+    _mutant(
+        "a record that failed counts as acknowledged",
+        _DELIVERY,
+        "            else:\n                self._note(error, message)\n\n"
+        "        return on_delivery",
+        "\n        return on_delivery",
+    ),
+    # --- rebalances ---
+    _mutant(
+        "revoked tasks are not committed",
+        _REBALANCES,
+        "            committed = self._commit_if_needed(revoked)\n",
+        "            committed = True\n",
+    ),
+    _mutant(
+        "a revocation is acknowledged before its tasks are committed",
+        _REBALANCES,
+        "            committed = self._commit_if_needed(revoked)\n",
+        "            self._member.acknowledge(event)\n"
+        "            committed = self._commit_if_needed(revoked)\n",
+    ),
+    _mutant(
+        "a revocation is not acknowledged",
+        _REBALANCES,
+        "        finally:\n            self._member.acknowledge(event)\n"
+        '        return Change(f"tasks {names} go to other threads"',
+        "        finally:\n            pass\n"
+        '        return Change(f"tasks {names} go to other threads"',
+    ),
+    _mutant(
+        "revoked tasks that could not be committed are closed as if they were",
+        _REBALANCES,
+        "            if committed:\n",
+        "            if True:\n",
+    ),
+    _mutant(
+        "revoked tasks are committed without those that stay",
+        _REBALANCES,
+        "                offsets = self._commits.commit(self._tasks.running)\n",
+        "                offsets = self._commits.commit(tasks)\n",
+    ),
+    _mutant(
+        "what was sent by lost tasks is sent all the same",
+        _REBALANCES,
+        "        self._commits.forget_sent()\n",
+        "",
+    ),
+    _mutant(
+        "lost tasks are closed as if they were committed",
+        _REBALANCES,
+        "self._tasks.close_active(clean=False)",
+        "self._tasks.close_active(clean=True)",
+    ),
+    _mutant(
+        "a fenced member keeps its tasks",
+        _REBALANCES,
+        "                self.drop_work()\n                return False",
+        "                return False",
+    ),
+    _mutant(
+        "lost tasks go on",
+        _REBALANCES,
+        "        try:\n            self.drop_work()\n        finally:",
+        "        try:\n            pass\n        finally:",
+    ),
+    _mutant(
+        "tasks that the new assignment takes away are not committed",
+        _REBALANCES,
+        "        self._commit_if_needed(self._tasks.outdated(",
+        "        print(self._tasks.outdated(",
+    ),
+    _mutant(
+        "what is in flight is not waited for before a revocation",
+        _REBALANCES,
+        "        self._commits.drain(tasks)\n",
+        "",
+    ),
+    # --- the thread ---
+    _mutant(
+        "commits come at any time",
+        _THREAD,
+        "        if not due and not self._commit_wanted:\n            return\n",
+        "",
+    ),
+    _mutant(
+        "commits come only when they are asked for",
+        _THREAD,
+        "        if not due and not self._commit_wanted:",
+        "        if not self._commit_wanted:",
+    ),
+    _mutant(
+        "commits that are asked for wait for the interval",
+        _THREAD,
+        "        if not due and not self._commit_wanted:",
+        "        if not due:",
+    ),
+    _mutant(
+        "commits are made while the group rebalances",
+        _THREAD,
+        "        if self._rebalances.under_way:\n            return\n",
+        "",
+    ),
+    _mutant(
+        "a commit that the group refused is forgotten",
+        _THREAD,
+        "            # What was flushed for it has let tasks work.\n"
+        "            self._ask_all_for_commits()\n",
+        "            self._commit_wanted = False\n",
+    ),
+    _mutant(
+        "nothing is committed before closing",
+        _THREAD,
+        "                offsets = self._commit_at_last()\n",
+        "                offsets: dict[TopicPartition, CommitOffset] = {}\n",
+    ),
+    _mutant(
+        "tasks that could not be committed are closed as if they were",
+        _THREAD,
+        "lambda: self._tasks.close_all(clean=committed)",
+        "lambda: self._tasks.close_all(clean=True)",
+    ),
+    _mutant(
+        "what is not committed is sent while closing",
+        _THREAD,
+        "lambda: None if committed else self._commits.forget_sent()",
+        "lambda: None",
+    ),
+    _mutant(
+        "the last commit is tried once",
+        _THREAD,
+        "            except RebalanceInProgressError:\n                if deadline.passed:\n"
+        "                    raise",
+        "            except RebalanceInProgressError:\n                raise",
+    ),
+    _mutant(
+        "what was logged is not waited for before a task is rebuilt",
+        _THREAD,
+        "        self._commits.settle(self._tasks.running)\n",
+        "",
+    ),
+    # --- the start of a task ---
+    _mutant(
+        "a task starts before it is restored",
+        _TASKS,
+        "            and not self._restoration.unfinished(task.task_id)\n",
+        "",
+    ),
+)
