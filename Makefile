@@ -5,7 +5,7 @@ PY := .venv/bin/python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz lint types format bench soak chaos ci lock clean
+.PHONY: help venv demo test fuzz lint types format bench soak chaos mutants ci lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -38,11 +38,14 @@ format: venv ## put the code into its format
 bench: venv ## measure speed beside Kafka Streams, ARGS="--only PART" for a part (needs a JDK)
 	$(PY) benchmarks/bench.py $(ARGS)
 
-soak: venv ## run under load for long
-	$(PY) -m pytest -m slow tests/chaos/test_soak.py $(ARGS)
+soak: venv ## run under load for long, with instances that come and go
+	$(PY) -m pytest -m slow tests/chaos tests/integration/test_standby.py $(ARGS)
 
-chaos: venv ## kill, pause and cut things while records must not be lost
-	$(PY) -m pytest tests/chaos tests/integration/test_standby.py $(ARGS)
+chaos: venv ## kill, pause and cut things while records must not be lost, ARGS="--seed N --minutes M"
+	PYTHONPATH=tests $(PY) -m chaos.storm $(ARGS)
+
+mutants: venv ## put faults into the path of a commit, one by one: does a test notice each?
+	PYTHONPATH=tests $(PY) -m mutants.run $(ARGS)
 
 ci: ## style, types and tests, as before a release
 	@.ci/run

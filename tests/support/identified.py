@@ -171,6 +171,17 @@ class Identified:
         inputs = [topic for topic in (self.records, self.repartition_topic) if topic in counts]
         return self._places.lag(self.application_id, inputs)
 
+    @property
+    def ends(self) -> int:
+        """How many records both sub-topologies have been given so far."""
+        places = self._places.ends([self.records, self.repartition_topic])
+        return sum(high for _, high in places.values())
+
+    @property
+    def committed(self) -> int:
+        """How many of them are committed."""
+        return self.ends - self.lag
+
     def has_told(self) -> bool:
         """Whether anything has come out."""
         return any(read_all(self.bootstrap, topic) for topic in self.outputs)
@@ -181,11 +192,9 @@ class Identified:
 
         The application must be there again at the end, or gone.
         """
-        inputs = [self.records, self.repartition_topic]
-        committed = self._committed(inputs)
+        committed = self.committed
         yield
-        ends = self._places.ends(inputs)
-        self.may_repeat += sum(high for _, high in ends.values()) - committed
+        self.may_repeat += self.ends - committed
 
     def wait_committed(self, timeout_s: float = 60) -> None:
         """Wait until everything that was written is committed by both sub-topologies."""
@@ -232,10 +241,4 @@ class Identified:
             untold=frozenset(every) - ever,
             lost=frozenset(every) - last.keys(),
             repeated=last.total() - len(last),
-        )
-
-    def _committed(self, topics: list[str]) -> int:
-        ends = self._places.ends(topics)
-        return sum(high for _, high in ends.values()) - self._places.lag(
-            self.application_id, topics
         )

@@ -64,6 +64,11 @@ class Instances:
 def now(script: Script) -> dict[str, Any]:
     """What an instance said last: its state, its active and its standby tasks."""
     assert script.is_running, script.errors
+    return last_told(script)
+
+
+def last_told(script: Script) -> dict[str, Any]:
+    """The same of one that may have ended."""
     told = [line for line in script.lines if line.startswith("now ")]
     return dict(json.loads(told[-1].removeprefix("now "))) if told else {}
 

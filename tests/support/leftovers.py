@@ -20,22 +20,29 @@ def runs(pid: int) -> bool:
         return False
 
 
-def stream_thread_workers(root: int | None = None) -> set[int]:
-    """PySpark's worker processes among the descendants of a process, by default of this one."""
+def descendants(root: int) -> list[int]:
+    """The processes that a process has started, and those that they have."""
     children: dict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and runs(int(entry.name)):
             children[_parent(int(entry.name))].append(int(entry.name))
-    found: set[int] = set()
-    waiting = [root or os.getpid()]
+    found: list[int] = []
+    waiting = [root]
     while waiting:
-        parent = waiting.pop()
-        for child in children[parent]:
-            waiting.append(child)
-            # The daemon's own children are the workers; the daemon stays as long as its session.
-            if _is_daemon(child) and _is_daemon(parent):
-                found.add(child)
+        below = children[waiting.pop()]
+        found += below
+        waiting += below
     return found
+
+
+def stream_thread_workers(root: int | None = None) -> set[int]:
+    """PySpark's worker processes among the descendants of a process, by default of this one."""
+    # The daemon's own children are the workers; the daemon stays as long as its session.
+    return {
+        pid
+        for pid in descendants(root or os.getpid())
+        if _is_daemon(pid) and _is_daemon(_parent(pid))
+    }
 
 
 def listening_ports() -> set[int]:

@@ -1,0 +1,485 @@
+"""Everything goes wrong, in an order that a seed decides, while ids must not be lost.
+
+    make chaos ARGS="--seed 7 --minutes 4"
+
+Two instances of an application with two sub-topologies and a store, each a driver process with
+Spark and its workers, on a broker that they reach through a proxy. Faults come one after another,
+sometimes before the former one is over. At the end a table tells of each kind how often it came and
+how long it took until everything that had been written by its end was told; and of all ids how many
+were lost or repeated. The process ends with 1 if any was lost.
+
+A full disk is a limit on the size of files (RLIMIT_FSIZE), which the kernel puts on the processes
+of an instance: each write to a state store fails, with EFBIG instead of ENOSPC.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import os
+import random
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Consumer, TopicPartition
+from support.identified import Account, Identified
+from support.instances import Instances, last_told
+from support.leftovers import descendants, runs
+from support.scripts import Script
+from support.tcp_proxy import TcpProxy
+from support.waiting import wait_for
+
+from millstream.testing import EmbeddedKafka
+
+SESSION_MS = 6_000
+DELIVERY_MS = 8_000
+#: Longer than a session and a delivery may take.
+LONG_S = 12.0
+PARTITIONS = 4
+_WRITE_S = 0.1
+_IDS = 5
+_NAMES = ("one", "other")
+_RECOVERED_S = 120
+#: The next fault does not wait for the end of this one.
+_OVERLAPS = 0.25
+SETTINGS = {
+    "num_stream_threads": 2,
+    "num_standby_replicas": 1,
+    "consumer": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 1_000},
+    "producer": {"delivery.timeout.ms": DELIVERY_MS, "request.timeout.ms": DELIVERY_MS // 2},
+}
+
+
+class Watch:
+    """Reads the output all the while: which ids were told, and for how long none was."""
+
+    def __init__(self, application: Identified) -> None:
+        self.longest_s = 0.0
+        #: All ids below were told.
+        self.told = 0
+        self._ahead: set[int] = set()
+        self._application = application
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def _watch(self) -> None:
+        application = self._application
+        reader = Consumer({"bootstrap.servers": application.bootstrap, "group.id": "watch"})
+        reader.assign(
+            [
+                TopicPartition(topic, number, 0)
+                for topic in application.outputs
+                for number in range(PARTITIONS)
+            ]
+        )
+        last = None
+        while not self._stop.is_set():
+            for message in reader.consume(100, 0.1):
+                if message.error() is None and self._is_news(message.value() or b""):
+                    now = time.monotonic()
+                    self.longest_s = max(self.longest_s, now - (last or now))
+                    last = now
+        reader.close()
+
+    def _is_news(self, value: bytes) -> bool:
+        new = {each for each in map(int, value.split()) if each >= self.told} - self._ahead
+        self._ahead |= new
+        while self.told in self._ahead:
+            self._ahead.remove(self.told)
+            self.told += 1
+        return bool(new)
+
+
+class Instance:
+    """A driver that is started again whenever it has ended, as a service manager does."""
+
+    def __init__(self, name: str, instances: Instances) -> None:
+        self.name = name
+        #: How often it was started.
+        self.starts = 0
+        self._instances = instances
+        self._script: Script | None = None
+        self._ended: list[Script] = []
+        self._orphans: set[int] = set()
+
+    @property
+    def script(self) -> Script:
+        assert self._script is not None
+        return self._script
+
+    @property
+    def poison(self) -> Path:
+        """When this file appears, the next record fails."""
+        return Path(f"{self._instances.state(self.name)}-poison")
+
+    @property
+    def is_up(self) -> bool:
+        told = last_told(self.script)
+        return self.script.is_running and told.get("state") == "RUNNING"
+
+    @property
+    def workers(self) -> list[int]:
+        """The processes of its stream threads."""
+        return [pid for pid in last_told(self.script).get("pids", []) if runs(pid)]
+
+    @property
+    def processes(self) -> list[int]:
+        """All that belong to it."""
+        found = [self.script.child.pid, *descendants(self.script.child.pid)]
+        # Should the driver end before them, nothing else tells whose they are.
+        self._orphans.update(found)
+        return found
+
+    def tend(self) -> None:
+        """Start it, unless it runs."""
+        if self._script is None or not self._script.is_running:
+            if self._script is not None:
+                self._ended.append(self._script)
+            self.starts += 1
+            self._script = self._instances.started(self.name)
+
+    def end(self) -> int:
+        """Close it in an orderly way; its exit code."""
+        self.script.signal(signal.SIGINT)
+        return self.script.wait_ended(60)
+
+    def kill(self) -> None:
+        """End whatever is left of it."""
+        if self._script is not None:
+            send(signal.SIGKILL, *self.processes, *filter(runs, self._orphans))
+            for script in [*self._ended, self._script]:
+                script.__exit__()
+
+
+def send(number: signal.Signals, *pids: int) -> None:
+    """Send a signal to processes, if they are there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+@dataclass
+class Row:
+    """What one kind of fault has done.
+
+    Args:
+        times: how often it came.
+        recovery_s: how long it took at most, from its beginning.
+    """
+
+    times: int = 0
+    recovery_s: float = 0.0
+
+
+@dataclass
+class Report:
+    """What a storm has done.
+
+    Args:
+        seed: of its faults.
+        seconds: how long it took.
+        rows: by kind of fault.
+        account: of the ids.
+        may_repeat: how many repeats the faults account for.
+        longest_s: for how long no new id was told.
+        starts: of instances, the first ones included.
+        connections: that the proxy has passed on.
+    """
+
+    seed: int
+    seconds: float
+    rows: dict[str, Row]
+    account: Account
+    may_repeat: int
+    longest_s: float
+    starts: int
+    connections: int
+
+    def __str__(self) -> str:
+        account = self.account
+        faults = "\n".join(
+            f"{kind:<42}{row.times:>6}{row.recovery_s:>12.1f} s"
+            for kind, row in sorted(self.rows.items())
+        )
+        return (
+            f"seed {self.seed}: {self.seconds:.0f} s\n"
+            f"{'fault':<42}{'times':>6}{'longest':>14}\n{faults}\n"
+            f"records {account.written}, never told {len(account.untold)}, lost "
+            f"{len(account.lost)}, repeated {account.repeated} (accounted for: {self.may_repeat}), "
+            f"longest stall {self.longest_s:.1f} s\n"
+            f"instances were started {self.starts} times and opened {self.connections} connections"
+        )
+
+
+@dataclass
+class Storm:
+    """Faults that come over two instances.
+
+    Args:
+        seed: decides which, when, where, and how long each is.
+        kafka: the broker, behind the proxy.
+        proxy: cuts connections.
+        instances: the application.
+    """
+
+    seed: int
+    kafka: EmbeddedKafka
+    proxy: TcpProxy
+    instances: Instances
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+        self._all = [Instance(name, self.instances) for name in _NAMES]
+        self._open = 0
+        self._committed = 0
+        self.kinds: dict[str, Callable[[], None]] = {
+            "worker killed": self._kill_worker,
+            "driver killed": self._kill_driver,
+            "instance killed": self._kill_instance,
+            "worker paused": lambda: self._pause(self._worker()),
+            "driver paused": lambda: self._pause([self._any().script.child.pid]),
+            "instance paused": lambda: self._pause(self._any().processes),
+            "broker killed, absent": self._lose_broker,
+            "connections cut": self._cut,
+            "connections refused": self._refuse,
+            "network silent": self._silence,
+            "disk full": self._fill_disk,
+            "thread fails": self._fail_thread,
+            "instance closes": self._close_instance,
+        }
+
+    def run(self, seconds: float, kinds: Sequence[str] | None = None) -> Report:
+        """Let faults come for so long, or those of these kinds, once each in this order."""
+        application = self.instances.application
+        began = time.monotonic()
+        with self._tended(), self._written(), Watch(application) as watch:
+            wait_for(lambda: all(each.is_up for each in self._all), 120, "both run")
+            wait_for(lambda: watch.told > 0, 60, "ids are told")
+            chosen = self._chosen(began + seconds) if kinds is None else iter(kinds)
+            for kind in chosen:
+                self._strike(kind, watch, overlaps=kinds is None)
+            self._recover(watch)
+            self._writing.set()
+            application.wait_committed(_RECOVERED_S)
+            account = application.account()
+            wait_for(lambda: all(each.is_up for each in self._all), 120, "both run")
+            self._tending.set()
+            assert [each.end() for each in self._all] == [0, 0]
+        return Report(
+            seed=self.seed,
+            seconds=time.monotonic() - began,
+            rows=self.rows,
+            account=account,
+            may_repeat=application.may_repeat,
+            longest_s=watch.longest_s,
+            starts=sum(each.starts for each in self._all),
+            connections=self.proxy.total,
+        )
+
+    def _chosen(self, end: float) -> Iterator[str]:
+        """Each kind once in every round, so that none is forgotten."""
+        while True:
+            for kind in self._chance.sample(sorted(self.kinds), len(self.kinds)):
+                if time.monotonic() > end:
+                    return
+                yield kind
+
+    def _strike(self, kind: str, watch: Watch, *, overlaps: bool) -> None:
+        row = self.rows.setdefault(kind, Row())
+        row.times += 1
+        began = time.monotonic()
+        application = self.instances.application
+        if not self._open:
+            self._committed = application.committed
+        self._open += 1
+        self.kinds[kind]()
+        if overlaps and self._chance.random() < _OVERLAPS:
+            return
+        self._recover(watch)
+        row.recovery_s = max(row.recovery_s, time.monotonic() - began)
+
+    def _recover(self, watch: Watch) -> None:
+        """Wait until all that was written is told, and whoever was away is there again."""
+        application = self.instances.application
+        written = application.written
+        wait_for(
+            lambda: watch.told >= written,
+            _RECOVERED_S,
+            f"{written} ids are told after {self.rows}",
+        )
+        wait_for(lambda: all(each.is_up for each in self._all), _RECOVERED_S, "both run")
+        if self._open:
+            # Each fault may have every one of them be done again.
+            done = application.ends - self._committed
+            application.may_repeat += self._open * done
+            self._open = 0
+
+    def _any(self) -> Instance:
+        return self._chance.choice(self._all)
+
+    def _worker(self) -> list[int]:
+        return [self._chance.choice(workers)] if (workers := sorted(self._any().workers)) else []
+
+    def _lasting(self) -> None:
+        """For how long something is gone: often longer than sessions and deliveries last."""
+        time.sleep(self._chance.choice([0.5, 2.0, LONG_S]))
+
+    def _kill_worker(self) -> None:
+        send(signal.SIGKILL, *self._worker())
+
+    def _kill_driver(self) -> None:
+        send(signal.SIGKILL, self._any().processes[0])
+
+    def _kill_instance(self) -> None:
+        send(signal.SIGKILL, *self._any().processes)
+
+    def _pause(self, processes: list[int]) -> None:
+        send(signal.SIGSTOP, *processes)
+        self._lasting()
+        send(signal.SIGCONT, *processes)
+
+    def _lose_broker(self) -> None:
+        self.kafka.kill()
+        self._lasting()
+        self.kafka.start()
+
+    def _cut(self) -> None:
+        for _ in range(3):
+            self.proxy.cut(self._chance.choice([0.3, 1.0]), self._chance)
+            time.sleep(self._chance.random())
+
+    def _refuse(self) -> None:
+        self.proxy.refuse(refused=True)
+        self._lasting()
+        self.proxy.refuse(refused=False)
+
+    def _silence(self) -> None:
+        self.proxy.hold(held=True)
+        self._lasting()
+        self.proxy.hold(held=False)
+
+    def _fill_disk(self) -> None:
+        processes = self._any().processes
+        # Not Java's: Spark's own files are no concern of ours.
+        python = [pid for pid in processes if b"python" in _command(pid)]
+        for pid in python:
+            _limit_files(pid, 1)
+        time.sleep(self._chance.uniform(1, 5))
+        for pid in python:
+            _limit_files(pid, resource.RLIM_INFINITY)
+
+    def _fail_thread(self) -> None:
+        self._any().poison.touch()
+
+    def _close_instance(self) -> None:
+        send(signal.SIGINT, self._any().script.child.pid)
+
+    @contextlib.contextmanager
+    def _tended(self) -> Iterator[None]:
+        self._tending = threading.Event()
+
+        def tend() -> None:
+            while not self._tending.wait(0.5):
+                for each in self._all:
+                    each.tend()
+
+        for each in self._all:
+            each.tend()
+        tending = threading.Thread(target=tend)
+        tending.start()
+        try:
+            yield
+        finally:
+            self._tending.set()
+            tending.join(60)
+            for each in self._all:
+                each.kill()
+
+    @contextlib.contextmanager
+    def _written(self) -> Iterator[None]:
+        self._writing = threading.Event()
+
+        def write() -> None:
+            while not self._writing.wait(_WRITE_S):
+                self.instances.application.write(_IDS)
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        try:
+            yield
+        finally:
+            self._writing.set()
+            writing.join(60)
+
+
+def _command(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
+    return b""
+
+
+def _limit_files(pid: int, limit_bytes: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
+
+
+def _free_port() -> int:
+    """Below the range of outgoing connections, so that none of these can take it."""
+    for port in itertools.islice(iter(lambda: random.randrange(20_000, 32_000), None), 100):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
+    raise AssertionError("no free port")
+
+
+def storm(folder: Path, seed: int, seconds: float, kinds: Sequence[str] | None = None) -> Report:
+    """Start everything, let faults come, and end everything.
+
+    Args:
+        folder: an empty one.
+        seed: decides everything.
+        seconds: for how long faults come.
+        kinds: those that are to come, instead of all again and again.
+    """
+    port = _free_port()
+    with (
+        TcpProxy(port) as proxy,
+        EmbeddedKafka(port=port, advertised_port=proxy.port) as kafka,
+    ):
+        instances = Instances(kafka, folder, **SETTINGS)
+        return Storm(seed, kafka, proxy, instances).run(seconds, kinds)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--minutes", type=float, default=4)
+    parser.add_argument("--only", nargs="*", help="kinds of faults, each once")
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)  # noqa: T201
+    with tempfile.TemporaryDirectory() as folder:
+        report = storm(Path(folder), arguments.seed, arguments.minutes * 60, arguments.only)
+    print(report)  # noqa: T201
+    return 1 if report.account.untold or report.account.lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
