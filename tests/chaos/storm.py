@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import logging
 import os
 import random
 import resource
@@ -39,6 +40,8 @@ from support.tcp_proxy import TcpProxy
 from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka
+
+logger = logging.getLogger("storm")
 
 SESSION_MS = 6_000
 DELIVERY_MS = 8_000
@@ -270,14 +273,14 @@ class Storm:
         """Let faults come for so long, or those of these kinds, once each in this order."""
         application = self.instances.application
         began = time.monotonic()
-        with self._tended(), self._written(), Watch(application) as watch:
-            wait_for(lambda: all(each.is_up for each in self._all), 120, "both run")
-            wait_for(lambda: watch.told > 0, 60, "ids are told")
-            chosen = self._chosen(began + seconds) if kinds is None else iter(kinds)
-            for kind in chosen:
-                self._strike(kind, watch, overlaps=kinds is None)
-            self._recover(watch)
-            self._writing.set()
+        with self._tended(), Watch(application) as watch:
+            with self._written():
+                wait_for(lambda: all(each.is_up for each in self._all), 120, "both run")
+                wait_for(lambda: watch.told > 0, 60, "ids are told")
+                chosen = self._chosen(time.monotonic() + seconds) if kinds is None else kinds
+                for kind in chosen:
+                    self._strike(kind, watch, overlaps=kinds is None)
+                self._recover(watch)
             application.wait_committed(_RECOVERED_S)
             account = application.account()
             wait_for(lambda: all(each.is_up for each in self._all), 120, "both run")
@@ -310,11 +313,14 @@ class Storm:
         if not self._open:
             self._committed = application.committed
         self._open += 1
+        logger.info("%s", kind)
         self.kinds[kind]()
         if overlaps and self._chance.random() < _OVERLAPS:
             return
         self._recover(watch)
-        row.recovery_s = max(row.recovery_s, time.monotonic() - began)
+        took_s = time.monotonic() - began
+        logger.info("over after %.1f s", took_s)
+        row.recovery_s = max(row.recovery_s, took_s)
 
     def _recover(self, watch: Watch) -> None:
         """Wait until all that was written is told, and whoever was away is there again."""
@@ -415,10 +421,10 @@ class Storm:
 
     @contextlib.contextmanager
     def _written(self) -> Iterator[None]:
-        self._writing = threading.Event()
+        enough = threading.Event()
 
         def write() -> None:
-            while not self._writing.wait(_WRITE_S):
+            while not enough.wait(_WRITE_S):
                 self.instances.application.write(_IDS)
 
         writing = threading.Thread(target=write)
@@ -426,7 +432,7 @@ class Storm:
         try:
             yield
         finally:
-            self._writing.set()
+            enough.set()
             writing.join(60)
 
 
@@ -473,10 +479,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--minutes", type=float, default=4)
     parser.add_argument("--only", nargs="*", help="kinds of faults, each once")
+    parser.add_argument("--keep", type=Path, help="a folder for what instances write and store")
     arguments = parser.parse_args()
-    print(f"seed {arguments.seed}", flush=True)  # noqa: T201
-    with tempfile.TemporaryDirectory() as folder:
-        report = storm(Path(folder), arguments.seed, arguments.minutes * 60, arguments.only)
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logger.setLevel(logging.INFO)
+    logger.info("seed %d", arguments.seed)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.keep or Path(temporary)
+        report = storm(folder, arguments.seed, arguments.minutes * 60, arguments.only)
     print(report)  # noqa: T201
     return 1 if report.account.untold or report.account.lost else 0
 
