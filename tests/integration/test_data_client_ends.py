@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Producer
 from support.topics import fill, unique
-from support.waiting import wait_for
+from support.waiting import gather, wait_for
 
 from millstream.config import StreamsConfig
 from millstream.kafka.data.consumer import RecordConsumer
@@ -76,12 +75,10 @@ class Transactions:
 
 def poll_to_end(consumer: RecordConsumer, place: TopicPartition) -> list[bytes | None]:
     """The values up to the end; polling must lead there."""
-    values: list[bytes | None] = []
-    deadline = time.monotonic() + 20
-    while not consumer.at_end(place):
-        assert time.monotonic() < deadline, "the end was not reached"
-        values += [message.value() for message in consumer.poll(100, 100)]
-    return values
+    return gather(
+        lambda: [message.value() for message in consumer.poll(100, 100)],
+        lambda _: consumer.at_end(place),
+    )
 
 
 def fetched_up_to(consumer: RecordConsumer, place: TopicPartition, high: int) -> None:

@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 from support.topics import read_all, unique
-from support.waiting import wait_for
+from support.waiting import gather, wait_for
 
 from millstream.config import StreamsConfig
 from millstream.errors import BrokerUnavailableError, ProductionError
@@ -140,11 +140,11 @@ def test_records_outlive_a_crash_of_the_broker(broker: EmbeddedKafka, topic: str
     client.flush(20_000)
     expected = [b"1", b"2", b"3", b"4", b"5"]
     assert [value for _, value in read_all(broker.bootstrap_servers, topic)] == expected
-    values: list[bytes | None] = []
-    deadline = time.monotonic() + 60
-    while len(values) < 5:
-        assert time.monotonic() < deadline
-        values += [record.value() for record in reader.poll(100, 500)]
+    values = gather(
+        lambda: [record.value() for record in reader.poll(100, 500)],
+        lambda values: len(values) >= 5,
+        60,
+    )
     assert values == expected
     reader.close()
     client.close()

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import pytest
 from confluent_kafka import Consumer, Message
 from support.topics import fill, read_all, topic_names, unique
-from support.waiting import wait_for
+from support.waiting import gather, wait_for
 
 from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
@@ -133,22 +133,15 @@ def numbered(count: int, start: int = 0) -> tuple[list[bytes], list[bytes], list
 
 def poll_values(consumer: RecordConsumer, count: int, max_records: int = 500) -> list[bytes | None]:
     """The values of the next `count` records."""
-    values: list[bytes | None] = []
-    deadline = time.monotonic() + TIMEOUT_MS / 1_000
-    while len(values) < count:
-        assert time.monotonic() < deadline, f"only {len(values)} of {count} records came"
-        values += [message.value() for message in consumer.poll(max_records, 500)]
-    return values
+    return gather(
+        lambda: [message.value() for message in consumer.poll(max_records, 500)],
+        lambda values: len(values) >= count,
+    )
 
 
 def until_end(consumer: RecordConsumer, partition: TopicPartition) -> list[Message]:
     """Every record up to the end."""
-    records: list[Message] = []
-    deadline = time.monotonic() + TIMEOUT_MS / 1_000
-    while not consumer.at_end(partition):
-        assert time.monotonic() < deadline, "the end was not reached"
-        records += consumer.poll(500, 500)
-    return records
+    return gather(lambda: consumer.poll(500, 500), lambda _: consumer.at_end(partition))
 
 
 def poll_until_error(consumer: RecordConsumer, values: list[bytes | None]) -> None:

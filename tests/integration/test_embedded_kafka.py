@@ -7,13 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from support.doc_examples import compare, examples_of
+from support.waiting import gather, wait_for
 
 from millstream.embedded import broker as embedded
 from millstream.errors import EmbeddedKafkaError, IllegalStateError
@@ -35,15 +35,6 @@ def broker() -> Iterator[EmbeddedKafka]:
     """A broker of this module's own, since its tests kill it."""
     with EmbeddedKafka() as started:
         yield started
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 8) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def is_alive(pid: int) -> bool:
@@ -72,18 +63,17 @@ def consume(broker: EmbeddedKafka, topic: str, count: int, **config: str) -> lis
             **{name.replace("_", "."): value for name, value in config.items()},
         }
     )
-    values: list[bytes] = []
-    deadline = time.monotonic() + 20
+
+    def more() -> list[bytes]:
+        records = consumer.consume(count, 0.5)
+        assert not any(record.error() for record in records)
+        return [record.value() or b"" for record in records]
+
     try:
         consumer.subscribe([topic])
-        while len(values) < count and time.monotonic() < deadline:
-            record = consumer.poll(0.5)
-            if record is not None:
-                assert record.error() is None
-                values.append(record.value() or b"")
+        return gather(more, lambda values: len(values) >= count)
     finally:
         consumer.close()
-    return values
 
 
 def test_records_go_through(broker: EmbeddedKafka) -> None:
@@ -175,8 +165,8 @@ def test_the_broker_ends_with_its_owner(ending: signal.Signals) -> None:
         assert is_alive(int(pid))
         owner.send_signal(ending)
         owner.wait(30)
-        assert eventually(lambda: not is_alive(int(pid)))
-        assert eventually(lambda: not Path(folder).exists())
+        wait_for(lambda: not is_alive(int(pid)), 8, "the broker ends")
+        wait_for(lambda: not Path(folder).exists(), 8, "its folder goes")
     finally:
         owner.kill()
         owner.wait()

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from kafka import KafkaProducer
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
-from support.group_members import BROKER, SESSION_MS, Assignor, Loop, unique, until
+from support.group_members import BROKER, SESSION_MS, Assignor, Loop, unique
+from support.waiting import wait_for
 
 from millstream.errors import (
     BrokerUnavailableError,
@@ -135,7 +136,7 @@ def test_two_members_share_and_what_moves_is_committed_before_it_is_handed_on(
     assert revoked.partitions == moved
     found = second.member.committed(moved, 5_000)
     assert found == {tp: CommitOffset(100 + tp.partition, f"from {tp}") for tp in moved}
-    assert until(lambda: first.generations == [1, 2, 3] and second.generations == [2, 3])
+    assert wait_for(lambda: first.generations == [1, 2, 3] and second.generations == [2, 3])
     assert first.stays_quiet(2)
     assert second.generations == [2, 3]
     # The events of the first: all, then revoked before the assignment that lacks it.
@@ -160,7 +161,7 @@ def test_a_follower_can_make_the_whole_group_rebalance(start: Start, topic: str)
     loops = [start(group, [topic], Assignor({topic: 4})) for _ in range(2)]
     for loop in loops:
         loop.await_owned(2)
-    until(lambda: loops[0].generations[-1] == loops[1].generations[-1])
+    wait_for(lambda: loops[0].generations[-1] == loops[1].generations[-1])
     generation = loops[0].generations[-1]
     leader = next(loop for loop in loops if membership(loop).coordinator.leads)
     follower = next(loop for loop in loops if loop is not leader)
@@ -168,12 +169,12 @@ def test_a_follower_can_make_the_whole_group_rebalance(start: Start, topic: str)
     for _ in range(3):
         generation += 1
         follower.member.request_rejoin("the test wants it")
-        until(partial(all_in, loops, generation))
+        wait_for(partial(all_in, loops, generation))
     for loop in loops:
         loop.member.request_rejoin("late", generation=generation - 1)
     assert leader.stays_quiet(1.5)
     follower.member.request_rejoin("in time", generation=generation)
-    until(lambda: all(loop.generations[-1] == generation + 1 for loop in loops))
+    wait_for(lambda: all(loop.generations[-1] == generation + 1 for loop in loops))
 
 
 def test_missing_topics_do_not_hinder_and_are_not_created(
@@ -217,7 +218,7 @@ def test_partitions_added_to_a_source_topic_cause_one_rebalance(
     loops = [start(group, [topic], each, metadata_max_age_ms=300) for each in assignors]
     for loop in loops:
         loop.await_owned(2)
-    until(lambda: loops[0].generations[-1] == loops[1].generations[-1])
+    wait_for(lambda: loops[0].generations[-1] == loops[1].generations[-1])
     assert loops[0].stays_quiet(1)
     before = loops[0].generations[-1]
     for assignor in assignors:
@@ -272,13 +273,13 @@ def test_a_close_hands_over_at_once_and_staying_keeps_until_the_session_ends(
     first, second, third = (
         start(group, [topic], Assignor({topic: 4}), session_timeout_ms=SESSION_MS) for _ in range(3)
     )
-    until(lambda: sum(len(loop.owned) for loop in (first, second, third)) == 4)
-    until(lambda: all(loop.owned for loop in (first, second, third)))
+    wait_for(lambda: sum(len(loop.owned) for loop in (first, second, third)) == 4)
+    wait_for(lambda: all(loop.owned for loop in (first, second, third)))
 
     began = time.monotonic()
     third.close(leave_group=True)
     assert time.monotonic() - began < 2
-    until(lambda: len(first.owned) + len(second.owned) == 4)
+    wait_for(lambda: len(first.owned) + len(second.owned) == 4)
     assert time.monotonic() - began < SESSION_MS / 1000 - 0.5
 
     began = time.monotonic()
@@ -297,7 +298,7 @@ def test_a_close_does_not_wait_for_a_join_that_others_hold_up(start: Start, topi
     second = start(group, [topic], Assignor({topic: 4}))
     revoked = first.await_event(Revoked)
     second.member.request_rejoin("to have a join pending")
-    until(lambda: second.member.rebalancing)
+    wait_for(lambda: second.member.rebalancing)
     assert second.member.committed([TopicPartition(topic, 0)], 2_000) == {
         TopicPartition(topic, 0): None
     }
@@ -318,12 +319,12 @@ def test_no_join_goes_out_while_a_transaction_is_committed(start: Start, topic: 
         assert loop.stays_quiet(1)
         assert loop.member.generation == 1
         assert not loop.member.rebalancing
-    until(lambda: loop.generations == [1, 2])
+    wait_for(lambda: loop.generations == [1, 2])
 
     hold_up = Assignor({topic: 4})
     hold_up.before_assign = lambda: time.sleep(1)
     slow = start(unique("hold"), [topic], hold_up)
-    until(lambda: hold_up.asked)
+    wait_for(lambda: hold_up.asked)
     with pytest.raises(RebalanceInProgressError), slow.member.without_rejoin():
         pass
     with pytest.raises(RebalanceInProgressError):
@@ -354,7 +355,7 @@ def test_offsets_of_an_open_transaction_are_waited_for_and_old_generations_are_f
         assert loop.member.committed([partition], 5_000) == {partition: CommitOffset(42, "m")}
 
         loop.member.request_rejoin("a new generation")
-        until(lambda: loop.generations == [1, 2])
+        wait_for(lambda: loop.generations == [1, 2])
         producer.begin_transaction()
         with pytest.raises(Exception, match=r"IllegalGeneration|CommitFailed"):
             producer.send_offsets_to_transaction({partition: OffsetAndMetadata(1, "", -1)}, stale)
@@ -372,7 +373,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
     first.await_owned(4)
     second = start(group, [topic], Assignor({topic: 4}), group_instance_id="two")
     owned = second.await_owned(2)
-    until(lambda: second.generations[-1] == first.generations[-1])
+    wait_for(lambda: second.generations[-1] == first.generations[-1])
     generation = second.generations[-1]
     first.close(leave_group=False)
     again = start(group, [topic], Assignor({topic: 4}), group_instance_id="one")

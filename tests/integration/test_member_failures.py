@@ -17,7 +17,8 @@ from chaos.member_settles import Worker
 from confluent_kafka import Consumer
 from kafka import KafkaAdminClient
 from kafka.admin import MemberToRemove
-from support.group_members import BROKER, SESSION_MS, Assignor, Loop, unique, until
+from support.group_members import BROKER, SESSION_MS, Assignor, Loop, unique
+from support.waiting import wait_for
 
 from millstream.config import StreamsConfig
 from millstream.errors import (
@@ -94,10 +95,10 @@ def test_a_killed_process_loses_its_partitions_when_its_session_ends(
     topic, group = unique("killed"), unique("killed")
     broker.create_topic(topic, partitions=member_settles.PARTITIONS)
     victim = worker(group, topic)
-    until(lambda: victim.owned() == 8, 30)
+    wait_for(lambda: victim.owned() == 8, 30)
     survivor = start(group, [topic], Assignor({topic: 8}))
     survivor.await_owned(4)
-    until(lambda: victim.owned() == 4)
+    wait_for(lambda: victim.owned() == 4)
 
     os.kill(victim.process.pid, signal.SIGKILL)
     began = time.monotonic()
@@ -113,12 +114,12 @@ def test_a_process_that_slept_through_its_session_finds_out_and_joins_again(
     topic, group = unique("asleep"), unique("asleep")
     broker.create_topic(topic, partitions=member_settles.PARTITIONS)
     sleeper = worker(group, topic)
-    until(lambda: sleeper.owned() == 8, 30)
+    wait_for(lambda: sleeper.owned() == 8, 30)
     os.kill(sleeper.process.pid, signal.SIGSTOP)
     other = start(group, [topic], Assignor({topic: 8}))
     other.await_owned(8)
     os.kill(sleeper.process.pid, signal.SIGCONT)
-    until(lambda: sleeper.owned() == 4)
+    wait_for(lambda: sleeper.owned() == 4)
     kinds = [event["event"] for event in sleeper.events]
     assert kinds[:2] == ["assigned", "lost"]
     assert sleeper.events[1]["partitions"] == 8
@@ -147,7 +148,7 @@ def test_a_member_that_was_thrown_out_cannot_commit_and_joins_again(
         loop.member.commit(offsets, 5_000)
     assert loop.member.committed(offsets, 5_000) == dict.fromkeys(offsets)
     loop.member.acknowledge(lost)
-    until(lambda: len(loop.of(Assigned)) == 2)
+    wait_for(lambda: len(loop.of(Assigned)) == 2)
     loop.member.commit(offsets, 5_000)
     assert loop.member.committed(offsets, 5_000) == offsets
 
@@ -207,12 +208,12 @@ def test_a_loop_that_recovers_while_its_revocation_breaks_off(
     life._without_progress = stalled.is_set  # type: ignore[method-assign]
     stuck.on_revoked = hang
     other = start(group, [topic], Assignor({topic: 4}))
-    until(lambda: broken_off)
+    wait_for(lambda: broken_off)
     assert not broken_off[0]
     stuck.await_owned(2)
     other.await_owned(2)
     assert not stuck.owned & other.owned
-    until(lambda: stuck.generations[-1] == other.generations[-1])
+    wait_for(lambda: stuck.generations[-1] == other.generations[-1])
 
 
 def test_a_group_that_is_left_while_its_answer_comes_in_is_joined_again(
@@ -237,7 +238,7 @@ def test_a_group_that_is_left_while_its_answer_comes_in_is_joined_again(
     generation = loop.generations[-1]
     loop.member.request_rejoin("to have an answer come in")
     loop.await_event(Lost)
-    until(lambda: loop.generations[-1] > generation)
+    wait_for(lambda: loop.generations[-1] > generation)
     loop.await_owned(4)
     assert -1 not in loop.generations
 
@@ -327,7 +328,7 @@ def test_a_static_member_back_within_its_session_goes_on_without_a_rebalance(
     other = start(group, [topic], Assignor({topic: 4}))
     kept = other.await_owned(2)
     owned = stuck.await_owned(2)
-    until(lambda: other.generations[-1] == stuck.generations[-1])
+    wait_for(lambda: other.generations[-1] == stuck.generations[-1])
     generation = other.generations[-1]
     stuck.making_progress = False
     assert stuck.await_event(Lost).partitions == owned
@@ -354,17 +355,17 @@ def test_a_static_member_stalled_while_its_join_is_pending_does_not_leave(
     revoked = first.await_event(Revoked)
     generation = second.generations[-1] if second.generations else 0
     second.member.request_rejoin("to have a join pending")
-    until(lambda: second.member.rebalancing)
+    wait_for(lambda: second.member.rebalancing)
     second.making_progress = False
     life = second.member._life
     assert life is not None
-    until(life._without_progress)
+    wait_for(life._without_progress)
     assert second.stays_quiet(1)
     first.on_revoked = first.commit_revoked
     first.member.acknowledge(revoked)
     # It was given what the first gave up, and lets it lie until its session ends.
     began = time.monotonic()
-    until(lambda: second.generations and second.generations[-1] > generation)
+    wait_for(lambda: second.generations and second.generations[-1] > generation)
     second.await_event(Lost)
     first.await_owned(4)
     assert time.monotonic() - began > SESSION_MS / 1000 - 1
@@ -381,7 +382,7 @@ def test_a_static_member_that_fails_does_not_leave(start: Start, topic: str) -> 
     failing = start(group, [topic], bad, group_instance_id="one", session_timeout_ms=20_000)
     owned = failing.await_owned(2)
     other.await_owned(2)
-    until(lambda: failing.generations[-1] == other.generations[-1])
+    wait_for(lambda: failing.generations[-1] == other.generations[-1])
 
     def fail() -> None:
         raise ZeroDivisionError("no user data")
@@ -437,7 +438,7 @@ def test_an_assignor_that_raises_fails_its_member_but_not_the_group(
     leader.await_owned(4)
     follower = start(group, [topic], Assignor({topic: 4}))
     follower.await_owned(2)
-    until(lambda: leader.generations[-1] == follower.generations[-1])
+    wait_for(lambda: leader.generations[-1] == follower.generations[-1])
 
     bad.before_assign = fail
     began = time.monotonic()
@@ -469,11 +470,11 @@ def test_a_leader_whose_questions_are_not_answered_ends_nobody(start: Start, top
     leader.await_owned(4)
     follower = start(group, [topic], Assignor({topic: 4}))
     kept = follower.await_owned(2)
-    until(lambda: leader.generations[-1] == follower.generations[-1])
+    wait_for(lambda: leader.generations[-1] == follower.generations[-1])
     generation = leader.generations[-1]
     flaky.before_assign = unanswered
     leader.member.request_rejoin("to have it ask the cluster")
-    until(lambda: leader.generations[-1] == follower.generations[-1] > generation)
+    wait_for(lambda: leader.generations[-1] == follower.generations[-1] > generation)
     assert len(asked) == 3
     assert leader.generations[-1] >= generation + 3
     assert (len(leader.owned), follower.owned) == (2, kept)
@@ -586,7 +587,7 @@ def test_a_member_that_starts_in_an_outage_waits_for_the_broker(
         )
         try:
             began = time.monotonic()
-            until(lambda: len(waits()) >= 6, 30)
+            wait_for(lambda: len(waits()) >= 6, 30)
             assert time.monotonic() - began >= 3
             assert any(
                 "late: waits" in one and "for 3 s already, 90 s at most" in one for one in waits()
@@ -646,7 +647,7 @@ def test_a_group_of_plain_consumers_is_refused(
     group = unique("plain")
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
     consumer.subscribe([topic])
-    until(lambda: consumer.poll(0.1) or consumer.assignment())
+    wait_for(lambda: consumer.poll(0.1) or consumer.assignment())
     error = start(group, [topic], Assignor({topic: 4})).await_event(Failed).error
     assert isinstance(error, GroupMembershipError)
     assert "members of another kind" in str(error)

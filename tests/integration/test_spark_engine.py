@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from support.waiting import wait_for
 
 from millstream.errors import (
     EnvironmentMismatchError,
@@ -71,7 +72,7 @@ class Events:
         return [each.data for each in self.all if (each.thread, each.kind) == (thread, kind)]
 
     def wait(self, thread: str, kind: str, times: int = 1, timeout_s: float = 40.0) -> Any:
-        eventually(
+        wait_for(
             lambda: len(self.of(thread, kind)) >= times or bool(self.of(thread, "failed")),
             timeout_s,
             lambda: f"{thread} {kind} × {times}; events: {self.all}",
@@ -79,17 +80,6 @@ class Events:
         found = self.of(thread, kind)
         assert len(found) >= times, f"it failed instead: {self.of(thread, 'failed')}"
         return found[times - 1]
-
-
-def eventually(
-    condition: Callable[[], bool],
-    timeout_s: float = 30.0,
-    told: Callable[[], str] = lambda: "",
-) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"did not come true in time: {told()}"
-        time.sleep(0.02)
 
 
 def runs(pid: int) -> bool:
@@ -150,7 +140,7 @@ def test_a_thread_runs_obeys_and_closes(session: SparkSession) -> None:
         assert events.wait("t1", "exited") == ThreadExit("closed", story=("2 commands",))
         assert events.of("t1", "report")[-1] == Report("closing", {"leave_group": True})
         assert engine.threads == []
-        eventually(lambda: not runs(hello.pid))
+        wait_for(lambda: not runs(hello.pid), 30, "the processes end")
         with pytest.raises(ThreadUnavailableError):
             engine.send("t1", "echo")
         engine.start_thread("t1", 1, obey)
@@ -316,7 +306,7 @@ def test_a_thread_takes_its_process_along_even_if_workers_are_reused(
             engine.start_thread("t1", 1, obey)
             pids.append(events.wait("t1", "registered", number).pid)
             assert engine.stop_thread("t1", 20_000)
-        eventually(lambda: not any(map(runs, pids)))
+        wait_for(lambda: not any(map(runs, pids)), 30, "the processes end")
         rdd = session.sparkContext.parallelize([0], 1)
         users = {rdd.map(lambda _: os.getpid()).collect()[0] for _ in range(2)}
         assert len(users) == 1, "the test is about a session that reuses workers"
@@ -359,7 +349,7 @@ def test_a_stopped_session_ends_its_threads_with_an_error(session: SparkSession)
         session.stop()
         error = events.wait("t1", "failed")
         assert "session was stopped" in str(error)
-        eventually(lambda: not runs(hello.pid))
+        wait_for(lambda: not runs(hello.pid), 30, "the processes end")
         with pytest.raises(SparkError, match="has been stopped"):
             SparkEngine(session, "shop", num_threads=1, on_event=print).start()
 
@@ -451,7 +441,7 @@ class Script:
         self._reading.join(30)
 
     def wait_for(self, *lines: str) -> None:
-        eventually(
+        wait_for(
             lambda: set(lines) <= set(self.lines) or self.child.poll() is not None,
             90,
             lambda: f"{self.lines} {self.errors.read_text()}",
@@ -485,7 +475,7 @@ def test_ctrl_c_closes_a_script_with_its_own_session_and_modules(tmp_path: Path)
         os.killpg(script.child.pid, signal.SIGINT)
         script.wait_for("orderly True")
         assert script.child.wait(30) == 0
-        eventually(lambda: not script.group_exists())
+        wait_for(lambda: not script.group_exists(), 30, "the processes end")
         assert not any(map(runs, script.worker_pids))
     assert "heeded True" in script.lines, "Ctrl-C while Spark starts would go to PySpark"
     assert len(script.worker_pids) == 2
@@ -503,8 +493,8 @@ def test_a_killed_driver_leaves_no_process(tmp_path: Path) -> None:
         script.wait_for("report one", "report two")
         os.kill(script.child.pid, signal.SIGKILL)
         script.child.wait(30)
-        eventually(lambda: not any(map(runs, script.worker_pids)))
-        eventually(lambda: not script.group_exists())
+        wait_for(lambda: not any(map(runs, script.worker_pids)), 30, "the processes end")
+        wait_for(lambda: not script.group_exists(), 30, "the processes end")
     assert len(script.worker_pids) == 2
     assert script.mark.read_text() == "in order\n" * 2, "the threads were killed, not closed"
 

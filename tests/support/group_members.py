@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -22,6 +21,7 @@ from millstream.kafka.member.group_member import (
     Revoked,
 )
 from millstream.record import TopicPartition
+from support.waiting import stays, wait_for
 
 E = TypeVar("E", bound=MemberEvent)
 
@@ -29,17 +29,6 @@ E = TypeVar("E", bound=MemberEvent)
 #: whoever asks carelessly.
 BROKER = {"group.min.session.timeout.ms": 500, "auto.create.topics.enable": True}
 SESSION_MS = 3_000
-
-
-def until(condition: Callable[[], Any], seconds: float = 20, what: str = "") -> Any:
-    """Poll a condition until it holds, and return what it returned."""
-    end = time.monotonic() + seconds
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < end, what or "did not happen in time"
-        time.sleep(0.02)
 
 
 def unique(name: str) -> str:
@@ -173,24 +162,20 @@ class Loop:
         return [event.generation for event in self.of(Assigned)]
 
     def await_owned(self, count: int, seconds: float = 20) -> frozenset[TopicPartition]:
-        until(
+        wait_for(
             lambda: self.of(Assigned) and len(self.owned) == count,
             seconds,
-            f"owns {set(self.owned)} instead of {count} partitions; events: {self.events}",
+            lambda: f"owns {set(self.owned)} instead of {count} partitions; events: {self.events}",
         )
         return self.owned
 
     def await_event(self, kind: type[E], seconds: float = 20) -> E:
-        found: list[E] = until(lambda: self.of(kind), seconds, f"no {kind.__name__}")
-        return found[-1]
+        return wait_for(lambda: self.of(kind), seconds, f"a {kind.__name__}")[-1]
 
     def stays_quiet(self, seconds: float) -> bool:
         """Whether nothing is reported for a while."""
         before = len(self.events)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and len(self.events) == before:
-            time.sleep(0.02)
-        return len(self.events) == before
+        return stays(lambda: len(self.events) == before, seconds)
 
     def close(self, *, leave_group: bool = True) -> None:
         self._ended = True

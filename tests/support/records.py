@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from millstream.record import TopicPartition
+from support.waiting import gather
 
 _TIMEOUT_S = 60
 
@@ -32,6 +32,10 @@ class Found(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
+
+
+#: The offset, the place, and the record.
+_Read = tuple[int, TopicPartition, Found]
 
 
 class Places:
@@ -127,18 +131,20 @@ class Places:
                 "auto.offset.reset": "earliest",
             }
         )
+        left = dict(ends)
+
+        def read_more() -> list[_Read]:
+            read = [_read(message) for message in reader.consume(1_000, 0.1)]
+            for offset, place, _ in read:
+                if offset >= ends[place] - 1:
+                    left.pop(place, None)
+            return read
+
         try:
             reader.assign([ClientPartition(*place, 0) for place in ends])
-            left = dict(ends)
-            deadline = time.monotonic() + _TIMEOUT_S
-            while left:
-                assert time.monotonic() < deadline, f"not read to their ends: {left}"
-                for message in reader.consume(1_000, 0.1):
-                    offset, place, record = _read(message)
-                    if offset < ends[place]:
-                        found[place].append(record)
-                    if offset >= ends[place] - 1:
-                        left.pop(place, None)
+            for offset, place, record in gather(read_more, lambda _: not left, _TIMEOUT_S):
+                if offset < ends[place]:
+                    found[place].append(record)
         finally:
             reader.close()
         return {
@@ -156,8 +162,7 @@ class Places:
         }
 
 
-def _read(message: Any) -> tuple[int, TopicPartition, Found]:
-    """The offset, the place, and the record."""
+def _read(message: Any) -> _Read:
     assert message.error() is None
     place = TopicPartition(message.topic(), message.partition())
     _, timestamp = message.timestamp()

@@ -12,6 +12,7 @@ from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 from support.topics import fill, unique
+from support.waiting import stays, wait_for
 
 #: How long a record takes, half of it holding the interpreter's lock: more than a second, so that
 #: no batch can be shorter.
@@ -87,9 +88,7 @@ def run_slow_batches(
         streams.wait_for_state("RUNNING", timedelta(seconds=90))
         _wait_settled(streams, changes)
         seen, processed = len(changes), _processed(streams)
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and len(changes) == seen:
-            time.sleep(0.5)
+        stays(lambda: len(changes) == seen, seconds)
         return changes[seen:], _processed(streams) - processed
     finally:
         feeder.stop()
@@ -98,15 +97,16 @@ def run_slow_batches(
 
 def _wait_settled(streams: KafkaStreams, changes: list[str]) -> None:
     """Until both threads have tasks, and nothing has changed for a while."""
-    deadline = time.monotonic() + 120
-    quiet_since, seen = time.monotonic(), len(changes)
-    while time.monotonic() - quiet_since < _SETTLING_S:
+
+    def both_have_tasks() -> bool:
         threads = streams.metadata_for_local_threads()
-        both = len(threads) == 2 and all(thread.active_tasks for thread in threads)
-        if len(changes) != seen or not both:
-            quiet_since, seen = time.monotonic(), len(changes)
-        assert time.monotonic() < deadline, f"the group never settled: {changes}"
-        time.sleep(0.2)
+        return len(threads) == 2 and all(thread.active_tasks for thread in threads)
+
+    def settled() -> bool:
+        seen = len(changes)
+        return stays(lambda: both_have_tasks() and len(changes) == seen, _SETTLING_S)
+
+    wait_for(settled, 120, lambda: f"the group settles: {changes}")
 
 
 def _processed(streams: KafkaStreams) -> int:

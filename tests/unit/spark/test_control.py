@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.waiting import wait_for
 
 from millstream.errors import (
     IllegalStateError,
@@ -54,13 +55,6 @@ class Recorder:
 
 def hello(submission: int = 1, spark_attempt: int = 0, app: str = "shop", name: str = "t") -> Hello:
     return Hello(app, name, 1, Epoch(submission, spark_attempt), os.getpid(), "here")
-
-
-def eventually(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -177,7 +171,7 @@ def test_closing_leaves_no_thread_behind(connect: Connect) -> None:
     channel.close()
     left = {t.name for t in set(threading.enumerate()) - before if t.name.startswith("t-control")}
     assert left - {"t-control-sender"} == set()
-    eventually(lambda: not any(t.name == "t-control-sender" for t in threading.enumerate()))
+    wait_for(lambda: not any(t.name == "t-control-sender" for t in threading.enumerate()))
 
 
 def test_commands_and_replies(server: ControlServer, connect: Connect) -> None:
@@ -255,7 +249,7 @@ def test_a_broken_connection_loses_and_doubles_nothing(
         time.sleep(0.001)
     stop.set()
     cutting.join()
-    eventually(lambda: len(recorder.reports) >= 600)
+    wait_for(lambda: len(recorder.reports) >= 600)
     while len(commands) < 600 and channel.wait(5000):
         commands += [command.data for command in channel.commands()]
     assert [report.data for report in recorder.reports] == list(range(600))
@@ -271,9 +265,9 @@ def test_without_a_driver_the_channel_is_lost_after_the_grace_period(
     channel = connect(grace_ms=400, via=network)
     network.down()
     began = time.monotonic()
-    eventually(lambda: not channel.connected)
+    wait_for(lambda: not channel.connected)
     assert not channel.lost
-    eventually(lambda: channel.lost)
+    wait_for(lambda: channel.lost)
     assert 0.3 < time.monotonic() - began < 8
     assert channel.lost_reason is not None
 
@@ -294,7 +288,7 @@ def test_a_later_attempt_replaces_an_earlier_one(
     """Goal: of two attempts of a thread only the later one goes on, whoever comes first."""
     first = connect(hello(1, 7))
     second = connect(hello(1, 8))
-    eventually(lambda: first.lost)
+    wait_for(lambda: first.lost)
     assert "replaced" in str(first.lost_reason)
     assert not second.lost
     old = connect(hello(1, 7))
@@ -376,7 +370,7 @@ def test_reporting_does_not_block_when_nobody_takes_it(
     """Goal: the processing loop goes on; the latest reports survive, and metrics are conflated."""
     channel = connect(grace_ms=60_000, max_reports=10, via=network)
     network.down()
-    eventually(lambda: not channel.connected)
+    wait_for(lambda: not channel.connected)
     began = time.monotonic()
     for number in range(15):
         channel.report("state", number)
@@ -384,7 +378,7 @@ def test_reporting_does_not_block_when_nobody_takes_it(
     # Room is waited for a tenth of a second at most; some messages have to wait here.
     assert time.monotonic() - began < 5
     network.up()
-    eventually(lambda: Report("state", 14) in recorder.reports)
+    wait_for(lambda: Report("state", 14) in recorder.reports)
     states = [report.data for report in recorder.reports if report.kind == "state"]
     metrics = [report.data for report in recorder.reports if report.kind == "metrics"]
     assert len(states) >= 9
@@ -396,7 +390,7 @@ def test_the_driver_going_for_good_says_so(server: ControlServer, connect: Conne
     """Goal: a driver that closes does not leave its threads to their grace period."""
     channel = connect()
     server.close()
-    eventually(lambda: channel.lost)
+    wait_for(lambda: channel.lost)
     assert "the application closes" in str(channel.lost_reason)
 
 
