@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from support import features, optimized
-from support.applications import Application, Restoration, Restored, processed
+from support.applications import Application, processed
 from support.features import Output
 from support.records import Found
+from support.restored import Restoration, Restored
 from support.waiting import wait_for
 
 from millstream import CopartitionError
@@ -169,7 +170,7 @@ def assert_restored(
     """
     for place, count in wanted.items():
         if place.topic in map(app.topic, IN_MEMORY):
-            times = restored.times.get(place, [Restoration(0, 0, 0)])
+            times = restored.times.get(place, [Restoration("", 0, 0, 0)])
             assert (times[0].start, times[0].end) == (0, count), place
             done = [time for time in times if time.total is not None]
             assert done, place

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
+from support.restored import Restored
 from support.topics import fill, latest, read_all, unique
 from support.waiting import wait_for
 
@@ -43,28 +42,6 @@ class AddRate(Processor[str, str, str, str]):
     def process(self, record: Record[str, str]) -> None:
         rate = self.context.get_state_store("rates").get("vat")
         self.context.forward(record.with_value(f"{record.value}, {rate}"))
-
-
-class Restored:
-    """How many records each store took, and from where, over all threads."""
-
-    def __init__(self) -> None:
-        self.starts: dict[str, list[int]] = {}
-        self.totals: Counter[str] = Counter()
-        self.batches: Counter[str] = Counter()
-        self.suspended = 0
-
-    def on_restore_start(self, place: Any, store: str, start: int, end: int) -> None:
-        self.starts.setdefault(store, []).append(start)
-
-    def on_batch_restored(self, place: Any, store: str, end: int, count: int) -> None:
-        self.batches[store] += count
-
-    def on_restore_end(self, place: Any, store: str, total: int) -> None:
-        self.totals[store] += total
-
-    def on_restore_suspended(self, place: Any, store: str, total: int) -> None:
-        self.suspended += 1
 
 
 class Shop:
@@ -173,14 +150,14 @@ def test_each_thread_has_a_copy_and_keeps_it(
         wait_for(lambda: shop.joins("c17", "new17, 19 %"), 20, "an update of the table is seen")
         shop.write(shop.rates, {"vat": "16"})
         wait_for(lambda: shop.joins("c18", "new18, 16 %"), 20, "an update of the store is seen")
-    assert restored.totals == {"countries": THREADS * COUNTRIES, "rates": THREADS}
-    assert restored.batches == restored.totals
-    assert set(restored.starts["countries"]) == {0}
+    assert restored.by_store == {"countries": THREADS * COUNTRIES, "rates": THREADS}
+    assert restored.finished == restored.by_store
+    assert {time.start for time in restored.of("countries")} == {0}
 
     shop.write(shop.countries, {f"c{number}": "later" for number in range(10)})
     with shop.running() as restored:
-        assert restored.totals == {"countries": THREADS * 10, "rates": THREADS * 2}
-        assert min(restored.starts["countries"]) > 0
+        assert restored.by_store == {"countries": THREADS * 10, "rates": THREADS * 2}
+        assert min(time.start for time in restored.of("countries")) > 0
         assert shop.joins("c9", "later, 16 %")
         assert shop.joins("c299", "old299, 16 %")
 

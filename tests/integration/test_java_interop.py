@@ -21,6 +21,7 @@ from conformance.oracle.process import OracleUnavailable
 from pyspark.sql import SparkSession
 from support.interop import AGGREGATED, WRITTEN, topology
 from support.java_streams import java_program
+from support.restored import Restored
 from support.topics import committed_lag, latest, read_all, unique
 from support.waiting import wait_for
 
@@ -163,30 +164,14 @@ class Moving:
             commit_interval_ms=200,
         )
         streams = KafkaStreams(topology(self.records, self.answers, self.words), config, spark)
-        restored: Counter[str] = Counter()
-        streams.set_global_state_restore_listener(Restored(restored))
+        restored = Restored()
+        streams.set_global_state_restore_listener(restored)
         streams.start()
         try:
             streams.wait_for_state("RUNNING", timedelta(seconds=90))
-            yield restored
+            yield restored.by_store
         finally:
             assert streams.close(timedelta(seconds=30))
-
-
-class Restored:
-    """Counts restored records by store."""
-
-    def __init__(self, totals: Counter[str]) -> None:
-        self.totals = totals
-
-    def on_restore_start(self, place: Any, store: str, start: int, end: int) -> None:
-        pass
-
-    def on_batch_restored(self, place: Any, store: str, end: int, count: int) -> None:
-        pass
-
-    def on_restore_end(self, place: Any, store: str, total: int) -> None:
-        self.totals[store] += total
 
 
 def test_java_goes_on_where_we_stopped(

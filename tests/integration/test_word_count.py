@@ -15,34 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 from support.identified import Identified
 from support.instances import end_of
+from support.restored import Restored
 from support.topics import committed_lag, read_all
 from support.waiting import wait_for
 from support.word_count import RUNNING, WordCount
 
 from millstream import KafkaStreams
-from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
-
-
-class Restored:
-    """A restore listener that counts."""
-
-    def __init__(self) -> None:
-        self.totals: dict[TopicPartition, int] = {}
-        self.batches = 0
-
-    def on_restore_start(self, place: TopicPartition, store: str, start: int, end: int) -> None:
-        self.totals.setdefault(place, 0)
-
-    def on_batch_restored(self, place: TopicPartition, store: str, end: int, count: int) -> None:
-        self.batches += 1
-
-    def on_restore_end(self, place: TopicPartition, store: str, total: int) -> None:
-        self.totals[place] = self.totals.get(place, 0) + total
-
-    @property
-    def total(self) -> int:
-        return sum(self.totals.values())
 
 
 @contextmanager

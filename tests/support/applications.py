@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,73 +14,13 @@ from millstream import KafkaStreams, StreamsConfig, Topology
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 from support.records import Places
+from support.restored import Restored
 from support.topics import unique
 from support.waiting import wait_for
 
 _RUNNING = timedelta(seconds=90)
 _CLOSED = timedelta(seconds=60)
 _DONE_S = 90
-
-
-@dataclass
-class Restoration:
-    """One time that a changelog partition was to be read from `start` to `end`."""
-
-    start: int
-    end: int
-    total: int | None = None
-    """How many records were restored; None unless it was done to its end."""
-
-
-class Restored:
-    """Counts what is restored from each changelog partition, and what is copied by standbys."""
-
-    def __init__(self) -> None:
-        self.totals: dict[TopicPartition, int] = {}
-        self.times: dict[TopicPartition, list[Restoration]] = {}
-        self.copied = 0
-        self._active: set[TopicPartition] = set()
-        self._copied_to: dict[TopicPartition, int] = {}
-
-    def on_restore_start(self, place: TopicPartition, store: str, start: int, end: int) -> None:
-        self.totals.setdefault(place, 0)
-        self._active.add(place)
-        self.times.setdefault(place, []).append(Restoration(start, end))
-
-    def on_batch_restored(self, place: TopicPartition, store: str, end: int, count: int) -> None:
-        # Not only at the end: a task may move to the other thread before it has everything.
-        self.totals[place] += count
-
-    def on_restore_end(self, place: TopicPartition, store: str, total: int) -> None:
-        self.times[place][-1].total = total
-
-    def on_update_start(self, place: TopicPartition, store: str, start: int) -> None:
-        # It may have been active, and may have lost what it had in memory.
-        self._active.discard(place)
-        self._copied_to[place] = start
-
-    def on_batch_loaded(
-        self, place: TopicPartition, store: str, task_id: Any, last: int, count: int, end: int
-    ) -> None:
-        self.copied += count
-        self._copied_to[place] = last + 1
-
-    def on_update_suspended(
-        self, place: TopicPartition, store: str, offset: int, end: int, why: Any
-    ) -> None:
-        """What was read stays."""
-
-    @property
-    def total(self) -> int:
-        """How many records were restored."""
-        return sum(self.totals.values())
-
-    def has_all(self, sizes: Mapping[TopicPartition, int]) -> bool:
-        """Whether the instance has each changelog in an active task, or copied to its end."""
-        return all(
-            place in self._active or self._copied_to.get(place, 0) >= size
-            for place, size in sizes.items()
-        )
 
 
 class Application:

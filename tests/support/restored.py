@@ -1,0 +1,93 @@
+"""A restore listener that counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.record import TopicPartition
+
+
+@dataclass
+class Restoration:
+    """One time that a changelog partition was to be read from `start` to `end`."""
+
+    store: str
+    start: int
+    end: int
+    total: int | None = None
+    """How many records were restored; None unless it was done to its end."""
+
+
+class Restored:
+    """Counts what is restored from each changelog partition, and what is copied by standbys.
+
+    Attributes:
+        totals: how many records were restored from each partition.
+        by_store: the same by store.
+        finished: by store, what those restorations read that came to their end.
+        times: each time that a partition was restored.
+        suspended: how often a restoration was given up.
+        copied: how many records standbys read.
+    """
+
+    def __init__(self) -> None:
+        self.totals: dict[TopicPartition, int] = {}
+        self.by_store: Counter[str] = Counter()
+        self.finished: Counter[str] = Counter()
+        self.times: dict[TopicPartition, list[Restoration]] = {}
+        self.suspended = 0
+        self.copied = 0
+        self._active: set[TopicPartition] = set()
+        self._copied_to: dict[TopicPartition, int] = {}
+
+    def on_restore_start(self, place: TopicPartition, store: str, start: int, end: int) -> None:
+        self.totals.setdefault(place, 0)
+        self._active.add(place)
+        self.times.setdefault(place, []).append(Restoration(store, start, end))
+
+    def on_batch_restored(self, place: TopicPartition, store: str, end: int, count: int) -> None:
+        # Not only at the end: a task may move to the other thread before it has everything.
+        self.totals[place] += count
+        self.by_store[store] += count
+
+    def on_restore_end(self, place: TopicPartition, store: str, total: int) -> None:
+        self.times[place][-1].total = total
+        self.finished[store] += total
+
+    def on_restore_suspended(self, place: TopicPartition, store: str, total: int) -> None:
+        self.suspended += 1
+
+    def on_update_start(self, place: TopicPartition, store: str, start: int) -> None:
+        # It may have been active, and may have lost what it had in memory.
+        self._active.discard(place)
+        self._copied_to[place] = start
+
+    def on_batch_loaded(
+        self, place: TopicPartition, store: str, task_id: Any, last: int, count: int, end: int
+    ) -> None:
+        self.copied += count
+        self._copied_to[place] = last + 1
+
+    def on_update_suspended(
+        self, place: TopicPartition, store: str, offset: int, end: int, why: Any
+    ) -> None:
+        """What was read stays."""
+
+    @property
+    def total(self) -> int:
+        """How many records were restored."""
+        return sum(self.totals.values())
+
+    def of(self, store: str) -> list[Restoration]:
+        """Each time that a partition of a store was restored, on any thread."""
+        return [time for times in self.times.values() for time in times if time.store == store]
+
+    def has_all(self, sizes: Mapping[TopicPartition, int]) -> bool:
+        """Whether the instance has each changelog in an active task, or copied to its end."""
+        return all(
+            place in self._active or self._copied_to.get(place, 0) >= size
+            for place, size in sizes.items()
+        )
