@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from support.scripts import Program
 
 MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
@@ -16,35 +17,16 @@ MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_the_broker_runs_until_it_is_told_to_stop(ending: signal.Signals) -> None:
     """It prints its address once the topics exist, and ends with success on Ctrl-C and SIGTERM."""
-    program = subprocess.Popen(
-        [
-            MILLSTREAM,
-            "broker",
-            "--port",
-            "0",
-            "--topic",
-            "clicks:3",
-            "--property",
-            "num.io.threads=2",
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert program.stdout is not None
-        name, _, address = program.stdout.readline().strip().partition("=")
-        assert name == "bootstrap.servers"
+    options = ["--port", "0", "--topic", "clicks:3", "--property", "num.io.threads=2"]
+    with Program(MILLSTREAM, "broker", *options) as program:
+        address = program.wait_for_line("bootstrap.servers=")
         metadata = AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(
             timeout=20
         )
         assert len(metadata.topics["clicks"].partitions) == 3
-        program.send_signal(ending)
-        assert program.wait(30) == 0
-        assert "Traceback" not in program.communicate()[1]
-    finally:
-        program.kill()
-        program.wait()
+        program.signal(ending)
+        assert program.wait_ended(30) == 0
+        assert "Traceback" not in program.errors
 
 
 def test_doctor_is_content() -> None:

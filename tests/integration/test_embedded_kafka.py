@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from support.doc_examples import compare, examples_of
+from support.scripts import python
 from support.waiting import gather, wait_for
 
 from millstream.embedded import broker as embedded
@@ -25,7 +26,7 @@ import signal, time
 from millstream.testing import EmbeddedKafka
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with EmbeddedKafka() as kafka:
-    print(kafka.pid, kafka._home.folder, flush=True)
+    print("broker", kafka.pid, kafka._home.folder, flush=True)
     time.sleep(300)
 """
 
@@ -158,18 +159,13 @@ def test_stop_leaves_nothing() -> None:
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_the_broker_ends_with_its_owner(ending: signal.Signals) -> None:
     """However the owning process ends, neither the broker nor its folder stays."""
-    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True)
-    try:
-        assert owner.stdout is not None
-        pid, folder = owner.stdout.readline().split()
+    with python(OWNER) as owner:
+        pid, folder = owner.wait_for_line("broker ").split()
         assert is_alive(int(pid))
-        owner.send_signal(ending)
-        owner.wait(30)
+        owner.signal(ending)
+        owner.wait_ended(30)
         wait_for(lambda: not is_alive(int(pid)), 8, "the broker ends")
         wait_for(lambda: not Path(folder).exists(), 8, "its folder goes")
-    finally:
-        owner.kill()
-        owner.wait()
 
 
 def test_a_forked_child_does_not_stop_the_broker(broker: EmbeddedKafka) -> None:

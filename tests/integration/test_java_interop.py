@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from conformance.oracle.process import OracleUnavailable
 from pyspark.sql import SparkSession
 from support.interop import AGGREGATED, WRITTEN, topology
-from support.java_streams import java_program
+from support.java_streams import interop
 from support.restored import Restored
 from support.topics import committed_lag, latest, read_all, unique
 from support.waiting import wait_for
@@ -150,7 +150,7 @@ class Moving:
         pairs = [f"{key}={value}" for key, value in settings.items()]
         try:
             arguments = [self.records, self.answers, self.words, *pairs]
-            with java_program("Interop", arguments) as program:
+            with interop(*arguments) as program:
                 yield program
         except OracleUnavailable as why:
             pytest.skip(str(why))

@@ -129,7 +129,7 @@ def test_spark_that_starts_is_not_waited_for(
     app.write_text(COPYING + text)
     arguments = (kafka.bootstrap_servers, topic, str(tmp_path / "state"))
     with Script(app, *arguments, home=tmp_path / "home") as script:
-        java = wait_for(lambda: java_of(script.child.pid), 60, "Spark starts")
+        java = wait_for(lambda: java_of(script.pid), 60, "Spark starts")
         assert java is not None
         os.kill(java, signal.SIGSTOP)
         script.signal(number)

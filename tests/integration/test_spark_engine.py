@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from support.scripts import Script
 from support.waiting import wait_for
 
 from millstream.errors import (
@@ -406,63 +405,21 @@ def describe(name):
 """
 
 
-class Script:
-    """A user's script that runs in a process group of its own, as in a terminal."""
+class Application(Script):
+    """A user's script with modules beside it, started elsewhere."""
 
     def __init__(self, folder: Path) -> None:
         self.mark = folder / "mark"
-        scripts, elsewhere = folder / "scripts", folder / "elsewhere"
+        scripts = folder / "scripts"
         scripts.mkdir()
-        elsewhere.mkdir()
         (scripts / "app.py").write_text(SCRIPT)
         (scripts / "helpers.py").write_text(HELPERS.format(mark=str(self.mark)))
         (scripts / "deeper.py").write_text("NAMES = {'t1': 'one', 't2': 'two'}\n")
-        self.errors = folder / "stderr"
-        self.lines: list[str] = []
-        with self.errors.open("w") as stderr:
-            self.child = subprocess.Popen(
-                [sys.executable, str(scripts / "app.py")],
-                cwd=elsewhere,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                start_new_session=True,
-            )
-        self._reading = threading.Thread(target=self._read)
-        self._reading.start()
-
-    def __enter__(self) -> Script:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.child.pid, signal.SIGKILL)
-        self.child.wait(30)
-        self._reading.join(30)
-
-    def wait_for(self, *lines: str) -> None:
-        wait_for(
-            lambda: set(lines) <= set(self.lines) or self.child.poll() is not None,
-            90,
-            lambda: f"{self.lines} {self.errors.read_text()}",
-        )
-        assert set(lines) <= set(self.lines), self.errors.read_text()
+        super().__init__(scripts / "app.py", home=folder / "elsewhere")
 
     @property
     def worker_pids(self) -> list[int]:
         return [int(line.split()[1]) for line in self.lines if line.startswith("pid")]
-
-    def group_exists(self) -> bool:
-        try:
-            os.killpg(self.child.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
-
-    def _read(self) -> None:
-        assert self.child.stdout is not None
-        with self.child.stdout as stdout:
-            self.lines.extend(line.rstrip() for line in iter(stdout.readline, ""))
 
 
 def test_ctrl_c_closes_a_script_with_its_own_session_and_modules(tmp_path: Path) -> None:
@@ -470,29 +427,30 @@ def test_ctrl_c_closes_a_script_with_its_own_session_and_modules(tmp_path: Path)
 
     Method: a real SIGINT to the script's whole process group, as a terminal sends it.
     """
-    with Script(tmp_path) as script:
-        script.wait_for("report one", "report two")
-        os.killpg(script.child.pid, signal.SIGINT)
-        script.wait_for("orderly True")
-        assert script.child.wait(30) == 0
+    with Application(tmp_path) as script:
+        for name in ("one", "two"):
+            script.wait_for_line(f"report {name}", 90)
+        script.signal_group(signal.SIGINT)
+        assert script.wait_for_line("orderly", 90) == "True"
+        assert script.wait_ended(30) == 0
         wait_for(lambda: not script.group_exists(), 30, "the processes end")
         assert not any(map(runs, script.worker_pids))
+        noise = script.errors
     assert "heeded True" in script.lines, "Ctrl-C while Spark starts would go to PySpark"
     assert len(script.worker_pids) == 2
     assert script.lines.count("exited closed") == 2
     assert script.mark.read_text() == "in order\n" * 2, "the threads were killed, not closed"
     took_s = next(float(line.split()[1]) for line in script.lines if line.startswith("took"))
     assert took_s < 5
-    noise = script.errors.read_text()
     assert len(noise.splitlines()) <= 2, noise
 
 
 def test_a_killed_driver_leaves_no_process(tmp_path: Path) -> None:
     """Goal: a driver that vanishes takes JVM and workers along; threads still close in order."""
-    with Script(tmp_path) as script:
-        script.wait_for("report one", "report two")
-        os.kill(script.child.pid, signal.SIGKILL)
-        script.child.wait(30)
+    with Application(tmp_path) as script:
+        for name in ("one", "two"):
+            script.wait_for_line(f"report {name}", 90)
+        script.kill()
         wait_for(lambda: not any(map(runs, script.worker_pids)), 30, "the processes end")
         wait_for(lambda: not script.group_exists(), 30, "the processes end")
     assert len(script.worker_pids) == 2

@@ -89,7 +89,7 @@ def test_a_driver_that_is_killed_is_replaced_by_the_other(
             wait_shared(one_again, other)
             with ids_arriving(application):
                 worker = worker_of(one_again)
-                os.kill(one_again.child.pid, signal.SIGKILL)
+                one_again.signal(signal.SIGKILL)
                 # The worker commits before it ends: no id may be repeated.
                 wait_for(lambda: tasks_of(other) == every_task, 60, "the other has everything")
                 wait_for(lambda: not runs(worker), 45, "the orphaned worker has ended")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from support.scripts import Program, python
 
 _HOLDER = """
 import sys, time
@@ -23,21 +23,13 @@ time.sleep(60)
 
 
 @contextmanager
-def lock_held(state_dir: Path, what: str) -> Iterator[subprocess.Popen[str]]:
+def lock_held(state_dir: Path, what: str) -> Iterator[Program]:
     """The process, which is killed at the end if that has not happened before.
 
     Args:
         state_dir: of the application `app`.
         what: `app`, or the id of a task.
     """
-    command = [sys.executable, "-c", _HOLDER, str(state_dir), what]
-    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "locked\n"
+    with python(_HOLDER, state_dir, what) as holder:
+        holder.wait_for_line("locked")
         yield holder
-    finally:
-        holder.kill()
-        holder.wait(timeout=10)
-        assert holder.stdout is not None
-        holder.stdout.close()

@@ -1,4 +1,4 @@
-"""Running a user's script in a process group of its own, as in a terminal."""
+"""Programs beside a test, each in a process group of its own, as in a terminal."""
 
 from __future__ import annotations
 
@@ -7,89 +7,119 @@ import os
 import signal as signals
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 from support.waiting import wait_for
 
 
-class Script:
-    """A Python script that runs until it ends, or until the `with` block does.
+class Program:
+    """A command that runs until it ends, or until the `with` block does, with all its children.
 
     Args:
-        path: the script.
-        arguments: for it.
-        home: an empty folder for its working directory and what it writes to stderr.
-        imports: a folder whose modules it may import.
+        command: the program and its arguments.
+        home: its working directory; by default that of the test.
+        environment: variables on top of those of the test.
+
+    Attributes:
+        lines: what it has written to stdout so far.
     """
 
     def __init__(
-        self, path: Path, *arguments: str, home: Path, imports: Path | None = None
+        self,
+        *command: str | Path,
+        home: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        home.mkdir(parents=True, exist_ok=True)
         self.lines: list[str] = []
-        self._stderr = home / "stderr"
-        with self._stderr.open("w") as stderr:
-            self.child = subprocess.Popen(
-                [sys.executable, str(path), *arguments],
-                cwd=home,
-                env=os.environ | ({} if imports is None else {"PYTHONPATH": str(imports)}),
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                start_new_session=True,
-            )
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+        self._child = subprocess.Popen(
+            command,
+            cwd=home,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+        self.pid = self._child.pid
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
 
-    def __enter__(self) -> Script:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.signal_group(signals.SIGKILL)
-        self.child.wait(30)
+        self._child.wait(30)
         self._reading.join(30)
+        self.end_input()
+        self._stderr.close()
 
     @property
     def errors(self) -> str:
         """What it wrote to stderr."""
-        return self._stderr.read_text()
+        # Read by place: the child writes where the file that both share is positioned.
+        size = os.fstat(self._stderr.fileno()).st_size
+        return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
 
     @property
     def is_running(self) -> bool:
-        """Whether the script itself, its children aside, has not ended."""
-        return self.child.poll() is None
+        """Whether the program itself, its children aside, has not ended."""
+        return self._child.poll() is None
 
     def wait_for_line(self, start: str, timeout_s: float = 60) -> str:
         """The first line of its output that starts so, without that start."""
         wait_for(
             lambda: self._line(start) is not None or not self._reading.is_alive(),
             timeout_s,
-            f"a line {start!r} in {self.lines}; stderr: {self.errors[-4_000:]}",
+            lambda: f"a line {start!r} in {self.lines}; stderr: {self.errors[-4_000:]}",
         )
         line = self._line(start)
         assert line is not None, f"no line {start!r} in {self.lines}; stderr: {self.errors}"
         return line.removeprefix(start).strip()
 
+    def say(self, line: str) -> None:
+        """Write a line to its stdin."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(f"{line}\n")
+        self._child.stdin.flush()
+
+    def end_input(self) -> None:
+        """Close its stdin."""
+        assert self._child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.close()
+
     def signal(self, number: signals.Signals) -> None:
-        """Send a signal to the script alone."""
-        os.kill(self.child.pid, number)
+        """Send a signal to the program alone."""
+        os.kill(self.pid, number)
 
     def signal_group(self, number: signals.Signals) -> None:
-        """Send a signal to the script and all its processes, as a terminal does."""
+        """Send a signal to the program and all its processes, as a terminal does."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.child.pid, number)
+            os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL to the program alone; returns when it is gone."""
+        self._child.kill()
+        self._child.wait(30)
 
     def wait_ended(self, timeout_s: float) -> int:
-        """Wait until the script has ended; its exit code."""
-        return self.child.wait(timeout_s)
+        """Wait until the program has ended; its exit code."""
+        return self._child.wait(timeout_s)
 
     def group_exists(self) -> bool:
         """Whether any process of it is still there."""
         # One that has ended is there in name until it is waited for.
-        self.child.poll()
+        self._child.poll()
         try:
-            os.killpg(self.child.pid, 0)
+            os.killpg(self.pid, 0)
         except ProcessLookupError:
             return False
         return True
@@ -98,6 +128,29 @@ class Script:
         return next((line for line in self.lines if line.startswith(start)), None)
 
     def _read(self) -> None:
-        assert self.child.stdout is not None
-        with self.child.stdout as stdout:
+        assert self._child.stdout is not None
+        with self._child.stdout as stdout:
             self.lines.extend(line.rstrip() for line in iter(stdout.readline, ""))
+
+
+class Script(Program):
+    """A Python script.
+
+    Args:
+        path: the script.
+        arguments: for it.
+        home: an empty folder for its working directory.
+        imports: a folder whose modules it may import.
+    """
+
+    def __init__(
+        self, path: Path, *arguments: str, home: Path, imports: Path | None = None
+    ) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        environment = {} if imports is None else {"PYTHONPATH": str(imports)}
+        super().__init__(sys.executable, path, *arguments, home=home, environment=environment)
+
+
+def python(code: str, *arguments: str | Path) -> Program:
+    """A program that is Python code."""
+    return Program(sys.executable, "-c", code, *arguments)

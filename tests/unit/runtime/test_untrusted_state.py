@@ -268,12 +268,11 @@ def test_a_lock_of_another_process_is_waited_for_and_never_stolen(tmp_path: Path
             with pytest.raises(LockError, match=f"process {holder.pid}"):
                 StateDirectory(tmp_path, "app").lock_task(TASK)
             bench.clock.advance(500)
-        holder.send_signal(signal.SIGSTOP)
+        holder.signal(signal.SIGSTOP)
         bench.advance()
         assert bench.task().state is TaskState.CREATED, "a process that stands still is not dead"
         bench.clock.advance(500)
         holder.kill()
-        holder.wait(timeout=10)
         bench.advance()
     assert bench.tasks.all_running
     bench.tasks.close_all(clean=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
 import sys
 import time
 import uuid
@@ -13,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.scripts import Program
 
 from millstream.clock import ManualClock, SystemClock
 from millstream.errors import LockError
@@ -39,48 +38,24 @@ child = os.fork() if forks else 0
 if forks and child == 0:
     time.sleep(60)
     os._exit(0)
-print(directory.path, child, flush=True)
+print("folder", directory.path, flush=True)
 time.sleep(60)
 """
 
 
-class Thread:
+class Thread(Program):
     """A process of its own that is a stream thread of a client."""
 
     def __init__(self, state_dir: Path, client: uuid.UUID, task: str = "", forks: str = "") -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _THREAD, str(state_dir), str(client), task, forks],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._child = 0
+        super().__init__(sys.executable, "-c", _THREAD, state_dir, str(client), task, forks)
 
     def go(self) -> None:
         """Let it look for its folder."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        self.say("")
 
     def folder(self) -> Path:
         """The one that it has got."""
-        assert self._process.stdout is not None
-        path, child = self._process.stdout.readline().split()
-        self._child = int(child)
-        return Path(path)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(timeout=10)
-
-    def close(self) -> None:
-        self.kill()
-        if self._child:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._child, signal.SIGKILL)
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
+        return Path(self.wait_for_line("folder "))
 
 
 class Threads:
@@ -92,8 +67,7 @@ class Threads:
 
     def start(self, client: uuid.UUID, task: str = "", *, forks: bool = False) -> Thread:
         thread = Thread(self._state_dir, client, task, "forks" if forks else "")
-        self._all.callback(thread.close)
-        return thread
+        return self._all.enter_context(thread)
 
     def folder(self, client: uuid.UUID, task: str = "") -> Path:
         """Of a new thread."""

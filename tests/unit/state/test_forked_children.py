@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.scripts import Program, python
 
 from millstream.errors import LockError
 from millstream.record import TaskId
@@ -58,24 +56,12 @@ time.sleep(60)
 
 
 @contextmanager
-def family(state_dir: Path, how: str) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+def family(state_dir: Path, how: str) -> Iterator[tuple[Program, int, str]]:
     """The parent, the child's process id, and whether the child thinks that it has the lock."""
-    command = [sys.executable, "-c", _PARENT, str(state_dir), how]
-    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    child = None
-    try:
-        assert parent.stdout is not None
-        assert parent.stdout.readline() == f"parent {parent.pid} locked\n"
-        _, pid, believed = parent.stdout.readline().split()
-        child = int(pid)
-        yield parent, child, believed
-    finally:
-        parent.kill()
-        parent.wait(timeout=10)
-        if child is not None:
-            os.kill(child, signal.SIGKILL)
-        assert parent.stdout is not None
-        parent.stdout.close()
+    with python(_PARENT, state_dir, how) as parent:
+        parent.wait_for_line(f"parent {parent.pid} locked")
+        pid, believed = parent.wait_for_line("child").split()
+        yield parent, int(pid), believed
 
 
 @pytest.mark.parametrize("how", ["fork", "fork in a thread", "multiprocessing"])
@@ -91,8 +77,7 @@ def test_a_lock_ends_with_its_process_though_a_child_lives_on(tmp_path: Path, ho
             directory.lock_task(TASK)
         with pytest.raises(LockError, match=f"process {parent.pid} since 20"):
             directory.lock_application()
-        parent.send_signal(signal.SIGKILL)
-        parent.wait(timeout=10)
+        parent.kill()
         os.kill(child, 0)
         directory.lock_task(TASK)
         directory.lock_application()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support.scripts import Program, python
+from support.waiting import wait_for
 
 from millstream.record import TopicPartition
 from millstream.serdes import LONG, STRING
@@ -62,6 +62,11 @@ while True:
 """
 
 
+def has_told(worker: Program, steps: int) -> bool:
+    assert worker.is_running, worker.errors
+    return len(worker.lines) >= steps
+
+
 @pytest.mark.parametrize("what", ["commit", "restore", "spill", "reopen"])
 def test_data_and_offset_agree_after_sigkill(
     tmp_path: Path, open_task: Callable[..., TaskStores], what: str
@@ -74,19 +79,10 @@ def test_data_and_offset_agree_after_sigkill(
     builder = KeyValueStoreBuilder("s", kind="rocksdb", key_serde=STRING, value_serde=LONG)
     before = -1
     for steps_seen in (1, 4, 15) if what == "commit" else (1, 4):
-        command = [sys.executable, "-c", _WORKER, str(tmp_path), what]
-        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert worker.stdout is not None
-            told = [int(worker.stdout.readline()) for _ in range(steps_seen)]
-        finally:
-            worker.send_signal(signal.SIGKILL)
-            worker.wait(timeout=10)
-            rest = worker.stdout.read() if worker.stdout else ""
-            if worker.stdout:
-                worker.stdout.close()
-        last_told = [*told, *map(int, rest.split())][-1]
-        assert told[0] == before + 1
+        with python(_WORKER, tmp_path, what) as worker:
+            wait_for(partial(has_told, worker, steps_seen), 60, f"{steps_seen} steps")
+        first_told, last_told = int(worker.lines[0]), int(worker.lines[-1])
+        assert first_told == before + 1
         stores = open_task(builder, state_dir=tmp_path, exactly_once=what != "spill")
         offset = stores.changelog_offsets()[CHANGELOG]
         assert offset is not None

@@ -6,9 +6,7 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import stat
-import subprocess
 import threading
 import time
 import uuid
@@ -18,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.lock_holder import lock_held
+from support.scripts import Program
 
 from millstream.clock import ManualClock
 from millstream.errors import LockError, StreamsError
@@ -28,14 +27,14 @@ TASK = TaskId(0, 1)
 
 
 @pytest.fixture
-def hold(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def hold(tmp_path: Path) -> Iterator[Callable[[str], Program]]:
     """Starts a process which holds the lock of the application or of task 0_1."""
     with contextlib.ExitStack() as holders:
         yield lambda what: holders.enter_context(lock_held(tmp_path, what))
 
 
 def test_a_task_lock_excludes_other_processes_and_dies_with_its_own(
-    tmp_path: Path, hold: Callable[[str], subprocess.Popen[str]]
+    tmp_path: Path, hold: Callable[[str], Program]
 ) -> None:
     """The holder is named by its pid; killed with SIGKILL, its lock is free at once."""
     holder = hold("0_1")
@@ -45,14 +44,13 @@ def test_a_task_lock_excludes_other_processes_and_dies_with_its_own(
     assert caught.value.task_id == TASK
     assert caught.value.retriable
     directory.lock_task(TaskId(0, 2))
-    holder.send_signal(signal.SIGKILL)
-    holder.wait(timeout=10)
+    holder.kill()
     directory.lock_task(TASK)
     directory.unlock_task(TASK)
 
 
 def test_a_second_driver_is_told_to_choose_another_directory(
-    tmp_path: Path, hold: Callable[[str], subprocess.Popen[str]]
+    tmp_path: Path, hold: Callable[[str], Program]
 ) -> None:
     """Two instances of one application on one host need two state directories."""
     hold("app")
@@ -164,7 +162,7 @@ def test_lists_tasks(tmp_path: Path) -> None:
 
 
 def test_clean_up_deletes_everything_unless_in_use(
-    tmp_path: Path, hold: Callable[[str], subprocess.Popen[str]]
+    tmp_path: Path, hold: Callable[[str], Program]
 ) -> None:
     """A task in use by another process keeps its state; then everything goes."""
     directory = StateDirectory(tmp_path, "app")
@@ -176,7 +174,6 @@ def test_clean_up_deletes_everything_unless_in_use(
         directory.clean_up()
     assert data.exists()
     holder.kill()
-    holder.wait(timeout=10)
     directory.clean_up()
     assert not (tmp_path / "app").exists()
 
