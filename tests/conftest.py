@@ -1,11 +1,33 @@
-"""What tests with real parts share: one broker (from the plugin) and one Spark session a module."""
+"""What tests with real parts share: one broker (from the plugin) and one Spark session a module.
+
+In continuous integration nothing may be skipped that the machine can do (`support.strictness`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from support.strictness import forbid_skip, is_strict
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What skips itself or is skipped by a mark."""
+    report = yield
+    if is_strict():
+        forbid_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """What skips a whole module."""
+    report = yield
+    if is_strict():
+        forbid_skip(report)
+    return report
 
 
 @pytest.fixture(scope="module")

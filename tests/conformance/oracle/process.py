@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from millstream.embedded.jars import cache_folder, damaged_jars, fetched_jars
+from millstream.embedded.jars import cache_folder, fetched_jars
 from millstream.embedded.java import Java, find_java
 from millstream.errors import EmbeddedKafkaError
 
@@ -51,18 +51,6 @@ def sums() -> dict[str, str]:
     """The SHA-256 of every jar by file name."""
     lines = (HERE / "jars.sha256").read_text().splitlines()
     return {name: digest for digest, name in (line.split() for line in lines)}
-
-
-def missing() -> str | None:
-    """Why the oracle cannot be started without fetching something; None when it can."""
-    folder = cache_folder(what="kafka-streams")
-    if damaged_jars(folder, sums()):
-        return f"the jars of Kafka Streams are not in {folder}: `make fuzz` fetches them"
-    try:
-        _compiler(find_java())
-    except (EmbeddedKafkaError, OracleUnavailable) as error:
-        return str(error)
-    return None
 
 
 def class_path(source: Path = SOURCE) -> tuple[Java, str]:

@@ -1,0 +1,55 @@
+"""Skips made visible: where it counts, a test that this machine can run may not be skipped.
+
+Strict is what continuous integration is: with `CI` or `MILLSTREAM_STRICT` set to anything but
+nothing, `0` or `false`, a skip is a failure, unless its reason is one of `LACKING` and true.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from millstream.embedded.java import find_java
+from millstream.errors import EmbeddedKafkaError
+
+
+def has_compiler() -> bool:
+    """Whether there is a JDK, not only a Java runtime."""
+    try:
+        return find_java().path.resolve().with_name("javac").is_file()
+    except EmbeddedKafkaError:
+        return False
+
+
+#: What a machine may lack: how the reason of a skip says it, and whether this one lacks it.
+LACKING: Mapping[str, Callable[[], bool]] = {
+    "There is no javac": lambda: not has_compiler(),
+    "openssl is not installed": lambda: shutil.which("openssl") is None,
+}
+
+
+def is_strict(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether skips are failures."""
+    asked = (environment.get(name, "") for name in ("CI", "MILLSTREAM_STRICT"))
+    return any(value.lower() not in ("", "0", "false") for value in asked)
+
+
+def is_allowed(reason: str) -> bool:
+    """Whether a skip is for something that this machine lacks."""
+    return any(said in reason and lacks() for said, lacks in LACKING.items())
+
+
+def forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Make a failure of a skip that is not allowed. A failure that was expected is no skip."""
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if not is_allowed(reason):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{report.nodeid} may not be skipped here ({reason}). CI or MILLSTREAM_STRICT is set, "
+            "and what a machine may lack is listed in tests/support/strictness.py."
+        )
