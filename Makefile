@@ -5,7 +5,7 @@ PY := .venv/bin/python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz lint types format bench soak chaos mutants ci lock clean
+.PHONY: help venv demo test slow fuzz lint types format bench soak chaos mutants ci lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ demo: venv ## count words on an embedded Kafka broker, in a minute
 
 test: venv ## run the tests
 	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
+
+slow: venv ## run the tests that take longer than `make test` can spare, chaos and soak aside
+	$(PY) -m pytest -m slow tests/integration $(ARGS)
 
 fuzz: venv ## compare random topologies with the real Kafka Streams, which it fetches (needs a JDK)
 	MILLSTREAM_EXAMPLES=2000 $(PY) -m pytest tests/properties/test_batch_engine.py tests/conformance/test_batches.py tests/conformance/test_caches.py

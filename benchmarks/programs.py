@@ -63,8 +63,8 @@ class Run:
     def log(self) -> Path:
         return self.folder / "output.log"
 
-    def command(self) -> list[str]:
-        """The command line that starts it."""
+    def arguments(self) -> list[str]:
+        """What every program is told."""
         settings = {
             "application.id": self.application_id,
             "bootstrap.servers": self.bootstrap_servers,
@@ -72,7 +72,7 @@ class Run:
             **SETTINGS,
             **self.settings,
         }
-        arguments = [
+        return [
             self.job,
             self.input_topic,
             self.output_topic,
@@ -80,11 +80,20 @@ class Run:
             str(self.marks),
             *(f"{key}={value}" for key, value in settings.items()),
         ]
+
+    def command(self) -> list[str]:
+        """The command line that starts it."""
         if self.program == "java":
             quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-            return [tool("java"), quiet, "-jar", str(PEER / "target" / "peer.jar"), *arguments]
+            return [
+                tool("java"),
+                quiet,
+                "-jar",
+                str(PEER / "target" / "peer.jar"),
+                *self.arguments(),
+            ]
         profile = ["--profile", str(self.profile)] if self.profile else []
-        return [sys.executable, str(HERE / f"{self.program}.py"), *profile, *arguments]
+        return [sys.executable, str(HERE / f"{self.program}.py"), *profile, *self.arguments()]
 
 
 def tool(name: str) -> str:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import marks
 import pytest
+from conformance.oracle.process import OracleUnavailable
+from programs import PEER, Run
+from support.java_streams import JavaProgram
+from support.topics import fill, latest, unique
+from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka
 
@@ -53,3 +61,35 @@ def test_a_part_runs_and_finds_its_results_right(
     assert ran.returncode == 0, ran.stdout[-2_000:] + ran.stderr[-2_000:]
     lines = [line for line in ran.stdout.splitlines() if line]
     assert end in lines[-1], lines
+
+
+@pytest.mark.slow
+def test_the_peer_on_kafka_streams_counts(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Goal: the Java program that we are compared with still compiles, runs, and counts right."""
+    run = Run(
+        program="java",
+        job="count",
+        round=1,
+        application_id=unique("peer"),
+        bootstrap_servers=kafka.bootstrap_servers,
+        input_topic=unique("peer-in"),
+        output_topic=unique("peer-out"),
+        records=300,
+        folder=tmp_path,
+    )
+    for topic in (run.input_topic, run.output_topic):
+        kafka.create_topic(topic)
+    keys = [b"user-%d" % (number % 7) for number in range(run.records)]
+    fill(run.bootstrap_servers, run.input_topic, [(key, b"{}") for key in keys])
+    expected = {key: count.to_bytes(8, "big") for key, count in Counter(keys).items()}
+    try:
+        peer = JavaProgram(PEER / "src" / "main" / "java" / "Peer.java", *run.arguments())
+    except OracleUnavailable as why:
+        pytest.skip(str(why))
+    with peer:
+        wait_for(lambda: not peer.is_running or "last" in marks.read(run.marks), 120, "it is done")
+        assert peer.is_running, peer.errors
+        peer.signal(signal.SIGTERM)
+        assert peer.wait_ended(60) == 128 + signal.SIGTERM
+    assert latest(run.bootstrap_servers, run.output_topic) == expected
+    assert marks.read(run.marks).keys() >= {"running", "first", "last"}
