@@ -108,14 +108,14 @@ class BrokerHome:
 def bootstrap_checkpoint() -> bytes:
     """What `kafka-storage.sh format` of this version writes as `bootstrap.checkpoint`."""
     name = f"kafka-{KAFKA_VERSION}.bootstrap.checkpoint"
-    return resources.files("millstream.kafka").joinpath(name).read_bytes()
+    return resources.files("millstream.embedded").joinpath(name).read_bytes()
 
 
 def _start_guard(folder: Path) -> subprocess.Popen[bytes]:
     program = Path(__file__).with_name("guard.py")
     return subprocess.Popen(
         # -I and -S: nothing of the user's environment may delay or break it.
-        [sys.executable, "-I", "-S", str(program), str(folder), str(os.getpid())],
+        [sys.executable, "-I", "-S", program, str(folder), str(os.getpid())],
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

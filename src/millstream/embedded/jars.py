@@ -235,4 +235,4 @@ def ivy_jar() -> Path:
 
 
 def _package_data(name: str) -> str:
-    return resources.files("millstream.kafka").joinpath(name).read_text()
+    return resources.files("millstream.embedded").joinpath(name).read_text()

@@ -306,7 +306,6 @@ class _NoOffsetsBuilder:
     def changelog_config(self) -> dict[str, str]:
         return {}
 
-
     def close(self) -> None: ...
 
 
