@@ -5,7 +5,7 @@ PY := .venv/bin/python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test slow fuzz lint types format bench soak chaos mutants ci lock clean
+.PHONY: help venv demo test slow fuzz lowest lint types format bench soak chaos mutants ci lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ fuzz: venv ## compare random topologies with the real Kafka Streams, which it fe
 	MILLSTREAM_EXAMPLES=2000 $(PY) -m pytest tests/properties/test_batch_engine.py tests/conformance/test_batches.py tests/conformance/test_caches.py
 	MILLSTREAM_STEPS=10000 $(PY) -m pytest tests/properties/test_*state_model.py
 	PYTHONPATH=tests $(PY) -m conformance.fuzz $(ARGS)
+
+lowest: venv ## test the group member on the lowest kafka-python, which it fetches
+	$(PY) -m pytest -m slow tests/integration/test_kafka_python_versions.py $(ARGS)
 
 lint: venv ## check style
 	.venv/bin/ruff format --check .

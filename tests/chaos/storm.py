@@ -145,7 +145,7 @@ class Instance:
     @property
     def processes(self) -> list[int]:
         """All that belong to it."""
-        found = [self.script.child.pid, *descendants(self.script.child.pid)]
+        found = [self.script.pid, *descendants(self.script.pid)]
         # Should the driver end before them, nothing else tells whose they are.
         self._orphans.update(found)
         return found
@@ -258,7 +258,7 @@ class Storm:
             "driver killed": self._kill_driver,
             "instance killed": self._kill_instance,
             "worker paused": lambda: self._pause(self._worker()),
-            "driver paused": lambda: self._pause([self._any().script.child.pid]),
+            "driver paused": lambda: self._pause([self._any().script.pid]),
             "instance paused": lambda: self._pause(self._any().processes),
             "broker killed, absent": self._lose_broker,
             "connections cut": self._cut,
@@ -396,7 +396,7 @@ class Storm:
         self._any().poison.touch()
 
     def _close_instance(self) -> None:
-        send(signal.SIGINT, self._any().script.child.pid)
+        send(signal.SIGINT, self._any().script.pid)
 
     @contextlib.contextmanager
     def _tended(self) -> Iterator[None]:

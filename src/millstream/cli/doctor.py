@@ -17,16 +17,14 @@ from millstream.embedded.jars import (
     ivy_jar,
 )
 from millstream.embedded.java import OLDEST_JAVA, find_java
-from millstream.errors import EmbeddedKafkaError
+from millstream.errors import ConfigError, EmbeddedKafkaError
+from millstream.kafka.kafka_python_parts import check_kafka_python
 
 NAME = "doctor"
 HELP = "Check what Millstream needs on this machine."
 
 _PYTHON = (3, 11)
-_PACKAGES = (
-    *("pyspark", "confluent-kafka", "kafka-python", "rocksdict"),
-    *("orjson", "msgspec", "cloudpickle"),
-)
+_PACKAGES = ("pyspark", "confluent-kafka", "rocksdict", "orjson", "msgspec", "cloudpickle")
 
 #: A finding: whether it is as needed, and the line that says so.
 Finding = tuple[bool, str]
@@ -51,6 +49,7 @@ def findings() -> Iterator[Finding]:
     yield _checked(_java)
     for package in _PACKAGES:
         yield _package(package)
+    yield _kafka_python()
     yield _checked(_jars)
 
 
@@ -86,6 +85,15 @@ def _package(name: str) -> Finding:
         return True, f"{name} {version(name)}"
     except PackageNotFoundError:
         return False, f"{name} is not installed: pip install {name}"
+
+
+def _kafka_python() -> Finding:
+    """The one package of which more is needed than what it promises."""
+    try:
+        check_kafka_python()
+    except ConfigError as error:
+        return False, str(error)
+    return _package("kafka-python")
 
 
 def _jars() -> str:

@@ -17,10 +17,12 @@ class Cluster:
     """Stands in for the connections: connected or not."""
 
     def __init__(self, bootstrap_timeout_ms: int = 15_000) -> None:
-        self.connected = False
-        self.client = SimpleNamespace(connected=lambda node: self.connected)
-        self.cluster = SimpleNamespace(brokers=lambda: [SimpleNamespace(host="kafka-1", port=9092)])
+        self.is_connected = False
+        self.advertised = ["kafka-1:9092"]
         self.config = {"client_id": "m", "bootstrap_timeout_ms": bootstrap_timeout_ms}
+
+    def connected(self, node_id: str) -> bool:
+        return self.is_connected
 
 
 def contact(cluster: Cluster, clock: ManualClock) -> CoordinatorContact:
@@ -61,13 +63,13 @@ def test_a_later_outage_is_waited_out_with_a_warning_now_and_then(
     caplog.set_level(logging.INFO, "millstream.kafka.member.group_member")
     clock, cluster = ManualClock(), Cluster()
     checked = contact(cluster, clock)
-    cluster.connected = True
+    cluster.is_connected = True
     checked.check()
-    cluster.connected = False
+    cluster.is_connected = False
     for _ in range(400):
         clock.advance(250)
         checked.check()
-    cluster.connected = True
+    cluster.is_connected = True
     checked.check()
     checked.check()
     assert [record.message for record in caplog.records] == [

@@ -149,7 +149,7 @@ class Bench:
         )
         task.add_records(place, columns)
         while task.buffered:
-            task.process(1_000)
+            task.step(1_000)
 
     def commit(self) -> dict[TopicPartition, CommitOffset]:
         return self.commits.commit(self.tasks)
@@ -334,7 +334,7 @@ def test_a_commit_that_a_processor_asked_for_is_asked_for_once(bench: Bench) -> 
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     assert not one.commit_requested
-    one._engine_task.commit_requested = True
+    one.processing.engine_task.commit_requested = True
     assert one.commit_requested
     bench.commit()
     bench.feed(one, "in", "b")

@@ -207,7 +207,7 @@ def test_a_commit_is_made_after_the_batch_that_asks_for_it(three: Thread, put_of
     three.add(3, partition=1)
     step = task.step
 
-    def ask(most: int) -> int:
+    def ask(limit: int) -> int:
         three.work.append("batch")
         if task.processed_total == 1:
             task.processing.engine_task.request_commit()
@@ -219,7 +219,7 @@ def test_a_commit_is_made_after_the_batch_that_asks_for_it(three: Thread, put_of
             three.rebalances.under_way = put_off == "as the group rebalances"
         else:
             three.rebalances.under_way = False
-        return step(most)
+        return step(limit)
 
     task.step = ask  # type: ignore[method-assign]
     three.process()

@@ -181,7 +181,8 @@ def test_timestamped_store_keeps_and_logs_its_own_times(
         ("s", b"a", None, 77),
         ("s", b"c", struct.pack(">q", -1), 7),
     ]
-    assert stores._stores["s"].base.get(b"c") == struct.pack(">qq", 7, -1)
+    base: Any = stores._stores["s"].base
+    assert base.get(b"c") == struct.pack(">qq", 7, -1)
     with pytest.raises(StreamsError, match="ValueAndTimestamp"):
         store.put("a", 1)
 

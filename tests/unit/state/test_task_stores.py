@@ -277,18 +277,6 @@ def test_what_is_put_when_a_processor_is_closed_stays_in_a_recycled_task(
     ]
 
 
-class _BrokenBuilder:
-    """Of a store that cannot be opened."""
-
-    name = "broken"
-    persistent = True
-
-
-@open_store.register
-def _fail_to_open(builder: _BrokenBuilder, environment: StoreEnvironment) -> OpenStore:
-    raise TaskCorruptedError("broken", task_ids=[environment.task_id])
-
-
 class _NoOffsetsBuilder:
     """A persistent store which keeps no offset, as a user's own would."""
 
@@ -319,6 +307,17 @@ class _OutlivingStore(MemoryStore):
 def _open_without_offsets(builder: _NoOffsetsBuilder, environment: StoreEnvironment) -> OpenStore:
     base = builder.base
     return OpenStore(builder, None, base, apply_latest(base, PLAIN), keeps_offset=False)
+
+
+class _BrokenBuilder(_NoOffsetsBuilder):
+    """Of a store that cannot be opened."""
+
+    name = "broken"
+
+
+@open_store.register
+def _fail_to_open(builder: _BrokenBuilder, environment: StoreEnvironment) -> OpenStore:
+    raise TaskCorruptedError("broken", task_ids=[environment.task_id])
 
 
 def test_offsets_of_stores_which_keep_none_go_to_the_checkpoint_file(

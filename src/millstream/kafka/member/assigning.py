@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from kafka import errors as client_errors
-from kafka.future import Future
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError, StreamsError, TaskAssignmentError
+from millstream.kafka.kafka_python import ClientFuture
 from millstream.kafka.member.assignor_interface import (
     MemberAssignment,
     MemberAssignor,
     MemberSubscription,
 )
 from millstream.kafka.member.coordinator import MemberCoordinator
-from millstream.kafka.member.link import Link
+from millstream.kafka.member.link import MemberLink
 
 log = logging.getLogger("millstream.kafka.member.group_member")
 
@@ -47,10 +47,10 @@ class AssignorCalls:
 
     def __init__(
         self,
-        link: Link,
+        link: MemberLink,
         assignor: MemberAssignor,
         coordinator: MemberCoordinator,
-        on_member_thread: Callable[[Callable[[], Any]], Future],
+        on_member_thread: Callable[[Callable[[], Any]], ClientFuture],
         interrupted: Callable[[], bool],
         clock: Clock,
     ) -> None:
@@ -114,7 +114,7 @@ class AssignorCalls:
         self._coordinator.heartbeat_while_assigning()
         pause = Deadline(self._clock, _PUT_OFF_MS)
         while not pause.passed and not self._interrupted():
-            await self._link.net.sleep(_STEP_S)
+            await self._link.sleep(_STEP_S)
 
     async def _ask(self, call: Callable[[], T], what: str, *, heartbeats: bool) -> T:
         """Call the assignor on the member's thread, with heartbeats meanwhile or without."""
@@ -122,7 +122,7 @@ class AssignorCalls:
         heartbeat_ms = self._coordinator.config["heartbeat_interval_ms"]
         while not answer.is_done:
             try:
-                await self._link.manager.wait_for(answer, heartbeat_ms)
+                await self._link.wait_for(answer, heartbeat_ms)
             except client_errors.KafkaTimeoutError:
                 if heartbeats:
                     self._coordinator.heartbeat_while_assigning()

@@ -8,7 +8,7 @@ from typing import Final
 from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError
 from millstream.kafka.member.coordinator import MemberCoordinator
-from millstream.kafka.member.link import Link
+from millstream.kafka.member.link import MemberLink
 
 log = logging.getLogger("millstream.kafka.member.group_member")
 
@@ -27,7 +27,7 @@ class CoordinatorContact:
     warning each 30 s.
     """
 
-    def __init__(self, link: Link, coordinator: MemberCoordinator, clock: Clock) -> None:
+    def __init__(self, link: MemberLink, coordinator: MemberCoordinator, clock: Clock) -> None:
         self._link = link
         self._coordinator = coordinator
         self._clock = clock
@@ -43,7 +43,7 @@ class CoordinatorContact:
             BrokerUnavailableError: the first contact takes too long.
         """
         now_ms = self._clock.monotonic_ms()
-        if self._link.client.connected(self._coordinator.coordinator_id):
+        if self._link.connected(self._coordinator.coordinator_id):
             if self._warned_at_ms is not None:
                 log.info("%s: the coordinator of the group is back", self._name)
             self._first = None
@@ -68,10 +68,9 @@ class CoordinatorContact:
         return str(self._link.config["client_id"])
 
     def _advice(self) -> str:
-        addresses = sorted(f"{b.host}:{b.port}" for b in self._link.cluster.brokers())
         return (
-            f"The brokers advertise {', '.join(addresses)}: can this host reach all of them "
-            "(advertised.listeners), and can the brokers create __consumer_offsets?"
+            f"The brokers advertise {', '.join(self._link.advertised)}: can this host reach all of "
+            "them (advertised.listeners), and can the brokers create __consumer_offsets?"
         )
 
     def _unreachable(self) -> BrokerUnavailableError:

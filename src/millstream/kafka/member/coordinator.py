@@ -1,8 +1,7 @@
 """A group member's talk with the group's coordinator: join, sync, heartbeat, leave.
 
-Built on kafka-python's `BaseCoordinator`, which finds the coordinator, retries, heartbeats and
-keeps the generation. Everything here runs on the client's event loop. Three things differ from
-kafka-python's own consumer:
+Everything here runs on the client's event loop. Three things differ from kafka-python's own
+consumer:
 
 - The leader's assignor runs on another thread and the leader heartbeats meanwhile, so that working
   out an assignment (creating topics, asking for end offsets) may outlast the session timeout.
@@ -18,15 +17,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from kafka import errors as client_errors
-from kafka.coordinator.base import BaseCoordinator
-from kafka.protocol.consumer import (
+
+from millstream.kafka.kafka_python import (
+    ClientConnections,
+    ClientCoordinator,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from kafka.structs import MemberState
-
 from millstream.kafka.member.assignor_interface import (
     PROTOCOL_NAME,
     PROTOCOL_TYPE,
@@ -85,43 +84,33 @@ class JoinSteps(Protocol):
         ...
 
 
-class MemberCoordinator(BaseCoordinator):  # type: ignore[misc]  # the client has no types
+class MemberCoordinator(ClientCoordinator):
     """One member of one group.
 
     Args:
-        client: kafka-python's client.
-        config: kafka-python's settings, all of them.
+        connections: to the brokers; their settings are the member's, too.
         steps: what to do around a join.
     """
 
-    def __init__(self, client: Any, config: Mapping[str, Any], steps: JoinSteps) -> None:
-        super().__init__(client, **config)
+    def __init__(self, connections: ClientConnections, steps: JoinSteps) -> None:
+        super().__init__(connections)
         self._steps = steps
-        self._rack_id: str | None = config["client_rack"] or None
+        self._rack_id: str | None = connections.config["client_rack"] or None
         self.leads = False
         #: Why the next join goes out, for the broker's log and ours.
         self.reason = "a new member"
 
-    # What kafka-python asks of a coordinator.
-
     def protocol_type(self) -> str:
         return PROTOCOL_TYPE
 
-    def group_protocols(self) -> list[tuple[str, bytes]]:
-        raise NotImplementedError("A member's subscription is built where it joins.")
-
-    def _perform_assignment(self, leader_id: str, protocol: str, members: Any) -> Any:
-        raise NotImplementedError("A member assigns where it joins, on another thread.")
-
-    async def _on_join_prepare_async(
-        self, generation: int, member_id: str, timeout_ms: float | None = None
-    ) -> None:
+    async def prepare_join(self) -> None:
         await self._steps.prepare()
 
-    async def _on_join_complete_async(
-        self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
-    ) -> None:
-        await self._steps.joined(decode_assignment(member_assignment_bytes))
+    async def join_completed(self, assignment: bytes) -> None:
+        await self._steps.joined(decode_assignment(assignment))
+
+    def heartbeat_refused(self, error: Exception) -> None:
+        self.refused_for_good(error)
 
     def request_rejoin(self) -> None:
         super().request_rejoin()
@@ -131,50 +120,20 @@ class MemberCoordinator(BaseCoordinator):  # type: ignore[misc]  # the client ha
         super().reset_generation(member_id)
         self._steps.wake()
 
-    # Membership, as others see it.
-
-    @property
-    def member_id(self) -> str:
-        return str(self._generation.member_id)
-
-    @property
-    def generation_id(self) -> int:
-        return int(self._generation.generation_id)
-
-    @property
-    def fallen_out(self) -> bool:
-        """Whether the broker no longer counts this member in: what it owned may be another's."""
-        return bool(self._generation.is_lost())
-
-    @property
-    def joining(self) -> bool:
-        """Whether a join is on its way."""
-        return self.state is MemberState.REBALANCING
-
-    def prepare_again(self) -> None:
-        """Have the next attempt to join begin with its preparation, even within a rebalance."""
-        self.rejoining = False
-
     @property
     def side_node(self) -> Any:
         """The coordinator's broker by a connection that a pending join does not block."""
-        coordinator = self._cluster.broker_metadata(self.coordinator_id)
-        if coordinator is not None:
-            for broker in self._cluster.brokers():
-                if (broker.host, broker.port) == (coordinator.host, coordinator.port):
-                    return broker.node_id
-        return self.coordinator_id
+        return self.connections.same_broker(self.coordinator_id)
 
     # Joining.
 
-    async def _do_join_and_sync_async(self) -> bytes:
+    async def join_and_sync(self) -> bytes:
         if self.coordinator_unknown():
             raise client_errors.CoordinatorNotAvailableError(self.coordinator_id)
         topics, user_data = await self._steps.subscription()
-        with self._lock:
-            self.state = MemberState.REBALANCING
+        self.begin_to_join()
         asked_at = time.monotonic()
-        joined = await self._manager.send(
+        joined = await self.connections.send(
             self._join_request(topics, user_data),
             node_id=self.coordinator_id,
             # The broker answers when all members have joined, for which they have this long.
@@ -182,14 +141,14 @@ class MemberCoordinator(BaseCoordinator):  # type: ignore[misc]  # the client ha
                 self.config["request_timeout_ms"], self.config["max_poll_interval_ms"] + 5_000
             ),
         )
-        self._process_join_group_response(joined, asked_at)
+        self.take_join_response(joined, asked_at)
         self.leads = joined.leader == joined.member_id
         assignments = await self._assignments(joined)
         asked_at = time.monotonic()
-        synced = await self._manager.send(
+        synced = await self.connections.send(
             self._sync_request(assignments), node_id=self.coordinator_id
         )
-        return bytes(self._process_sync_group_response(synced, asked_at))
+        return self.take_sync_response(synced, asked_at)
 
     def _join_request(self, topics: Sequence[str], user_data: bytes) -> Any:
         subscription = MemberSubscription(
@@ -206,7 +165,7 @@ class MemberCoordinator(BaseCoordinator):  # type: ignore[misc]  # the client ha
             group_id=self.group_id,
             session_timeout_ms=self.config["session_timeout_ms"],
             rebalance_timeout_ms=self.config["max_poll_interval_ms"],
-            member_id=self._generation.member_id,
+            member_id=self.member_id,
             group_instance_id=self.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[(PROTOCOL_NAME, encode_subscription(subscription))],
@@ -231,11 +190,11 @@ class MemberCoordinator(BaseCoordinator):  # type: ignore[misc]  # the client ha
     def _sync_request(self, assignments: list[tuple[str, bytes]]) -> Any:
         return SyncGroupRequest(
             group_id=self.group_id,
-            generation_id=self._generation.generation_id,
-            member_id=self._generation.member_id,
+            generation_id=self.generation_id,
+            member_id=self.member_id,
             group_instance_id=self.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
-            protocol_name=self._generation.protocol,
+            protocol_name=self.generation_protocol,
             assignments=assignments,
             max_version=5,
         )
@@ -245,40 +204,19 @@ class MemberCoordinator(BaseCoordinator):  # type: ignore[misc]  # the client ha
     def heartbeat_while_assigning(self) -> None:
         """Tell the broker that the leader lives. The answer does not matter: whatever is wrong,
         the sync that follows is told as well."""
-        self._manager.send(
+        self.connections.send(
             HeartbeatRequest(
                 group_id=self.group_id,
-                generation_id=self._generation.generation_id,
-                member_id=self._generation.member_id,
+                generation_id=self.generation_id,
+                member_id=self.member_id,
                 group_instance_id=self.group_instance_id,
             ),
             node_id=self.coordinator_id,
         )
 
-    def _handle_heartbeat_response(self, response: Any, send_time: float) -> Any:
-        try:
-            return super()._handle_heartbeat_response(response, send_time)
-        except (
-            client_errors.FencedInstanceIdError,
-            client_errors.GroupAuthorizationFailedError,
-        ) as error:
-            self.refused_for_good(error)
-            raise
-
     def refused_for_good(self, error: Exception) -> None:
         """A heartbeat or a commit was answered with an error that does not pass."""
         self._steps.refused(error)
-
-    def keep_heartbeating(self) -> None:
-        """Say that this member is alive, and start the heartbeats anew should they have ended."""
-        try:
-            self.poll_heartbeat()
-        finally:
-            self._maybe_start_heartbeat_loop()
-
-    def stop_heartbeating(self) -> None:
-        """For good."""
-        self._close_heartbeat()
 
     # Leaving.
 
@@ -297,12 +235,12 @@ class MemberCoordinator(BaseCoordinator):  # type: ignore[misc]  # the client ha
 
         One attempt: without it the session timeout ends the membership.
         """
-        generation = self._generation
+        member_id = self.member_id
         try:
-            if generation.has_member_id() and not self.coordinator_unknown():
-                await self._manager.wait_for(
-                    self._manager.send(
-                        self._leave_request(generation.member_id, reason),
+            if member_id and not self.coordinator_unknown():
+                await self.connections.wait_for(
+                    self.connections.send(
+                        self._leave_request(member_id, reason),
                         node_id=self.side_node if self.joining else self.coordinator_id,
                     ),
                     timeout_ms,

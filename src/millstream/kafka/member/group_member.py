@@ -19,8 +19,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kafka.future import Future
-
 from millstream.clock import Clock, Deadline
 from millstream.errors import (
     ConfigError,
@@ -28,6 +26,7 @@ from millstream.errors import (
     IllegalStateError,
     TaskMigratedError,
 )
+from millstream.kafka.kafka_python import ClientFuture, new_future
 from millstream.kafka.member.assignor_interface import (
     MemberAssignment,
     MemberAssignor,
@@ -43,9 +42,9 @@ from millstream.kafka.member.events import (
     Revoked,
 )
 from millstream.kafka.member.life import Membership
-from millstream.kafka.member.link import Link, open_link
+from millstream.kafka.member.link import MemberLink, open_link
 from millstream.kafka.member.mailbox import Mailbox
-from millstream.kafka.member.offsets import GroupOffsets
+from millstream.kafka.member.offsets import MemberOffsets
 from millstream.record import TopicPartition
 
 log = logging.getLogger("millstream.kafka.member.group_member")
@@ -117,9 +116,9 @@ class GroupMember:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._link: Link | None = None
+        self._link: MemberLink | None = None
         self._life: Membership | None = None
-        self._offsets: GroupOffsets | None = None
+        self._offsets: MemberOffsets | None = None
         self._closed = False
 
     # What the stream thread does all the time.
@@ -296,7 +295,7 @@ class GroupMember:
         finally:
             link.close(_CLOSE_LINK_TIMEOUT_MS)
 
-    def _live(self, link: Link) -> None:
+    def _live(self, link: MemberLink) -> None:
         with self._lock:
             if self._closed:
                 return
@@ -310,10 +309,12 @@ class GroupMember:
                 clock=self._clock,
             )
             stable_only = link.config["isolation_level"] == "read_committed"
-            self._offsets = GroupOffsets(life.coordinator, stable_only=stable_only)
+            self._offsets = MemberOffsets(
+                life.coordinator, stable_only=stable_only, clock=self._clock
+            )
             self._link = link
             self._life = life
-        ended = link.manager.call_soon(life.run)
+        ended = link.call_soon(life.run)
         ended.add_both(lambda _: self._jobs.put(None))
         while True:
             try:
@@ -324,16 +325,16 @@ class GroupMember:
                 raise GroupMembershipError(
                     f"The event loop of the member of group {self._group_id!r} died; the log of "
                     "kafka.net.selector says why."
-                ) from link.net._exception
+                ) from link.crash
             if job is None:
                 if ended.exception is not None:
                     raise ended.exception
                 return
             job()
 
-    def _on_this_thread(self, call: Callable[[], Any]) -> Future:
+    def _on_this_thread(self, call: Callable[[], Any]) -> ClientFuture:
         """Run a call on this thread; the answer arrives on the event loop."""
-        answer = Future()
+        answer = new_future()
         link = self._link
 
         def job() -> None:
@@ -346,7 +347,7 @@ class GroupMember:
                 resolve = lambda: answer.success(value)  # noqa: E731
             assert link is not None
             try:
-                link.net.call_soon_threadsafe(resolve)
+                link.run_soon(resolve)
             except Exception:
                 # The event loop ended while the assignor worked: nobody waits for the answer.
                 log.debug("%s: an answer of the assignor came too late", self._client_id)
@@ -371,7 +372,7 @@ class GroupMember:
         if self._life is not None:
             self._life.wake()
 
-    def _connected(self) -> GroupOffsets:
+    def _connected(self) -> MemberOffsets:
         if self._closed or self._offsets is None:
             state = "is closed" if self._closed else "has not joined yet"
             raise IllegalStateError(f"The member of group {self._group_id!r} {state}.")

@@ -20,11 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kafka import errors as client_errors
-from kafka.future import Future
-from kafka.net.wakeup_notifier import WakeupNotifier
 
 from millstream.clock import Clock
 from millstream.errors import RebalanceInProgressError
+from millstream.kafka.kafka_python import ClientFuture
 from millstream.kafka.member.assigning import AssignorCalls
 from millstream.kafka.member.assignor_interface import (
     MemberAssignment,
@@ -35,7 +34,7 @@ from millstream.kafka.member.contact import CoordinatorContact
 from millstream.kafka.member.coordinator import MemberCoordinator, MustGiveUpError
 from millstream.kafka.member.errors import membership_error
 from millstream.kafka.member.events import Assigned, Failed, Lost, Revoked
-from millstream.kafka.member.link import Link
+from millstream.kafka.member.link import MemberLink
 from millstream.kafka.member.mailbox import Mailbox
 from millstream.kafka.member.metadata import partition_counts, topics_matching
 from millstream.kafka.member.topics import TopicWatch
@@ -64,10 +63,10 @@ class Membership:
 
     def __init__(
         self,
-        link: Link,
+        link: MemberLink,
         events: Mailbox,
         assignor: MemberAssignor,
-        on_member_thread: Callable[[Callable[[], Any]], Future],
+        on_member_thread: Callable[[Callable[[], Any]], ClientFuture],
         *,
         topics: Sequence[str],
         pattern: re.Pattern[str] | None,
@@ -78,9 +77,9 @@ class Membership:
         self._clock = clock
         self._pattern = pattern
         self._max_poll_interval_ms: int = link.config["max_poll_interval_ms"]
-        self._wakeup = WakeupNotifier(link.net)
+        self._wakeup = link.wakeup()
         self._watch = TopicWatch(clock, link.config["metadata_max_age_ms"])
-        self.coordinator = MemberCoordinator(link.client, link.config, self)
+        self.coordinator = MemberCoordinator(link, self)
         self._contact = CoordinatorContact(link, self.coordinator, clock)
         self._assignor = AssignorCalls(
             link, assignor, self.coordinator, on_member_thread, self._interrupted, clock
@@ -186,7 +185,7 @@ class Membership:
                     continue
                 except client_errors.RetriableError as error:
                     log.debug("%s: tries again after %s", self._name, error)
-                    await self.coordinator._net.sleep(_RETRY_S)
+                    await self._link.sleep(_RETRY_S)
             if self._leave_on_close:
                 await self._leave("the member was closed", self._leave_timeout_ms)
         except Exception as error:
@@ -218,11 +217,11 @@ class Membership:
 
     async def _join(self) -> None:
         # Without a timeout: the client forgets a join that completes after one, and sends another.
-        joining = self._link.manager.call_soon(self.coordinator.ensure_active_group_async)
+        joining = self._link.call_soon(self.coordinator.ensure_active_group_async)
         while not joining.is_done and not self._closing:
             # How it ended is read off the future; this is only about when.
             with contextlib.suppress(Exception):
-                await self._link.manager.wait_for(joining, _TICK_MS)
+                await self._link.wait_for(joining, _TICK_MS)
             if joining.is_done:
                 break
             self._contact.check()
@@ -246,7 +245,7 @@ class Membership:
         return bool(self.coordinator.need_rejoin())
 
     async def _nap(self) -> None:
-        await self._wakeup(_TICK_MS / 1000)
+        await self._wakeup.sleep(_TICK_MS / 1000)
 
     # Steps around a join, called by the coordinator.
 

@@ -1,8 +1,7 @@
 """The member's connections to the brokers: opened with a bound, closed with a bound.
 
-The client is kafka-python's connection manager with its event loop on a thread of its own. The
-consumer around it is left out: a member fetches no records, and a consumer would fetch committed
-offsets and list offsets for each partition it is given.
+kafka-python's consumer is left out: a member fetches no records, and a consumer would fetch
+committed offsets and list offsets for each partition it is given.
 """
 
 from __future__ import annotations
@@ -14,15 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kafka import KafkaConsumer
-from kafka import __version__ as client_version
 from kafka import errors as client_errors
-from kafka.coordinator.base import BaseCoordinator
-from kafka.net.compat import KafkaNetClient
-from kafka.util import Timer
 
 from millstream.clock import Clock, Deadline, SystemClock
 from millstream.errors import BrokerUnavailableError, ConfigError
 from millstream.kafka.cluster.listener_probe import ProtocolProbe, protocol_hint
+from millstream.kafka.kafka_python import ClientConnections
 from millstream.kafka.member.errors import is_login_error, membership_error
 
 log = logging.getLogger("millstream.kafka.member.group_member")
@@ -32,6 +28,7 @@ log = logging.getLogger("millstream.kafka.member.group_member")
 BOOTSTRAP_TIMEOUT_MS: Final = 15_000
 _WAITING_LOG_INTERVAL_MS: Final = 1_000
 _LOOK_S: Final = 0.2
+_SLICE_MS: Final = 1_000
 #: How often to look whether brokers are there that this client cannot speak to.
 _PROBE_INTERVAL_MS: Final = 5_000
 
@@ -42,41 +39,9 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "reconnect_backoff_max_ms": 1_000,
 }
 
-#: What a member overrides of kafka-python's coordinator; a release without them cannot be used.
-_NEEDED: Final = (
-    "ensure_active_group_async",
-    "_do_join_and_sync_async",
-    "_handle_heartbeat_response",
-    "_on_join_complete_async",
-    "_on_join_prepare_async",
-    "_process_join_group_response",
-    "_process_sync_group_response",
-    "generation_if_stable",
-    "poll_heartbeat",
-    "reset_generation",
-)
 
-
-class Link:
-    """Open connections to a cluster.
-
-    Args:
-        client: kafka-python's client, its event loop running.
-        config: all settings, defaults included.
-    """
-
-    def __init__(self, client: Any, config: Mapping[str, Any]) -> None:
-        self.client = client
-        self.config = config
-        self.manager = client._manager
-        self.cluster = client._manager.cluster
-        self.net = client._manager._net
-
-    @property
-    def alive(self) -> bool:
-        """Whether the event loop still runs."""
-        thread = self.net._io_thread
-        return thread is not None and thread.is_alive()
+class MemberLink(ClientConnections):
+    """The connections of one group member to its cluster."""
 
     def run(self, call: Callable[..., Any], *args: Any, timeout_ms: int) -> Any:
         """Call a coroutine function on the event loop and wait for what it returns.
@@ -86,31 +51,16 @@ class Link:
             KafkaError: what it raised.
         """
         done = threading.Event()
-        future = self.manager.call_soon(call, *args)
+        future = self.call_soon(call, *args)
         future.add_both(lambda _: done.set())
-        timer = Timer(timeout_ms)
+        deadline = Deadline(SystemClock(), timeout_ms)
         # In slices: an event loop that died resolves nothing any more.
-        while not done.wait(min(1.0, timer.timeout_secs)):
-            if timer.expired or not self.alive:
+        while not done.wait(deadline.remaining_ms(_SLICE_MS) / 1000):
+            if deadline.passed or not self.alive:
                 raise client_errors.KafkaTimeoutError(f"No answer within {timeout_ms} ms")
         if future.exception is not None:
             raise future.exception
         return future.value
-
-    def close(self, timeout_ms: int) -> None:
-        """Close all connections and end the event loop, waiting for it up to `timeout_ms`."""
-        thread = self.net._io_thread
-        try:
-            self.manager.call_soon(self.manager.close)
-            # First with a bound: the client's own close waits for its thread without one.
-            self.net.stop(timeout_ms)
-            if thread is not None and thread.is_alive():
-                log.warning("%s: left a stuck event loop behind", self.config["client_id"])
-                return
-            self.client.close()
-        except Exception:
-            # An event loop that crashed refuses further work; there is nothing left to close then.
-            log.debug("The member's event loop had ended before it was closed", exc_info=True)
 
 
 def open_link(
@@ -120,7 +70,7 @@ def open_link(
     client_id: str,
     stopped: Callable[[], bool],
     clock: Clock | None = None,
-) -> Link:
+) -> MemberLink:
     """Connect to the cluster.
 
     Brokers that are away are waited for, `bootstrap_timeout_ms` at most, with a line a second in
@@ -137,30 +87,30 @@ def open_link(
         BrokerUnavailableError: no bootstrap server answered in time, or those that are there want
             another security protocol.
         AccessDeniedError: the login failed, or the certificate is not trusted.
-        ConfigError: a setting is unknown or refused.
+        ConfigError: a setting is unknown or refused, or the installed kafka-python cannot be used.
     """
     config = _complete(settings, group_id, client_id)
     _quiet_client_loggers()
     try:
-        link = Link(KafkaNetClient(**config), config)
+        link = MemberLink(config)
     except (client_errors.KafkaError, ValueError, TypeError) as error:
         raise membership_error(
             error, group_id=group_id, instance_id=config["group_instance_id"]
         ) from error
-    link.net.start()
+    link.start()
     try:
         _Bootstrap(link, stopped, clock or SystemClock()).run()
     except BaseException:
         link.close(1_000)
         raise
-    config["api_version"] = link.manager.broker_version
+    link.config["api_version"] = link.broker_version
     return link
 
 
 class _Bootstrap:
     """The first contact with a broker: attempts until one succeeds, or none will."""
 
-    def __init__(self, link: Link, stopped: Callable[[], bool], clock: Clock) -> None:
+    def __init__(self, link: MemberLink, stopped: Callable[[], bool], clock: Clock) -> None:
         self._link = link
         self._stopped = stopped
         self._clock = clock
@@ -176,9 +126,7 @@ class _Bootstrap:
     def run(self) -> None:
         """Wait for a broker. Raises as `open_link`."""
         done = threading.Event()
-        # Without the client's own bound: it would also be that of each attempt to connect, so that
-        # one server that is silent took all the time.
-        future = self._link.manager.bootstrap_async(None, False)
+        future = self._link.bootstrap()
         future.add_both(lambda _: done.set())
         deadline = Deadline(self._clock, self._timeout_ms)
         while not done.wait(_LOOK_S):
@@ -218,7 +166,7 @@ class _Bootstrap:
     def _is_in_vain(self) -> bool:
         """Whether brokers are there that want another security protocol."""
         # A broker that has told of itself is spoken to in the right way, if it is not ready yet.
-        return self._probe.is_certain(lambda: bool(self._link.cluster._last_successful_refresh_ms))
+        return self._probe.is_certain(lambda: self._link.has_met_brokers)
 
     def _unreachable(self) -> BrokerUnavailableError:
         last = self._attempts.last
@@ -238,24 +186,13 @@ class _Bootstrap:
 class _Attempts:
     """How the attempts to connect end, which kafka-python tells its log only, and tries again."""
 
-    def __init__(self, link: Link) -> None:
-        self._manager = link.manager
+    def __init__(self, link: MemberLink) -> None:
         #: The last failure.
         self.last: BaseException | None = None
         #: One that trying again will not help.
         self.refused: BaseException | None = None
-        connect = link.manager.get_connection
-
-        def get_connection(*args: Any, **options: Any) -> Any:
-            connection = connect(*args, **options)
-            connection.init_future.add_errback(self._note)
-            return connection
-
-        link.manager.get_connection = get_connection
-
-    def end(self) -> None:
-        """Leave the connections that follow alone."""
-        del self._manager.get_connection
+        #: Leaves the connections that follow alone.
+        self.end = link.note_failures(self._note)
 
     def _note(self, error: BaseException) -> None:
         self.last = error
@@ -270,12 +207,6 @@ def _complete(settings: Mapping[str, Any], group_id: str, client_id: str) -> dic
             near = difflib.get_close_matches(name, known, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"kafka-python knows no consumer setting {name!r}.{hint}")
-    missing = [name for name in _NEEDED if not hasattr(BaseCoordinator, name)]
-    if missing:
-        raise ConfigError(
-            f"kafka-python {client_version} cannot be used: it has no {', '.join(missing)}. "
-            "Install kafka-python 3.0, with which this version of Millstream was tested."
-        )
     return {
         **known,
         **_DEFAULTS,

@@ -7,15 +7,15 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from kafka import errors as client_errors
-from kafka.protocol.metadata import MetadataRequest
 
-from millstream.kafka.member.link import Link
+from millstream.kafka.kafka_python import MetadataRequest
+from millstream.kafka.member.link import MemberLink
 
 #: Short, because a member waits for it; whoever asks tries again.
 _TIMEOUT_MS: Final = 4_000
 
 
-async def partition_counts(link: Link, topics: Collection[str]) -> dict[str, int]:
+async def partition_counts(link: MemberLink, topics: Collection[str]) -> dict[str, int]:
     """The partition count of each of `topics` that exists.
 
     Raises:
@@ -38,7 +38,7 @@ async def partition_counts(link: Link, topics: Collection[str]) -> dict[str, int
     return counts
 
 
-async def topics_matching(link: Link, pattern: re.Pattern[str]) -> tuple[str, ...]:
+async def topics_matching(link: MemberLink, pattern: re.Pattern[str]) -> tuple[str, ...]:
     """The topics whose whole name matches, Kafka's internal ones aside. Raises as above.
 
     Follows Java's consumer: a pattern must match from end to end.
@@ -52,7 +52,7 @@ async def topics_matching(link: Link, pattern: re.Pattern[str]) -> tuple[str, ..
     )
 
 
-async def _metadata(link: Link, topics: Any) -> Any:
+async def _metadata(link: MemberLink, topics: Any) -> Any:
     request = MetadataRequest(
         topics=topics,
         # Said here, because kafka-python 3.0 does not hand its setting of that name on.
@@ -60,4 +60,4 @@ async def _metadata(link: Link, topics: Any) -> Any:
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,
     )
-    return await link.manager.wait_for(link.manager.send(request), _TIMEOUT_MS)
+    return await link.wait_for(link.send(request), _TIMEOUT_MS)

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from kafka import errors as client_errors
-from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
-from kafka.util import Timer
 
+from millstream.clock import Clock, Deadline
+from millstream.kafka.kafka_python import OffsetCommitRequest, OffsetFetchRequest
 from millstream.kafka.member.coordinator import MemberCoordinator
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import TopicPartition
@@ -25,7 +25,7 @@ _ELSEWHERE = (
 )
 
 
-class GroupOffsets:
+class MemberOffsets:
     """Commits and fetches, on the client's event loop.
 
     A commit shares the connection of the joins, so that the broker sees it before a join sent
@@ -35,10 +35,13 @@ class GroupOffsets:
     Args:
         coordinator: the member's talk with its coordinator.
         stable_only: wait for offsets of open transactions (isolation level read_committed).
+        clock: where the time is read.
     """
 
-    def __init__(self, coordinator: MemberCoordinator, *, stable_only: bool) -> None:
+    def __init__(self, coordinator: MemberCoordinator, *, stable_only: bool, clock: Clock) -> None:
         self._coordinator = coordinator
+        self._connections = coordinator.connections
+        self._clock = clock
         self._stable_only = stable_only
 
     async def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None:
@@ -62,25 +65,26 @@ class GroupOffsets:
         return found
 
     async def _insist(self, attempt: Any, timeout_ms: int) -> Any:
-        coordinator = self._coordinator
-        manager = coordinator._manager
-        timer = Timer(timeout_ms)
+        coordinator, connections = self._coordinator, self._connections
+        deadline = Deadline(self._clock, timeout_ms)
         last: Exception | None = None
         while True:
             try:
-                if await coordinator.ensure_coordinator_ready_async(timeout_ms=timer.timeout_ms):
-                    return await manager.wait_for(manager.call_soon(attempt), timer.timeout_ms)
+                left_ms = deadline.remaining_ms(timeout_ms)
+                if await coordinator.ensure_coordinator_ready_async(timeout_ms=left_ms):
+                    left_ms = deadline.remaining_ms(timeout_ms)
+                    return await connections.wait_for(connections.call_soon(attempt), left_ms)
             except client_errors.RetriableError as error:
                 # That the time is over says less than what it was spent on.
                 if last is None or not isinstance(error, client_errors.KafkaTimeoutError):
                     last = error
-            if timer.timeout_ms < 1:
+            if deadline.passed:
                 raise client_errors.KafkaTimeoutError(
                     f"no success within {timeout_ms} ms, at last "
                     f"{last or 'the coordinator was not found'}"
                 ) from last
-            backoff_ms = min(coordinator.config["retry_backoff_ms"], timer.timeout_ms)
-            await manager._net.sleep(backoff_ms / 1000)
+            backoff_ms = deadline.remaining_ms(coordinator.config["retry_backoff_ms"])
+            await connections.sleep(backoff_ms / 1000)
 
     async def _commit_once(self, offsets: Mapping[TopicPartition, CommitOffset]) -> None:
         coordinator = self._coordinator
@@ -91,7 +95,7 @@ class GroupOffsets:
             raise client_errors.CommitFailedError()
         # No await between here and the request: a join must not get in between.
         request = self._commit_request(offsets, generation)
-        response = await coordinator._manager.send(request, node_id=coordinator.coordinator_id)
+        response = await self._connections.send(request, node_id=coordinator.coordinator_id)
         for topic in response.topics:
             for partition in topic.partitions:
                 self._check(partition.error_code, topic.name, partition.partition_index)
@@ -126,7 +130,7 @@ class GroupOffsets:
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommitOffset]:
         coordinator = self._coordinator
-        response = await coordinator._manager.send(
+        response = await self._connections.send(
             self._fetch_request(partitions), node_id=coordinator.side_node
         )
         if response.API_VERSION >= 8:

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kafka.net.sasl.oauth import AbstractTokenProvider
-
 from millstream.errors import ConfigError
+from millstream.kafka.kafka_python import AbstractTokenProvider
 
 #: Gives a token and the seconds it is good for.
 TokenFunction = Callable[[], tuple[str, float]]
