@@ -136,8 +136,6 @@ class Copy:
         self.stores = stores
         #: Whether there may be writes on disk that are ahead of the offset beside them.
         self.may_be_ahead = False
-        #: Whether its task has processed: then it is made anew before it does so again.
-        self.has_run = False
         #: Whether it stands among records of which later ones have been compacted away before.
         self.has_gaps = False
 
@@ -231,7 +229,6 @@ class StoreModel(RuleBasedStateMachine):
         self.active = self.new_copy()
         self.active.stores.open()
         self.model = self.replay(())
-        self.active.has_run = True
         self.opened()
 
     def tick(self) -> int:
@@ -385,7 +382,7 @@ class StoreModel(RuleBasedStateMachine):
         self.log.abort()
         self.left = [self.active]
         standby, self.standby = self.standby, None
-        self.activate(self.made_anew(standby), batch)
+        self.activate(standby, batch)
 
     @rule(batch=batches)
     @precondition(lambda self: self.standby is not None)
@@ -396,7 +393,7 @@ class StoreModel(RuleBasedStateMachine):
         self.commit()
         self.end_iterators(closed=False)
         self.stores.recycle()
-        demoted, promoted = self.active, self.made_anew(self.standby)
+        demoted, promoted = self.active, self.standby
         self.standby = demoted
         self.activate(promoted, batch)
 
@@ -432,7 +429,6 @@ class StoreModel(RuleBasedStateMachine):
 
     def close(self, copy: Copy, *, clean: bool) -> None:
         copy.stores.close(clean=clean)
-        copy.has_run = False
         spills = self.builder.persistent and not self.exactly_once and self.waiting_bytes < MUCH
         if not clean and spills:
             copy.may_be_ahead = True
@@ -450,13 +446,6 @@ class StoreModel(RuleBasedStateMachine):
                     next(iterator)
             iterator.close()  # type: ignore[attr-defined]
         self.iterators = []
-
-    def made_anew(self, copy: Copy) -> Copy:
-        if copy.has_run:
-            self.close(copy, clean=True)
-            copy.stores.open()
-            self.check_disk(copy)
-        return copy
 
     def check_disk(self, copy: Copy) -> None:
         """What is on disk is what the changelog says up to the offset that is kept with it."""
@@ -490,7 +479,6 @@ class StoreModel(RuleBasedStateMachine):
         """Bring a copy up to date, and let its task process."""
         self.read(copy, batch, self.log.end)
         self.active = copy
-        self.active.has_run = True
         self.model = self.replay(self.log.history)
         self.opened()
 

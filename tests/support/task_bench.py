@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
@@ -49,10 +49,14 @@ class Topic:
 
 
 class Cluster:
-    """Partitions, and a consumer that reads changelogs."""
+    """Partitions, and a consumer that reads changelogs.
 
-    def __init__(self) -> None:
-        self.topics: dict[TopicPartition, Topic] = {}
+    Args:
+        topics: shared by several consumers.
+    """
+
+    def __init__(self, topics: dict[TopicPartition, Topic] | None = None) -> None:
+        self.topics: dict[TopicPartition, Topic] = {} if topics is None else topics
         self.positions: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
         self.is_down = False
@@ -78,6 +82,7 @@ class Cluster:
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
         for place in partitions:
             self.positions.pop(place, None)
+            self.paused.discard(place)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         self.paused |= set(partitions)
@@ -114,6 +119,7 @@ class _Main:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        #: The next offset of each partition.
         self.assigned: dict[TopicPartition, int] = {}
         self.group: dict[TopicPartition, CommitOffset | None] = {}
         self.expected: list[frozenset[TopicPartition]] = []
@@ -191,14 +197,20 @@ class _NoOutputs:
 
 
 class TaskBench:
-    """A thread's tasks that count the records of each key, in RocksDB.
+    """A thread's tasks that count the records of each key.
 
     Args:
         folder: where state is.
         cluster: shared by several such threads; else it is a new one.
+        kind: where they count.
     """
 
-    def __init__(self, folder: Path, cluster: Cluster | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cluster: Cluster | None = None,
+        kind: Literal["rocksdb", "in_memory"] = "rocksdb",
+    ) -> None:
         self.clock = ManualClock(1_000)
         self.cluster = cluster or Cluster()
         self.main = _Main(self.cluster)
@@ -211,7 +223,7 @@ class TaskBench:
         config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
         builder = StreamsBuilder()
         grouped = builder.stream("in", key=STRING, value=STRING).group_by_key()
-        grouped.count(store=Materialized(STORE, kind="rocksdb", key=STRING))
+        grouped.count(store=Materialized(STORE, kind=kind, key=STRING))
         (part,) = builder.build()._subtopologies()
         services = _services(self, config)
 
@@ -265,7 +277,8 @@ class TaskBench:
         """Let a running task count these keys."""
         task = self.task(partition)
         place = source(partition)
-        start = task.processed_total + (self.main.assigned[place] if not task.committed else 0)
+        start = self.main.assigned[place]
+        self.main.assigned[place] = start + len(keys)
         offsets = list(range(start, start + len(keys)))
         encoded: list[bytes | None] = [key.encode() for key in keys]
         times = [1_000 + offset for offset in offsets]

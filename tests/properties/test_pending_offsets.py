@@ -1,0 +1,94 @@
+"""What may be committed of a partition whose records are finished in any order.
+
+Method: random takings and finishings on the window, against a list of what was taken and a set of
+what is finished.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from millstream.runtime.task.pending_offsets import PendingOffsets
+
+MOST = 20
+
+
+class Window(RuleBasedStateMachine):
+    """A window, and what it should be like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window = PendingOffsets(MOST)
+        #: Each offset that was taken, with its leader epoch.
+        self.taken: list[tuple[int, int | None]] = []
+        self.finished: set[int] = set()
+        self.next_offset = 0
+
+    @property
+    def in_flight(self) -> list[int]:
+        return [offset for offset, _ in self.taken if offset not in self.finished]
+
+    @property
+    def watermark(self) -> int:
+        """How many of the offsets that were taken are a finished prefix."""
+        flags = [offset in self.finished for offset, _ in self.taken]
+        return flags.index(False) if False in flags else len(flags)
+
+    @rule(
+        gaps=st.lists(st.integers(0, 3), min_size=1, max_size=8),
+        leader_epoch=st.none() | st.integers(0, 5),
+    )
+    def take(self, gaps: list[int], leader_epoch: int | None) -> None:
+        """A part of a poll, in which records may be missing."""
+        offsets = []
+        for gap in gaps[: self.window.room]:
+            offsets.append(self.next_offset + gap)
+            self.next_offset = offsets[-1] + 1
+        if offsets:
+            whole = range(offsets[0], offsets[-1] + 1)
+            self.window.take(whole if list(whole) == offsets else offsets, leader_epoch)
+            self.taken += [(offset, leader_epoch) for offset in offsets]
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.in_flight)
+    def finish(self, data: st.DataObject) -> None:
+        offset = data.draw(st.sampled_from(self.in_flight))
+        self.window.finish(offset)
+        self.finished.add(offset)
+
+    @rule()
+    def finish_all(self) -> None:
+        self.window.finish_all()
+        self.finished.update(self.in_flight)
+
+    @rule(offset=st.integers(-1, 100))
+    def finish_what_is_not_in_flight(self, offset: int) -> None:
+        """A record must not count twice, nor one that was never taken."""
+        if offset not in self.in_flight:
+            with pytest.raises(ValueError, match="not in flight"):
+                self.window.finish(offset)
+
+    @invariant()
+    def is_like_the_model(self) -> None:
+        done = self.watermark
+        assert self.window.first == (self.taken[done][0] if done < len(self.taken) else None)
+        assert self.window.in_flight == len(self.in_flight)
+        assert self.window.room == MOST - (len(self.taken) - done)
+        if self.in_flight:
+            assert self.window.leader_epoch == (self.taken[done - 1][1] if done else None)
+
+
+TestPendingOffsets = Window.TestCase
+
+
+def test_a_record_that_is_never_finished_stops_its_partition() -> None:
+    """However many behind it are: what is in memory, and repeated after a crash, is bounded."""
+    window = PendingOffsets(3)
+    window.take(range(10, 13), None)
+    window.finish(11)
+    window.finish(12)
+    assert (window.first, window.room) == (10, 0)
+    window.finish(10)
+    assert (window.first, window.room) == (None, 3)
