@@ -7,8 +7,15 @@ what is finished.
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from millstream.runtime.task.pending_offsets import PendingOffsets
 
@@ -80,7 +87,9 @@ class Window(RuleBasedStateMachine):
             assert self.window.leader_epoch == (self.taken[done - 1][1] if done else None)
 
 
-TestPendingOffsets = Window.TestCase
+def test_a_window_is_like_its_model() -> None:
+    """In whatever order records are finished, with gaps between them and epochs that change."""
+    run_state_machine_as_test(Window, settings=settings(max_examples=200, deadline=None))
 
 
 def test_a_record_that_is_never_finished_stops_its_partition() -> None:

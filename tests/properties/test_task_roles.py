@@ -175,11 +175,14 @@ class InMemory(Roles):
     kind = "in_memory"
 
 
+_SETTINGS = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
 def test_tasks_on_disk_change_sides() -> None:
     """Also where the disk has more than what is committed."""
-    run_state_machine_as_test(Roles, settings=settings(max_examples=40, stateful_step_count=30))
+    run_state_machine_as_test(Roles, settings=_SETTINGS)
 
 
 def test_tasks_in_memory_change_sides() -> None:
     """Nothing but the open store knows what was read."""
-    run_state_machine_as_test(InMemory, settings=settings(max_examples=40, stateful_step_count=30))
+    run_state_machine_as_test(InMemory, settings=_SETTINGS)
