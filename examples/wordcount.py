@@ -5,6 +5,7 @@
 
 With --demo it needs no Kafka: it starts a broker, sends it Newton's "Opticks" many times over,
 shows the counts as they grow, and checks every one of them at the end (see wordcount_demo.py).
+That takes a minute; --lines 5000 is enough to see whether everything works.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def main() -> int:
     parser.add_argument("--input-topic", default="lines")
     parser.add_argument("--output-topic", default="word-counts")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--lines", type=int, default=120_000, help="for --demo: so many are sent")
     options = parser.parse_args()
     topology = word_count(options.input_topic, options.output_topic)
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import timedelta
+from itertools import cycle, islice
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -25,10 +26,8 @@ from millstream.testing import EmbeddedKafka
 
 TEXT = Path(__file__).parent / "data" / "opticks.txt"
 PARTITIONS = 4
-#: The text is repeated until there are at least so many lines.
-LINES_AT_LEAST = 120_000
-#: The lines are sent in about this time, so that the counts can be seen growing.
-SENDING_S = 20.0
+#: The lines are sent at about this rate, so that the counts can be seen growing.
+LINES_PER_S = 6_000
 SENDING_STEP_S = 0.05
 RUNNING_DEADLINE_S = 90.0
 COUNTING_DEADLINE_S = 180.0
@@ -47,7 +46,7 @@ class Demo:
     Args:
         topology: the word count.
         words: what it takes as the words of a line; the check uses the same.
-        options: topics, application id and number of threads, from the command line.
+        options: topics, application id, numbers of threads and lines, from the command line.
     """
 
     def __init__(
@@ -59,10 +58,9 @@ class Demo:
         self.topology = topology
         self.options = options
         text = [line for line in TEXT.read_text(encoding="utf-8").splitlines() if line]
-        repeats = -(-LINES_AT_LEAST // len(text))
-        self.lines = text * repeats
-        once = Counter(word for line in text for word in words(line))
-        self.expected = {word: times * repeats for word, times in once.items()}
+        # The text again and again, until there are enough lines.
+        self.lines = list(islice(cycle(text), options.lines))
+        self.expected = Counter(word for line in self.lines for word in words(line))
         self.expected_total = sum(self.expected.values())
 
     def run(self) -> int:
@@ -174,7 +172,7 @@ def _tasks(streams: KafkaStreams) -> list[Task]:
 
 
 class Feeder:
-    """Sends the lines from a thread of its own, spread over `SENDING_S`."""
+    """Sends the lines from a thread of its own, `LINES_PER_S` of them."""
 
     def __init__(self, bootstrap_servers: str, topic: str, lines: Sequence[str]) -> None:
         self.sent = 0
@@ -210,8 +208,7 @@ class Feeder:
             raise DemoFailedError(f"A line could not be sent: {self._failure.str()}")
 
     def _run(self) -> None:
-        steps = max(1, int(SENDING_S / SENDING_STEP_S))
-        size = -(-len(self._lines) // steps)
+        size = round(LINES_PER_S * SENDING_STEP_S)
         for start in range(0, len(self._lines), size):
             for line in self._lines[start : start + size]:
                 self._producer.produce(self._topic, line.encode(), on_delivery=self._delivered)

@@ -1,0 +1,74 @@
+"""The programs in examples/ do what they promise."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from support.scripts import Program
+from support.topics import fill, read_all, unique
+from support.waiting import wait_for
+
+from millstream.testing import EmbeddedKafka
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+#: What each says at the end of its demo, in which it checks its results itself.
+PROMISES = {
+    "deduplicate": "every event came out once",
+    "enrich_orders": "as expected",
+    "match_ads": "as expected",
+    "page_views": "as expected",
+    "wordcount": "every count is right",
+}
+#: More is asked of a demo that takes longer.
+OPTIONS = {"wordcount": ["--lines", "3000"]}
+
+
+def test_no_program_is_left_out() -> None:
+    """Each file is a program, or a module of one."""
+    programs = {path.stem for path in EXAMPLES.glob("*.py") if "if __name__ ==" in path.read_text()}
+    assert programs == PROMISES.keys()
+    modules = {path.stem for path in EXAMPLES.glob("*.py")} - programs
+    assert all(any(module.startswith(program) for program in programs) for module in modules)
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_a_demo_keeps_its_promise(name: str, tmp_path: Path) -> None:
+    """Started as a user would, from anywhere, with all that it brings along."""
+    program = EXAMPLES / f"{name}.py"
+    options = ["--demo", *OPTIONS.get(name, [])]
+    with Program(sys.executable, program, *options, home=tmp_path) as demo:
+        assert demo.wait_ended(120) == 0, demo.errors
+    assert PROMISES[name] in demo.lines[-1]
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+def test_a_program_on_a_broker_of_the_user(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Goal: without --demo a program works on topics that exist, until it is told to end."""
+    events, once = unique("events"), unique("once")
+    kafka.create_topic(events, partitions=2)
+    kafka.create_topic(once, partitions=2)
+    keys = [b"event-%d" % number for number in range(200)]
+    fill(kafka.bootstrap_servers, events, [(key, b"") for key in [*keys, *keys[::3]]])
+    options = {
+        "--bootstrap-servers": kafka.bootstrap_servers,
+        "--application-id": unique("deduplicate"),
+        "--input-topic": events,
+        "--output-topic": once,
+    }
+    arguments = [word for option in options.items() for word in option]
+    # Its state goes to the folder for temporary files.
+    place = {"TMPDIR": str(tmp_path)}
+    path = EXAMPLES / "deduplicate.py"
+    with Program(sys.executable, path, *arguments, environment=place) as program:
+        wait_for(
+            lambda: len(read_all(kafka.bootstrap_servers, once)) >= len(keys),
+            60,
+            lambda: f"everything is written; it said: {program.errors[-2_000:]}",
+        )
+        program.signal(signal.SIGINT)
+        assert program.wait_ended(60) == 0, program.errors
+    assert sorted(key or b"" for key, _ in read_all(kafka.bootstrap_servers, once)) == sorted(keys)
