@@ -15,7 +15,6 @@ import shutil
 import statistics
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ import marks
 from broker import Cluster
 from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from load import Writer, create_topic
-from measure import Committed, close, failed, kill, started
+from measure import Committed, close, failed, kill, started, wait_for
 from programs import TITLES, Run
 
 from millstream.kafka.partitioner import partition_for
@@ -41,8 +40,6 @@ SEED = 11
 _TRICKLE_S = 0.02
 #: The copies of a standby follow within this time.
 _SETTLE_S = 5.0
-_POLL_S = 0.02
-_DEADLINE_S = 180.0
 
 _SETTINGS = {
     "statestore.cache.max.bytes": "0",
@@ -122,20 +119,20 @@ class Failover:
                         raise failed(run, f"ended with code {process.returncode}")
                 return sorted(map(len, group.partitions().values())) == [2, 2]
 
-            _wait(shared, one, "did not share the work")
+            wait_for(shared, one, "did not share the work")
             self._fill(one)
             committed = Committed(self.cluster.servers, name, one.input_topic)
-            _wait(lambda: committed.total() >= self.records, one, "did not count everything")
+            wait_for(lambda: committed.total() >= self.records, one, "did not count everything")
             if standbys:
                 time.sleep(_SETTLE_S)
             trickle = running.enter_context(_Trickle(one))
-            _wait(lambda: len(trickle.seen_at) == PARTITIONS, one, "passed no records")
+            wait_for(lambda: len(trickle.seen_at) == PARTITIONS, one, "passed no records")
             lost = group.partitions()["one"]
             killed_ms = marks.now_ms()
             kill(dying)
-            _wait(lambda: not group.is_whole(), other, "was not told of the death")
+            wait_for(lambda: not group.is_whole(), other, "was not told of the death")
             detected_ms = marks.now_ms()
-            _wait(lambda: trickle.passed(lost, killed_ms), other, "did not take over")
+            wait_for(lambda: trickle.passed(lost, killed_ms), other, "did not take over")
             ended_ms = max(trickle.passed_at(number, killed_ms) for number in lost)
             close(other, staying)
         result = FailedOver(
@@ -307,11 +304,3 @@ def _restored_after(time_ms: int, run: Run) -> int:
 def _key_in(partition: int) -> bytes:
     keys = (b"trickle-%d" % number for number in range(1_000))
     return next(key for key in keys if partition_for(key, PARTITIONS) == partition)
-
-
-def _wait(condition: Callable[[], bool], run: Run, what: str) -> None:
-    deadline = time.monotonic() + _DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise failed(run, what)
-        time.sleep(_POLL_S)

@@ -12,20 +12,24 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import marks
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from programs import TITLES, Run
 
+T = TypeVar("T")
+
 POLL_S = 0.02
 START_DEADLINE_S = 120.0
 CLOSE_DEADLINE_S = 60.0
+#: Within which two programs have done what a measurement waits for.
+STEP_DEADLINE_S = 180.0
 #: A program slower than this is stuck.
 SLOWEST_RECORDS_PER_S = 5_000
 #: The steady rate leaves out what was committed before this part of the records.
@@ -214,6 +218,28 @@ def _times(run: Run, started_ms: int, samples: list[Sample]) -> Measured:
         rate=run.records * 1000 / took_ms,
         steady_rate=steady,
     )
+
+
+def wait_for(
+    condition: Callable[[], T | None], run: Run, what: str, deadline_s: float = STEP_DEADLINE_S
+) -> T:
+    """The first true result of a condition that a run is to fulfil.
+
+    Args:
+        condition: looked at often; what it raises ends the wait.
+        run: whose program is waited for.
+        what: it has not done at the deadline.
+        deadline_s: seconds until the deadline.
+
+    Raises:
+        RunFailedError: it was not fulfilled by then.
+    """
+    deadline = time.monotonic() + deadline_s
+    while not (result := condition()):
+        if time.monotonic() > deadline:
+            raise failed(run, what)
+        time.sleep(POLL_S)
+    return result
 
 
 def failed(run: Run, what: str) -> RunFailedError:

@@ -23,7 +23,7 @@ import marks
 from broker import Cluster
 from check import records_of
 from load import Writer, create_topic
-from measure import RunFailedError, close, failed, started
+from measure import RunFailedError, close, failed, started, wait_for
 from programs import TITLES, Run
 
 RECORDS = 2_000_000
@@ -32,7 +32,6 @@ SMOKE_RECORDS = 50_000
 PROBES = 1_000
 SEED = 7
 
-_POLL_S = 0.02
 _RESTORE_DEADLINE_S = 300.0
 _PROBE_DEADLINE_S = 60.0
 
@@ -151,8 +150,8 @@ class Restoring:
 
     def _restored(self, run: Run, process: subprocess.Popen[bytes]) -> tuple[int, int]:
         """Waits until all partitions are restored; when the first began and the last ended."""
-        deadline = time.monotonic() + _RESTORE_DEADLINE_S
-        while time.monotonic() < deadline:
+
+        def done() -> tuple[int, int] | None:
             seen = marks.read(run.marks)
             began = [at for mark, at in seen.items() if mark.startswith("restoring ")]
             ended = {mark: at for mark, at in seen.items() if mark.startswith("restored ")}
@@ -163,8 +162,9 @@ class Restoring:
                 return min(began), max(ended.values())
             if process.poll() is not None:
                 raise failed(run, f"ended with code {process.returncode} while restoring")
-            time.sleep(_POLL_S)
-        raise failed(run, "did not restore in time")
+            return None
+
+        return wait_for(done, run, "did not restore in time", _RESTORE_DEADLINE_S)
 
     def _probe(self, run: Run) -> None:
         """Counts some keys once more: the new counts tell the restored ones."""
