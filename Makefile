@@ -3,9 +3,11 @@
 PY := .venv/bin/python
 # More arguments for the tool that a target runs, as in: make test ARGS="-k window -x"
 ARGS ?=
+# What `make coverage` runs; ARGS="tests" for everything.
+COVERED := tests/unit tests/properties tests/conformance
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test slow fuzz lowest lint types format bench soak chaos mutants ci lock clean
+.PHONY: help venv demo test slow fuzz coverage lowest lint types format bench soak chaos mutants ci lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -19,7 +21,7 @@ demo: venv ## count words on an embedded Kafka broker, in a minute
 test: venv ## run the tests
 	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
 
-slow: venv ## run the tests that take longer than `make test` can spare, chaos and soak aside
+slow: venv ## run the tests that take longer than `make test` can spare, soak aside
 	$(PY) -m pytest -m slow tests/integration $(ARGS)
 
 fuzz: venv ## compare random topologies with the real Kafka Streams, which it fetches (needs a JDK)
@@ -29,6 +31,12 @@ fuzz: venv ## compare random topologies with the real Kafka Streams, which it fe
 
 lowest: venv ## test the group member on the lowest kafka-python, which it fetches
 	$(PY) -m pytest -m slow tests/integration/test_kafka_python_versions.py $(ARGS)
+
+coverage: venv ## measure what the tests that need no broker reach, and list what is below 80 %
+	rm -f .coverage .coverage.*
+	.venv/bin/coverage run -m pytest -m "not slow" -n 2 --dist loadfile $(or $(ARGS),$(COVERED))
+	.venv/bin/coverage combine --quiet
+	@.venv/bin/coverage report | awk 'NR < 3 || $$NF + 0 < 80 || $$1 == "TOTAL"'
 
 lint: venv ## check style
 	.venv/bin/ruff format --check .
@@ -60,5 +68,5 @@ lock: ## write requirements.lock anew (needs uv); ARGS=--upgrade for newer versi
 	@sh .ci/lock $(ARGS)
 
 clean: ## remove what was built, .venv included
-	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* spark-warehouse metastore_db
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
