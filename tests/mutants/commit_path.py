@@ -27,6 +27,7 @@ def _mutant(breaks: str, module: str, *texts: str) -> Mutant:
 _COMMITS = "runtime/loop/commits.py"
 _TASK = "runtime/task/stream_task.py"
 _STORES = "state/task_stores.py"
+_CHANGELOG = "state/changelogs/changelog.py"
 _OVERLAY = "state/storage/overlay.py"
 _ROCKSDB = "state/storage/rocksdb.py"
 _REBALANCES = "runtime/loop/rebalances.py"
@@ -361,7 +362,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "stores do not log what they log once a commit",
         _STORES,
-        "            if opened.log_changes is not None:\n                opened.log_changes()",
+        "            if opened.before_commit is not None:\n                opened.before_commit()",
         "            pass",
     ),
     _mutant(
@@ -391,14 +392,14 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "one store of several is written",
         _STORES,
-        "            restorer.reached = offset\n        reached",
-        "            restorer.reached = offset\n            break\n        reached",
+        "            restorer.reached = offset\n        with",
+        "            restorer.reached = offset\n            break\n        with",
     ),
     _mutant(
         "stores do not know how far they are",
         _STORES,
-        "            restorer.reached = offset\n        reached",
-        "        reached",
+        "            restorer.reached = offset\n        with",
+        "        with",
     ),
     _mutant(
         "the checkpoint is not written in between",
@@ -453,6 +454,31 @@ MUTANTS: tuple[Mutant, ...] = (
         _ROCKSDB,
         "        if offset is not None:\n            put(_offset_key",
         "        if False:\n            put(_offset_key",
+    ),
+    # --- changelogs ---
+    _mutant(
+        "single changes are not logged",
+        _CHANGELOG,
+        "                (key,),\n                (value,),\n",
+        "                (),\n                (),\n",
+    ),
+    _mutant(
+        "many changes are not logged",
+        _CHANGELOG,
+        "self._writer.log_many(self._store_name, keys, values, timestamps, headers)",
+        "pass",
+    ),
+    _mutant(
+        "single stored changes are not logged",
+        _CHANGELOG,
+        "self._writer.log_many(self._store_name, (key,), values, (timestamp,))",
+        "pass",
+    ),
+    _mutant(
+        "many stored changes are not logged",
+        _CHANGELOG,
+        "self._writer.log_many(self._store_name, keys, self._values_of(stored), timestamps)",
+        "pass",
     ),
     # --- what is in flight ---
     _mutant(
