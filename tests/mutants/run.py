@@ -72,7 +72,7 @@ class Tree:
         paths = [test for test in tests if (self._folder / test).exists()]
         if not paths:
             return None
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p"]
+        command = [sys.executable, "-m", "pytest", "-x", "-rfE", "-m", "not slow", "-p"]
         try:
             done = subprocess.run(
                 [*command, "no:cacheprovider", *paths],
@@ -103,10 +103,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="a part of what the fault breaks")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="unit tests only")
+    parser.add_argument("--stages", type=int, default=len(STAGES), help="how many at most")
     arguments = parser.parse_args()
     chosen = [each for each in MUTANTS if arguments.only in each.breaks]
-    stages = STAGES[:2] if arguments.quick else STAGES
+    stages = STAGES[: arguments.stages]
     results: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.jobs) as pool:
         trees: Queue[Tree] = Queue()
