@@ -34,6 +34,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
         "tests/unit/state/test_task_stores.py",
     ),
     ("tests/unit/runtime", "tests/unit/state", "tests/unit/kafka"),
+    ("tests/conformance/test_commits.py",),
     ("tests/integration/test_failpoints.py",),
     ("tests/simulation",),
 )

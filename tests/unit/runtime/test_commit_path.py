@@ -11,7 +11,7 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
-from millstream.errors import RebalanceInProgressError, TaskMigratedError
+from millstream.errors import RebalanceInProgressError, StreamsError, TaskMigratedError
 from millstream.kafka.data.producer_errors import Changelog
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import Headers, TaskId, TopicPartition
@@ -191,6 +191,12 @@ def _key(number: int) -> bytes:
     return f"k{number}".encode()
 
 
+def _collected(_: str, value: str, known: str) -> str:
+    if value == "poison":
+        raise ValueError("never")
+    return known + value
+
+
 def _topology() -> Topology:
     builder = StreamsBuilder()
     grouped = builder.stream(list(INPUTS), key=STRING, value=STRING).group_by_key()
@@ -198,7 +204,7 @@ def _topology() -> Topology:
         (
             grouped.aggregate(
                 str,
-                lambda _, value, known: known + value,
+                _collected,
                 store=Materialized(store, kind="rocksdb", key=STRING, value=STRING),
             )
             .to_stream()
@@ -339,3 +345,12 @@ def test_a_commit_that_a_processor_asked_for_is_asked_for_once(bench: Bench) -> 
     bench.commit()
     bench.feed(one, "in", "b")
     assert not one.commit_requested
+
+
+def test_a_batch_that_failed_is_not_committed(bench: Bench) -> None:
+    """Hunts for offsets that are done when they are taken, not when their records are."""
+    one, _ = bench.tasks
+    bench.feed(one, "in", "a")
+    with pytest.raises(StreamsError):
+        bench.feed(one, "in", "b", "poison")
+    assert one.offsets_to_commit()[TopicPartition("in", 0)].offset == 1
