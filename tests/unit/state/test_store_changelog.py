@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.state.conftest import CHANGELOG, TASK, Context
 
 import millstream.state
 from millstream.record import Headers, ValueAndTimestamp
@@ -27,7 +28,6 @@ from millstream.state.stores import Stores
 from millstream.state.task_stores import TaskStores
 from millstream.state.windows.window_keys import session_key, window_key
 from millstream.windowed import Window, Windowed
-from tests.unit.state.conftest import CHANGELOG, TASK, Context
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 ONE = LONG.serialize("t", 1)
