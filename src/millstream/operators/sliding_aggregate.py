@@ -38,7 +38,7 @@ class WindowsByRecords(Protocol):
     def grace_ms(self) -> int: ...
 
 
-class SlidingAggregate(WindowedOperator[WindowsByRecords]):
+class SlidingAggregateOperator(WindowedOperator[WindowsByRecords]):
     """Folds the values of each key in each sliding window into one.
 
     Args:
@@ -108,8 +108,8 @@ class _Fold(NamedTuple):
     Args:
         table: the windows.
         difference: from the start of a window to its end, in milliseconds.
-        initializer: as for `SlidingAggregate`.
-        aggregator: as for `SlidingAggregate`.
+        initializer: as for `SlidingAggregateOperator`.
+        aggregator: as for `SlidingAggregateOperator`.
         changes: takes what goes downstream; None if nothing does by now.
         wants_old_values: whether changes go with what they replace.
     """

@@ -21,7 +21,7 @@ from millstream.operators.foreign_key_send import SubscriptionSendOperator
 from millstream.operators.operator import Operator
 from millstream.operators.process import ProcessOperator
 from millstream.operators.session_aggregate import SessionAggregateOperator
-from millstream.operators.sliding_aggregate import SlidingAggregate
+from millstream.operators.sliding_aggregate import SlidingAggregateOperator
 from millstream.operators.stream_join import StreamStreamJoinOperator
 from millstream.operators.stream_join_window import StreamJoinWindowOperator
 from millstream.operators.stream_self_join import StreamSelfJoinOperator
@@ -179,7 +179,7 @@ def _window_aggregate(
     operation: aggregations.WindowedAggregation, initializer: Initializer, aggregator: Aggregator
 ) -> Operator:
     if isinstance(operation.windows, SlidingWindows):
-        return SlidingAggregate(
+        return SlidingAggregateOperator(
             operation.store,
             operation.windows,
             initializer,
