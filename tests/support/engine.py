@@ -9,9 +9,9 @@ from typing import Any
 
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
+from millstream.java_priority_queue import JavaPriorityQueue
 from millstream.record import Headers, TaskId, TopicPartition
 from millstream.runtime.task.build_task import TaskServices, build_task
-from millstream.runtime.task.java_priority_queue import JavaPriorityQueue
 from millstream.serdes import JSON, LONG, STRING
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.directory import StateDirectory

@@ -6,9 +6,18 @@ import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
-from millstream.assignment.task_assignor import ProcessAssignment
+from millstream.assignment.protocol import LATEST_OFFSET
+from millstream.assignment.task_assignor import (
+    ApplicationState,
+    AssignmentConfig,
+    ProcessAssignment,
+    ProcessState,
+    TaskInfo,
+)
+from millstream.record import TaskId
 
 
 def recorded(file: Path) -> list[dict[str, Any]]:
@@ -25,3 +34,66 @@ def shown(given: Mapping[uuid.UUID, ProcessAssignment]) -> dict[str, dict[str, l
         }
         for process_id, mine in given.items()
     }
+
+
+def state_of(case: Mapping[str, Any]) -> ApplicationState:
+    """A case without racks as an assignor of ours takes it."""
+    stateful = set(case["stateful"])
+    processes = {
+        uuid.UUID(process["id"]): ProcessState(
+            process["threads"],
+            client_tags=process["tags"],
+            lags={TaskId.parse(name): lag for name, lag in process["lags"].items()},
+        )
+        for process in case["processes"]
+    }
+    return ApplicationState(
+        tasks={
+            TaskId.parse(t): TaskInfo(frozenset(), t in stateful) for t in sorted(case["tasks"])
+        },
+        processes=dict(sorted(processes.items())),
+        config=AssignmentConfig(
+            num_standby_replicas=case["standbys"],
+            max_warmup_replicas=case["warmups"],
+            acceptable_recovery_lag=case["acceptable"],
+            rack_aware_assignment_tags=tuple(case["tags"]),
+        ),
+        now_ms=1_000,
+    )
+
+
+def random_case(random: Random) -> dict[str, Any]:
+    """A case without racks that nobody has decided yet."""
+    tasks = [
+        f"{subtopology}_{partition}"
+        for subtopology in range(random.randint(1, 3))
+        for partition in range(random.randint(1, 8))
+    ]
+    stateful = [task for task in tasks if random.random() < 0.85]
+    tags = random.choice([[], [], ["zone"], ["zone", "cluster"]])
+    processes = [
+        {
+            "id": str(uuid.UUID(int=random.getrandbits(128), version=4)),
+            "threads": random.randint(1, 3),
+            "lags": {task: _random_lag(random) for task in stateful},
+            "tags": {key: f"{key[0]}{random.randrange(3)}" for key in tags},
+        }
+        for _ in range(random.randint(1, 8))
+    ]
+    for task in stateful:
+        if random.random() < 0.8:
+            random.choice(processes)["lags"][task] = LATEST_OFFSET
+    return {
+        "processes": processes,
+        "tasks": tasks,
+        "stateful": stateful,
+        "standbys": random.choice([0, 1, 2, 2, 3]),
+        "warmups": random.choice([1, 2, 3, 12]),
+        "acceptable": random.choice([0, 10, 10_000, 2**63 - 1]),
+        "probing": False,
+        "tags": tags,
+    }
+
+
+def _random_lag(random: Random) -> int:
+    return random.choice([20_000, 20_000, 0, random.randrange(20), random.randrange(20_000)])

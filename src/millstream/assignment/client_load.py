@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, permutations
 from typing import Literal
 
 from millstream.assignment.protocol import LATEST_OFFSET
@@ -41,9 +42,14 @@ class ClientLoad:
         self.standby: set[TaskId] = set()
 
     @property
+    def count(self) -> int:
+        """How many tasks it has got, in both roles."""
+        return len(self.active) + len(self.standby)
+
+    @property
     def load(self) -> float:
         """Tasks per thread."""
-        return (len(self.active) + len(self.standby)) / self.process.threads
+        return self.count / self.process.threads
 
     @property
     def active_load(self) -> float:
@@ -81,9 +87,8 @@ def least_loaded(
     fits: Callable[[ClientLoad], bool],
     load: Callable[[ClientLoad], float] = lambda client: client.load,
 ) -> ClientLoad | None:
-    """The least loaded of the clients that fit, the first of them in the order of process ids."""
-    fitting = [client for client in clients if fits(client)]
-    return min(fitting, key=lambda client: (load(client), client.process_id), default=None)
+    """The first of the least loaded clients that fit."""
+    return min(filter(fits, clients), key=load, default=None)
 
 
 def balance_over_threads(
@@ -93,32 +98,37 @@ def balance_over_threads(
 ) -> None:
     """Move tasks of one role until no move would make the loads more equal.
 
+    Follows KIP-441: each client in turn evens out with each other, again and again, until a whole
+    turn has moved nothing. The order decides which tasks move.
+
     Args:
         clients: in the order of process ids.
         role: which tasks may move.
         may_move: whether tasks may go from one client to another.
     """
-    moved = True
-    while moved:
-        moved = False
-        for source in clients:
-            for destination in clients:
-                for task_id in sorted(source.tasks(role)):
-                    if not _evens_out(source, destination):
-                        break
-                    if not destination.has(task_id) and may_move(source, destination):
-                        source.tasks(role).remove(task_id)
-                        destination.tasks(role).add(task_id)
-                        moved = True
+    pairs = [pair for pair in permutations(clients, 2) if may_move(*pair)]
+    while sum(_even_out(source, destination, role) for source, destination in pairs):
+        pass
 
 
-def _evens_out(source: ClientLoad, destination: ClientLoad) -> bool:
-    skew = source.load - destination.load
-    if skew <= 0:
-        return False
-    fewer = (len(source.active) + len(source.standby) - 1) / source.process.threads
-    more = (len(destination.active) + len(destination.standby) + 1) / destination.process.threads
-    return 0 <= fewer - more < skew
+def _even_out(source: ClientLoad, destination: ClientLoad, role: Role) -> int:
+    """Move the first tasks that the destination lacks, as many as it is less loaded by."""
+    lacking = (task_id for task_id in sorted(source.tasks(role)) if not destination.has(task_id))
+    moving = set(islice(lacking, _surplus(source, destination)))
+    source.tasks(role).difference_update(moving)
+    destination.tasks(role).update(moving)
+    return len(moving)
+
+
+def _surplus(source: ClientLoad, destination: ClientLoad) -> int:
+    """How many tasks may go before the destination would be the one with more tasks per thread.
+
+    After k moves it still is not if (s - k) / S >= (d + k) / D, where s and d are the numbers of
+    tasks and S and D those of threads; solved for k in whole numbers, where nothing is rounded.
+    """
+    threads, other_threads = source.process.threads, destination.process.threads
+    ahead = source.count * other_threads - destination.count * threads
+    return max(0, ahead // (threads + other_threads))
 
 
 def place_standbys(

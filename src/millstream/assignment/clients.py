@@ -15,7 +15,7 @@ from millstream.assignment.assignment_info import HostInfo
 from millstream.assignment.lags import lags_of
 from millstream.assignment.protocol import LATEST_OFFSET, LATEST_VERSION, AssignorError
 from millstream.assignment.subscription_info import SubscriptionInfo
-from millstream.assignment.task_assignor import ProcessState
+from millstream.assignment.task_assignor import ProcessState, process_order
 from millstream.errors import TaskAssignmentError
 from millstream.record import TaskId, TopicPartition
 
@@ -167,7 +167,7 @@ def read_group(members: Mapping[str, Subscription]) -> Group:
             client.owner_of[partition] = name
             owned.add(partition)
     return Group(
-        clients=tuple(sorted(clients.values(), key=lambda client: client.process_id)),
+        clients=tuple(clients[process_id] for process_id in sorted(clients, key=process_order)),
         owned=frozenset(owned),
         topics=frozenset(topic for member in members.values() for topic in member.topics),
         version=min((info.version for info in infos.values()), default=LATEST_VERSION),

@@ -28,6 +28,7 @@ from millstream.assignment.standby_tags import (
     place_standbys_by_tags,
 )
 from millstream.assignment.task_assignor import ApplicationState, ProcessAssignment
+from millstream.java_priority_queue import JavaPriorityQueue
 from millstream.record import TaskId
 
 #: By default moving a task is worth it for one partition that need not come from another rack.
@@ -153,8 +154,7 @@ class _Movements:
             for task_id in stateful
         }
         self._by_lag = {
-            task_id: sorted(clients, key=lambda client: (client.lag(task_id), client.process_id))
-            for task_id in stateful
+            task_id: sorted(clients, key=lambda client: client.lag(task_id)) for task_id in stateful
         }
 
     def of_actives(self) -> int:
@@ -202,20 +202,21 @@ class _Movements:
     def _needed(self, role: Role) -> list[_Movement]:
         """The tasks of that role which someone else has more of the state of.
 
-        First those that the fewest processes could go on with.
+        First those that the fewest processes could go on with. Standbys of one task are equal in
+        that; which of them comes first matters where warm-ups run out in between.
         """
-        needed = [
-            _Movement(task_id, client)
-            for client in self._clients
-            for task_id in sorted(client.tasks(role))
-            if (client.process_id, task_id) not in self._warmups
-            and client.process_id not in self._caught_up[task_id]
-            and self._by_lag[task_id][0].lag(task_id) < client.lag(task_id)
-        ]
-        return sorted(
-            needed,
-            key=lambda movement: (len(self._caught_up[movement.task_id]), movement.task_id),
+        needed = JavaPriorityQueue[_Movement](
+            lambda movement: (len(self._caught_up[movement.task_id]), movement.task_id)
         )
+        for client in self._clients:
+            for task_id in sorted(client.tasks(role)):
+                if (
+                    (client.process_id, task_id) not in self._warmups
+                    and client.process_id not in self._caught_up[task_id]
+                    and self._by_lag[task_id][0].lag(task_id) < client.lag(task_id)
+                ):
+                    needed.offer(_Movement(task_id, client))
+        return [needed.poll() for _ in range(len(needed))]
 
     def _least_loaded_caught_up(
         self, task_id: TaskId, fits: Callable[[ClientLoad], bool]

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from millstream.assignment.client_load import Role
 from millstream.assignment.min_cost_flow import FlowGraph
-from millstream.assignment.task_assignor import ApplicationState, ProcessState
+from millstream.assignment.task_assignor import ApplicationState, ProcessState, process_order
 from millstream.record import TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class RackAwareness:
             holders: all processes.
             costs: what is to be kept low.
         """
-        in_order = sorted(holders, key=_process_id)
+        in_order = sorted(holders, key=lambda holder: process_order(holder.process_id))
         movable = sorted(tasks)
         if movable:
             moved = self._exchange("active", movable, in_order, costs, balanced=self._is_balanced)
@@ -142,7 +142,7 @@ class RackAwareness:
             costs: what is to be kept low.
             may_move: whether a standby may go from one process to another.
         """
-        in_order = sorted(holders, key=_process_id)
+        in_order = sorted(holders, key=lambda holder: process_order(holder.process_id))
         moved = 0
         for _ in range(_STANDBY_ROUNDS):
             moved_now = 0
@@ -220,10 +220,6 @@ class RackAwareness:
         )
         found = [self._racks[partition] for partition in partitions]
         return {rack: sum(rack not in replicas for replicas in found) for rack in racks}
-
-
-def _process_id(holder: Holder) -> uuid.UUID:
-    return holder.process_id
 
 
 def _held(holder: Holder, role: Role) -> set[TaskId]:

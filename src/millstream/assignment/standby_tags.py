@@ -6,7 +6,7 @@ Source of the semantics: Kafka Streams' `ClientTagAwareStandbyTaskAssignor` (KIP
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from millstream.assignment.client_load import ClientLoad, least_loaded
 from millstream.record import TaskId
@@ -27,7 +27,8 @@ def place_standbys_by_tags(
         tag_keys: the tags that matter (`rack.aware.assignment.tags`).
 
     Returns:
-        How many standbys each task still lacks, because no client was left that differs.
+        How many standbys each task still lacks, because no client was left that differs; in the
+        order in which Kafka Streams goes on with them.
     """
     values = {
         key: {
@@ -58,7 +59,25 @@ def place_standbys_by_tags(
             next(iter(left)),
             ", ".join(tag_keys),
         )
-    return left
+    return {task_id: left[task_id] for task_id in _in_hash_order(missing) if task_id in left}
+
+
+def _in_hash_order(tasks: Collection[TaskId]) -> list[TaskId]:
+    """The order in which Java goes through a `HashMap` of tasks, which are there in their order.
+
+    Who comes first gets the least loaded client, and the leader may be Java's at one time and ours
+    at another: with another order, standbys would move then.
+    """
+    buckets = 16
+    while len(tasks) * 4 > buckets * 3:
+        buckets *= 2
+    return sorted(tasks, key=lambda task_id: _java_hash(task_id) & (buckets - 1))
+
+
+def _java_hash(task_id: TaskId) -> int:
+    """`Objects.hash(subtopology, partition, null)`, as a `HashMap` spreads it."""
+    code = 31 * (31 * (31 + task_id.subtopology) + task_id.partition) & 0xFFFFFFFF
+    return code ^ code >> 16
 
 
 class _TakenTags:

@@ -126,8 +126,21 @@ class ApplicationState:
 
     @property
     def order(self) -> list[uuid.UUID]:
-        """The process ids in order."""
-        return sorted(self.processes)
+        """The process ids in the order in which the assignors go through them."""
+        return sorted(self.processes, key=process_order)
+
+
+def process_order(process_id: uuid.UUID) -> tuple[int, int]:
+    """What process ids are sorted by: their halves as signed numbers.
+
+    So does Java, and where several processes would do, the first one is taken.
+    """
+    upper, lower = process_id.int >> 64, process_id.int & (1 << 64) - 1
+    return _signed(upper), _signed(lower)
+
+
+def _signed(bits: int) -> int:
+    return bits - (1 << 64) if bits >> 63 else bits
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from operator import attrgetter
 from typing import Final, TypeVar
 
 from millstream.errors import StreamsError
+from millstream.java_priority_queue import JavaPriorityQueue
 from millstream.operators.batch import Batch, Order, Origin, merge_batches
 from millstream.record import Headers, TopicPartition
-from millstream.runtime.task.java_priority_queue import JavaPriorityQueue
 from millstream.runtime.task.record_queue import RecordQueue, Taken
 from millstream.topology.physical.java_order import partition_order
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.clock import Clock
+from millstream.java_priority_queue import JavaPriorityQueue
 from millstream.processor.punctuation import PunctuationType
-from millstream.runtime.task.java_priority_queue import JavaPriorityQueue
 
 #: Calls a punctuator with the time, and works on what it forwards.
 Run = Callable[[Callable[[int], None], int], None]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.runtime.task.java_priority_queue import JavaPriorityQueue
+from millstream.java_priority_queue import JavaPriorityQueue
 
 _RECORDED = json.loads((Path(__file__).parent / "java_priority_queue.json").read_text())
 

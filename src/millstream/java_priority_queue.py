@@ -1,14 +1,15 @@
-"""Java's `PriorityQueue`, whose order among equals decides which record comes first.
+"""Java's `PriorityQueue`, whose order among equals decides what comes first.
 
 When several input partitions wait with the same head timestamp, Kafka Streams takes the one that
-`java.util.PriorityQueue` happens to have on top. That is determined by how it sifts, which is not
-how `heapq` sifts; so the same sifting stands here.
+`java.util.PriorityQueue` happens to have on top; when two standbys of a task have to move, the one
+it has on top moves first. That is determined by how it sifts, which is not how `heapq` sifts; so
+the same sifting stands here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -20,7 +21,7 @@ class JavaPriorityQueue(Generic[T]):
         key: what elements are compared by; the smallest comes first.
     """
 
-    def __init__(self, key: Callable[[T], int]) -> None:
+    def __init__(self, key: Callable[[T], Any]) -> None:
         self._key = key
         self._heap: list[T] = []
 
