@@ -71,7 +71,7 @@ def random_case(random: Random) -> dict[str, Any]:
     ]
     stateful = [task for task in tasks if random.random() < 0.85]
     tags = random.choice([[], [], ["zone"], ["zone", "cluster"]])
-    processes = [
+    processes: list[dict[str, Any]] = [
         {
             "id": str(uuid.UUID(int=random.getrandbits(128), version=4)),
             "threads": random.randint(1, 3),
