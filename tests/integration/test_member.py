@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from kafka import KafkaProducer
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
-from support.group_members import BROKER, SESSION_MS, Assignor, Loop, unique
+from support.group_members import BROKER, SESSION_MS, Assignor, Loop
+from support.topics import unique
 from support.waiting import wait_for
 
 from millstream.errors import (

@@ -17,7 +17,8 @@ from chaos.member_settles import Worker
 from confluent_kafka import Consumer
 from kafka import KafkaAdminClient
 from kafka.admin import MemberToRemove
-from support.group_members import BROKER, SESSION_MS, Assignor, Loop, unique
+from support.group_members import BROKER, SESSION_MS, Assignor, Loop
+from support.topics import unique
 from support.waiting import wait_for
 
 from millstream.config import StreamsConfig

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -29,10 +28,6 @@ E = TypeVar("E", bound=MemberEvent)
 #: whoever asks carelessly.
 BROKER = {"group.min.session.timeout.ms": 500, "auto.create.topics.enable": True}
 SESSION_MS = 3_000
-
-
-def unique(name: str) -> str:
-    return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
 class Assignor:

@@ -16,7 +16,7 @@ import kafka
 from millstream.kafka.kafka_python_parts import check_kafka_python
 from millstream.kafka.member.group_member import Assigned, CommitOffset
 from millstream.record import TopicPartition
-from support.group_members import Assignor, Loop, unique
+from support.group_members import Assignor, Loop
 from support.waiting import wait_for
 
 SESSION_MS = 20_000
@@ -25,7 +25,7 @@ SESSION_MS = 20_000
 def main(bootstrap: str, topic: str) -> None:
     """Live through the round; an assertion fails where it goes otherwise."""
     check_kafka_python()
-    group = unique("round")
+    group = f"round-{topic}"
     every = {TopicPartition(topic, number) for number in range(4)}
     first, second = (
         Loop(

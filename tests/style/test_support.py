@@ -1,0 +1,47 @@
+"""What tests share can be found, and is used."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "tests" / "support"
+
+MODULES = {path.stem for path in SUPPORT.glob("*.py")} - {"__init__"}
+
+
+def test_the_index_names_every_helper() -> None:
+    """Hunts the second way to wait, written because nobody found the first."""
+    listed = re.findall(r"^\| `(\w+)` \|", (SUPPORT / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(MODULES)
+
+
+def test_every_helper_is_used() -> None:
+    """By a test, or by a helper that one uses."""
+    uses = {
+        path: re.findall(
+            r"\bsupport\.(\w+)|from support import (\w+)|\b(\w+)\.py\b",
+            path.read_text(),
+        )
+        for path in (ROOT / "tests").rglob("*.py")
+    }
+    named = {
+        name
+        for path, found in uses.items()
+        for names in found
+        for name in names
+        if name and name != path.stem
+    }
+    assert named >= MODULES
+
+
+def test_nobody_waits_in_a_loop_of_their_own() -> None:
+    """A deadline and a pause are `support.waiting`'s business."""
+    loops = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path.parent != SUPPORT
+        and re.search(r"\bdeadline = time\.(monotonic|perf_counter|time)\(\)", path.read_text())
+    ]
+    assert loops == []
