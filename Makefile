@@ -3,6 +3,9 @@
 PY := .venv/bin/python
 # More arguments for the tool that a target runs, as in: make test ARGS="-k window -x"
 ARGS ?=
+# Two at a time, file by file in their order: the files with brokers come first, and the short ones
+# after them keep both busy to the end.
+SHARED := -n 2 --dist loadfile --no-loadscope-reorder
 # What `make coverage` runs; ARGS="tests" for everything.
 COVERED := tests/unit tests/properties tests/conformance
 
@@ -19,7 +22,7 @@ demo: venv ## count words on an embedded Kafka broker, in a minute
 	@$(PY) examples/wordcount.py --demo $(ARGS)
 
 test: venv ## run the tests
-	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
+	$(PY) -m pytest -m "not slow" $(SHARED) $(ARGS)
 
 slow: venv ## run the tests that take longer than `make test` can spare, soak aside
 	$(PY) -m pytest -m slow tests/integration $(ARGS)
@@ -34,7 +37,7 @@ lowest: venv ## test the group member on the lowest kafka-python, which it fetch
 
 coverage: venv ## measure what the tests that need no broker reach, and list what is below 80 %
 	rm -f .coverage .coverage.*
-	.venv/bin/coverage run -m pytest -m "not slow" -n 2 --dist loadfile $(or $(ARGS),$(COVERED))
+	.venv/bin/coverage run -m pytest -m "not slow" $(SHARED) $(or $(ARGS),$(COVERED))
 	.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report | awk 'NR < 3 || $$NF + 0 < 80 || $$1 == "TOTAL"'
 

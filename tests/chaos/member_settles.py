@@ -5,7 +5,7 @@ second at a time and let go of it for some milliseconds only, which is what a bi
 does. The group must settle within three generations and must not rebalance again: each further
 generation would be a rebalance without a cause.
 
-    python tests/chaos/member_settles.py --seconds 600
+    PYTHONPATH=tests python -m chaos.member_settles --seconds 600
 
 waits until they have settled, watches them for so long, prints what happened and ends with 1 if it
 was not so. With --worker it is one of the members, which prints its events as lines of JSON; other
@@ -20,10 +20,13 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+from support.scripts import Program
+from support.waiting import stays, wait_for
 
 from millstream.clock import SystemClock
 from millstream.kafka.member.group_member import (
@@ -38,6 +41,7 @@ from millstream.kafka.member.group_member import (
 )
 from millstream.record import TopicPartition
 
+TESTS = Path(__file__).parents[1]
 PARTITIONS = 8
 #: Two members: one alone, the second joins, what the first gave up is handed on.
 MOST_GENERATIONS = 3
@@ -141,7 +145,7 @@ def _tell(event: str, **fields: Any) -> None:
     print(json.dumps(line), flush=True)  # noqa: T201
 
 
-class Worker:
+class Worker(Program):
     """A member in a process of its own, and what it has told so far."""
 
     def __init__(
@@ -154,35 +158,29 @@ class Worker:
         hog_s: float = 0,
         session_timeout_ms: int = 30_000,
     ) -> None:
-        command = [
-            *(sys.executable, __file__, "--worker", "--bootstrap", bootstrap, "--group", group),
-            *("--topic", topic, "--client-id", client_id, "--hog-s", str(hog_s)),
+        super().__init__(
+            *(sys.executable, "-m", "chaos.member_settles", "--worker"),
+            *("--bootstrap", bootstrap, "--group", group, "--topic", topic),
+            *("--client-id", client_id, "--hog-s", str(hog_s)),
             *("--session-timeout-ms", str(session_timeout_ms)),
-        ]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.events: list[dict[str, Any]] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+            environment={"PYTHONPATH": str(TESTS)},
+        )
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.events.append(json.loads(line))
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened to it, in order."""
+        return [json.loads(line) for line in self.lines]
 
     def owned(self) -> int:
         """How many partitions it was given last."""
         assigned = [event for event in self.events if event["event"] == "assigned"]
         return int(assigned[-1]["partitions"]) if assigned else 0
 
-    def end(self, *, patience_s: float = 0) -> None:
-        """Let it leave within `patience_s`, or kill it."""
-        if patience_s:
-            self.process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(patience_s)
-        self.process.kill()
-        self.process.wait()
-        self._reader.join(10)
+    def leave(self, patience_s: float) -> None:
+        """Let it leave; whoever has started it ends it if it does not."""
+        self.signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait_ended(patience_s)
 
 
 def run(bootstrap: str, topic: str, seconds: float, hog_s: float = 1.2) -> list[str]:
@@ -192,28 +190,34 @@ def run(bootstrap: str, topic: str, seconds: float, hog_s: float = 1.2) -> list[
         What was wrong, as sentences.
     """
     group = f"settles-{time.time_ns()}"
-    workers: list[Worker] = []
-    try:
+    with contextlib.ExitStack() as running:
+        workers: list[Worker] = []
         # The second one finds a group that is at work.
         for share in (PARTITIONS, PARTITIONS // 2):
             name = f"hog-{len(workers)}"
-            workers.append(Worker(bootstrap, group, topic, client_id=name, hog_s=hog_s))
+            worker = running.enter_context(
+                Worker(bootstrap, group, topic, client_id=name, hog_s=hog_s)
+            )
+            running.callback(worker.leave, 15)
+            workers.append(worker)
             if not _settled(workers, share):
                 return [f"{name} had not settled after {SETTLING_S} s", *_story(workers)]
-        time.sleep(seconds)
+        stays(lambda: all(worker.is_running for worker in workers), seconds)
         return _verdict(workers)
-    finally:
-        for worker in workers:
-            worker.end(patience_s=15)
 
 
 def _settled(workers: list[Worker], share: int) -> bool:
-    end = time.monotonic() + SETTLING_S
-    while any(worker.owned() != share for worker in workers):
-        if time.monotonic() > end or any(w.process.poll() is not None for w in workers):
-            return False
-        time.sleep(0.1)
-    return True
+    try:
+        wait_for(
+            lambda: (
+                all(worker.owned() == share for worker in workers)
+                or not all(worker.is_running for worker in workers)
+            ),
+            SETTLING_S,
+        )
+    except AssertionError:
+        return False
+    return all(worker.is_running for worker in workers)
 
 
 def _verdict(workers: list[Worker]) -> list[str]:
@@ -223,7 +227,7 @@ def _verdict(workers: list[Worker]) -> list[str]:
         for event in worker.events
         if event["event"] in ("lost", "failed")
     ]
-    if any(worker.process.poll() is not None for worker in workers):
+    if not all(worker.is_running for worker in workers):
         wrong.append("a member's process ended")
     generations = max(e.get("generation", 0) for worker in workers for e in worker.events)
     if generations > MOST_GENERATIONS:

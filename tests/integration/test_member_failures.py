@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -70,23 +70,20 @@ def topic(broker: EmbeddedKafka) -> str:
 @pytest.fixture
 def worker(broker: EmbeddedKafka) -> Iterator[Callable[[str, str], Worker]]:
     """Starts members in processes of their own, and kills them after the test."""
-    workers: list[Worker] = []
+    with ExitStack() as running:
 
-    def start_worker(group: str, topic: str) -> Worker:
-        workers.append(
-            Worker(
-                broker.bootstrap_servers,
-                group,
-                topic,
-                client_id="worker",
-                session_timeout_ms=SESSION_MS,
+        def start_worker(group: str, topic: str) -> Worker:
+            return running.enter_context(
+                Worker(
+                    broker.bootstrap_servers,
+                    group,
+                    topic,
+                    client_id="worker",
+                    session_timeout_ms=SESSION_MS,
+                )
             )
-        )
-        return workers[-1]
 
-    yield start_worker
-    for one in workers:
-        one.end()
+        yield start_worker
 
 
 def test_a_killed_process_loses_its_partitions_when_its_session_ends(
@@ -101,7 +98,7 @@ def test_a_killed_process_loses_its_partitions_when_its_session_ends(
     survivor.await_owned(4)
     wait_for(lambda: victim.owned() == 4)
 
-    os.kill(victim.process.pid, signal.SIGKILL)
+    victim.signal(signal.SIGKILL)
     began = time.monotonic()
     survivor.await_owned(8)
     waited = time.monotonic() - began
@@ -116,10 +113,10 @@ def test_a_process_that_slept_through_its_session_finds_out_and_joins_again(
     broker.create_topic(topic, partitions=member_settles.PARTITIONS)
     sleeper = worker(group, topic)
     wait_for(lambda: sleeper.owned() == 8, 30)
-    os.kill(sleeper.process.pid, signal.SIGSTOP)
+    sleeper.signal(signal.SIGSTOP)
     other = start(group, [topic], Assignor({topic: 8}))
     other.await_owned(8)
-    os.kill(sleeper.process.pid, signal.SIGCONT)
+    sleeper.signal(signal.SIGCONT)
     wait_for(lambda: sleeper.owned() == 4)
     kinds = [event["event"] for event in sleeper.events]
     assert kinds[:2] == ["assigned", "lost"]
@@ -660,4 +657,4 @@ def test_two_members_with_hogging_loops_settle(broker: EmbeddedKafka) -> None:
     for more than a second at a time. `make soak` runs the same for ten minutes."""
     topic = unique("settles")
     broker.create_topic(topic, partitions=member_settles.PARTITIONS)
-    assert member_settles.run(broker.bootstrap_servers, topic, seconds=20) == []
+    assert member_settles.run(broker.bootstrap_servers, topic, seconds=10) == []
