@@ -1,31 +1,38 @@
 """Aggregations over sliding windows (Kafka Streams' KStreamSlidingWindowAggregate, KIP-450).
 
 A window spans `[start, start + difference]`, both ends included. Of the endlessly many such windows
-those are kept that differ in their records: each record has a *left window*, which ends with it,
-and a *right window*, which begins 1 ms after it, if later records lie in that. So a record
-- changes each window there is that its time lies in,
-- makes its left window, starting from what the records before it have left behind,
-- makes the right window of the record before, which now holds a record,
-- makes its own right window if there are later records already: a copy of another window.
+those are kept that differ in their records, and which these are follows from the times of a key's
+records alone. Each time has
+- a *left window*, which ends with it: `[time - difference, time]`; the times before `difference`
+  share `[0, difference]`, as no window begins before 0,
+- a *right window*, which begins 1 ms after it, as soon as a later record lies in that.
 
-A window's timestamp is that of its latest record, which tells where the record before was. Records
-closer to time 0 than the difference share the window `[0, difference]` in place of left windows.
+So a new time brings its own two windows, and the right window of the time before if it is the first
+record in that; all other windows that it lies in are there already. What a new window holds is
+known without looking at records: its own left window what the last window before it has gathered;
+its own right window what the newest window around it has gathered, which begins right after the
+time before and so has later records only; the right window of the time before nothing yet. The
+times themselves are told by the windows: each is kept with the time of its latest record.
+
+`changed_windows` says as plain data what a record does to the windows; the operator does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from millstream.operators.batch import Batch
-from millstream.operators.fold import Aggregator, Initializer
 from millstream.operators.operator import Output
 from millstream.operators.results import Results
 from millstream.operators.windowed import FinalResult, WindowedOperator
 from millstream.record import UNKNOWN
-from millstream.state.keyvalue.table import TimedValue
-from millstream.state.windows.window_table import WindowTable
+from millstream.state.windows.window_table import WindowTable, WindowValue
 from millstream.windowed import windowed
+
+#: What a window holds that no record has been in.
+EMPTY: Final = object()
 
 
 class WindowsByRecords(Protocol):
@@ -53,42 +60,32 @@ class SlidingAggregateOperator(WindowedOperator[WindowsByRecords]):
     needs_value = True
 
     _table: WindowTable
+    #: In how many windows the records of a batch were too late.
+    _late_windows = 0
 
     def update(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
         difference = self._windows.time_difference_ms
         changes = None
         if self._cache is None and not self._emit_final:
             changes = Results(batch, with_old_values=self._send_old_values)
-        fold = _Fold(
-            self._table,
-            difference,
-            self._initializer,
-            self._aggregator,
-            changes,
-            self._send_old_values,
-        )
-        late = 0
-        for index, timestamp in enumerate(batch.timestamps):
-            if timestamp > self._stream_time:
-                self._stream_time = timestamp
+        self._late_windows = 0
+        for index, time in enumerate(batch.timestamps):
+            if time > self._stream_time:
+                self._stream_time = time
             close_time = self.close_time()
-            is_early, is_late = timestamp < difference, timestamp + 1 + difference <= close_time
-            if is_early or is_late:
+            # Its right window is the last one to close.
+            is_late = time + 1 + difference <= close_time
+            if is_late or time < difference:
                 # Follows Kafka Streams: neither early nor late records count as a search.
                 self._looks_for_closed = False
             if is_late:
-                late += 1
+                self._late_windows += 1
                 continue
-            record = _Record(batch, index, key_bytes[index], close_time, fold)
             try:
-                if is_early:
-                    record.place_early()
-                else:
-                    record.place()
+                self._place(batch, index, key_bytes[index], close_time, changes)
             except Exception as error:
                 self.failed(batch, index, error)
-            late += record.late_windows
-        self.dropped(late)
+        self.dropped(self._late_windows)
         if changes is not None:
             changes.emit(output)
 
@@ -101,176 +98,93 @@ class SlidingAggregateOperator(WindowedOperator[WindowsByRecords]):
         first = 0 if emitted == UNKNOWN else max(0, emitted - difference)
         return [FinalResult(*found) for found in self._table.fetch_all(first, last)]
 
-
-class _Fold(NamedTuple):
-    """What all records of a batch share.
-
-    Args:
-        table: the windows.
-        difference: from the start of a window to its end, in milliseconds.
-        initializer: as for `SlidingAggregateOperator`.
-        aggregator: as for `SlidingAggregateOperator`.
-        changes: takes what goes downstream; None if nothing does by now.
-        wants_old_values: whether changes go with what they replace.
-    """
-
-    table: WindowTable
-    difference: int
-    initializer: Initializer
-    aggregator: Aggregator
-    changes: Results | None
-    wants_old_values: bool
-
-
-class _Record:
-    """One record on its way into its windows.
-
-    Args:
-        batch: the batch of the record.
-        index: the record in the batch.
-        key_bytes: its serialized key.
-        close_time: windows that end before are closed.
-        fold: what all records of the aggregation share.
-    """
-
-    __slots__ = (
-        "_close_time",
-        "_difference",
-        "_fold",
-        "_index",
-        "_key",
-        "_key_bytes",
-        "_read_at",
-        "_table",
-        "_time",
-        "_value",
-        "late_windows",
-    )
-
-    def __init__(
-        self, batch: Batch, index: int, key_bytes: bytes, close_time: int, fold: _Fold
+    def _place(
+        self,
+        batch: Batch,
+        index: int,
+        key_bytes: bytes,
+        close_time: int,
+        changes: Results | None,
     ) -> None:
-        row = batch.rows[index]
-        self._fold = fold
-        self._table = fold.table
-        self._difference = fold.difference
-        self._index = index
-        self._key = batch.keys[index]
-        self._value = batch.values[index]
-        self._time = batch.timestamps[index]
-        self._read_at = batch.origin.place(row), batch.origin.offsets[row], batch.headers_of(index)
-        self._key_bytes = key_bytes
-        self._close_time = close_time
-        #: How many of its windows were closed already.
-        self.late_windows = 0
-
-    def place(self) -> None:
-        """Put a record into its windows whose left window begins at 0 or later.
-
-        The windows there are are changed from the newest to the oldest: follows Kafka Streams.
-        """
-        time, difference = self._time, self._difference
-        starts: set[int] = set()
-        left: TimedValue | None = None
-        right: TimedValue | None = None
-        has_left = has_right = False
-        previous_time: int | None = None
-        found = self._table.fetch_between(self._key_bytes, max(0, time - 2 * difference), time + 1)
-        for start, value, latest in reversed(found):
-            starts.add(start)
-            end = start + difference
-            if start == time + 1:
-                has_right = True
-            elif end > time:
-                if right is None:
-                    right = (self._table.own(value), latest)
-                self._update(start, value, latest)
-            elif end == time:
-                has_left = True
-                self._update(start, value, latest)
-                if latest >= time:
-                    # There was a record at this very time, which has made all windows.
-                    return
-                previous_time = latest
-            else:
-                left = (value, latest)
-                previous_time = latest
-                break
-        if previous_time is not None:
-            self._make_right_of_previous(previous_time, starts)
-        if not has_left:
-            if left is not None and left[1] >= time - difference:
-                self._update(time - difference, left[0], time)
-            else:
-                self._update(time - difference, self._fold.initializer(), time)
-        if not has_right:
-            self._make_right(right)
-
-    def place_early(self) -> None:
-        """Put a record into its windows that is closer to time 0 than the difference."""
-        time = self._time
-        starts: set[int] = set()
-        common: TimedValue | None = None
-        right: TimedValue | None = None
-        has_right = False
-        previous_time: int | None = None
-        for start, value, latest in self._table.fetch_between(self._key_bytes, 0, time + 1):
-            starts.add(start)
-            if start == 0:
-                common = (value, latest)
+        """Put a record into its windows, one after another, except for those that are closed."""
+        table, difference = self._table, self._windows.time_difference_ms
+        key, value, time = batch.keys[index], batch.values[index], batch.timestamps[index]
+        row, origin = batch.rows[index], batch.origin
+        read_at = origin.place(row), origin.offsets[row], batch.headers_of(index)
+        found = table.fetch_between(key_bytes, max(0, time - 2 * difference), time + 1)
+        for start, aggregate, latest in changed_windows(found, time, difference, table.own):
+            old = None
+            if start <= time:
+                if aggregate is EMPTY:
+                    aggregate = self._initializer()
+                if start + difference < close_time:
+                    self._late_windows += 1
+                    continue
+                if self._send_old_values:
+                    old = table.own(aggregate)
+                aggregate = self._aggregator(key, value, aggregate)
+                if aggregate is value:
+                    # It may be on its way elsewhere: keep another object.
+                    aggregate = table.own(value)
                 if latest < time:
-                    previous_time = latest
-            elif start <= time:
-                right = (self._table.own(value), latest)
-                self._update(start, value, latest)
-            else:
-                has_right = True
-        if right is None and common is not None and common[1] > time:
-            # Only later records so far: what holds them all is what this record's window holds.
-            right = (self._table.own(common[0]), common[1])
-        if not has_right:
-            self._make_right(right)
-        if previous_time is not None and previous_time + 1 not in starts:
-            self._update(previous_time + 1, self._fold.initializer(), time)
-        if common is None:
-            self._update(0, self._fold.initializer(), time)
-        else:
-            self._update(0, *common)
+                    latest = time
+            # Follows Kafka Streams: a deletion is logged with the time of the record.
+            logged = time if aggregate is None else latest
+            table.put(key_bytes, start, aggregate, logged, *read_at)
+            if changes is not None:
+                window = windowed(key, start, start + difference)
+                changes.add(index, window, aggregate, latest, old)
 
-    def _make_right_of_previous(self, previous_time: int, starts: set[int]) -> None:
-        start = previous_time + 1
-        if start not in starts and start + self._difference >= self._time:
-            self._update(start, self._fold.initializer(), self._time)
 
-    def _make_right(self, content: TimedValue | None) -> None:
-        """Make the window that begins after this record, if it holds later ones."""
-        if content is not None and content[1] > self._time:
-            self._put(self._time + 1, *content, None)
+def changed_windows(
+    found: list[WindowValue], time: int, difference: int, own: Callable[[Any], Any]
+) -> list[WindowValue]:
+    """The windows that a record changes or brings, in the order in which they change.
 
-    def _update(self, start: int, aggregate: Any, latest: int) -> None:
-        """Let a window take the record, unless it is closed.
+    Those that begin after the record are complete; it is to be folded into all others.
 
-        Args:
-            start: of the window.
-            aggregate: of the window, or what it begins with.
-            latest: the time of its latest record; for a new one that of this record.
-        """
-        if start + self._difference < self._close_time:
-            self.late_windows += 1
-            return
-        fold = self._fold
-        old = self._table.own(aggregate) if fold.wants_old_values else None
-        value = fold.aggregator(self._key, self._value, aggregate)
-        if value is self._value:
-            # It may be on its way elsewhere: keep another object.
-            value = self._table.own(value)
-        self._put(start, value, latest if latest > self._time else self._time, old)
+    Args:
+        found: the windows of its key that begin from twice the difference before it to 1 ms after
+            it, by start.
+        time: of the record.
+        difference: from the start of a window to its end, in milliseconds.
+        own: copies an aggregate that may be changed in place.
 
-    def _put(self, start: int, value: Any, latest: int, old: Any) -> None:
-        # Follows Kafka Streams: a deletion is logged with the time of the record.
-        logged = self._time if value is None else latest
-        self._table.put(self._key_bytes, start, value, logged, *self._read_at)
-        changes = self._fold.changes
-        if changes is not None:
-            window = windowed(self._key, start, start + self._difference)
-            changes.add(self._index, window, value, latest, old)
+    Returns:
+        What each window holds so far, and the time of its latest record. A window that nothing has
+        been in yet holds `EMPTY`, with the time of this record.
+    """
+    starts = [window[0] for window in found]
+    left_start = max(0, time - difference)
+    first = bisect_left(starts, left_start)
+    end = bisect_right(starts, time)
+    around = found[first:end]
+    ended = found[first - 1] if first else None
+    left = around[0] if around and around[0][0] == left_start else None
+    is_early = time < difference
+    if left is not None and left[2] >= time and not is_early:
+        # There was a record at this very time, which has brought all windows.
+        return around[::-1]
+
+    right_of_previous: list[WindowValue] = []
+    previous = ended or left
+    if previous is not None:
+        start = previous[2] + 1
+        if left_start <= start <= time and start not in starts:
+            right_of_previous = [(start, EMPTY, time)]
+    right: list[WindowValue] = []
+    if around and end == len(found) and around[-1][2] > time:
+        right = [(time + 1, own(around[-1][1]), around[-1][2])]
+    if left is not None:
+        new_left = left
+    elif ended is not None and ended[2] >= left_start:
+        new_left = (left_start, *ended[1:])
+    else:
+        new_left = (left_start, EMPTY, time)
+
+    # Follows Kafka Streams in the order, which the caller's downstream sees.
+    if is_early:
+        others = around if left is None else around[1:]
+        return [*others, *right, *right_of_previous, new_left]
+    new = right_of_previous if left is not None else [*right_of_previous, new_left]
+    return [*around[::-1], *new, *right]
