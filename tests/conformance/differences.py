@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from conformance.deviations import deviation, up_to_and_with_defect, up_to_defect
 from conformance.oracle.process import Scenario
-from conformance.vendored.generate import KNOWN_BUGS
 from conformance.vendored.interpret import ASPECTS, compare, run
 
 #: No scenario takes a hundredth of that.
@@ -46,12 +46,15 @@ class ScenarioTimeout(Exception):  # noqa: N818
 def differences(scenario: Scenario) -> Differences:
     """What differs from the scenario's expectation. Empty when all is the same.
 
+    Where Kafka Streams fails by a defect of its own (`deviations`), what it did before is compared,
+    and that the defect is not shared.
+
     To be called in a main thread: a scenario that comes to no end is ended by a signal.
     """
     previous = signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(_SCENARIO_TIMEOUT_S)
     try:
-        found: Differences = compare(scenario, run(scenario), ASPECTS)
+        found = _differences(scenario)
     except Exception as error:
         found = {"harness": f"{type(error).__name__}: {error}"}
     finally:
@@ -60,51 +63,21 @@ def differences(scenario: Scenario) -> Differences:
     return found
 
 
-def deviation(scenario: Scenario) -> str | None:
-    """What we do better than Kafka Streams here, where it fails; `docs/differences.md` has it."""
-    error = scenario["expect"].get("error", {})
-    operations, config = scenario.get("topology", []), scenario.get("config", {})
-    goes_on = config.get("processing_handler") == "continue"
-    if goes_on and _joins_null_keys_with_grace(scenario):
-        return "a record without a key in a left join with a table and grace, left out"
-    if error.get("stage") != "run":
-        return None
-    if error["category"] == "null_error" and any("grace_ms" in op for op in operations):
-        return "a record without a key in a left join with a table and grace"
-    windows = [op["window"] for op in operations if op["op"] == "windowed_by"]
-    if any(window["type"] == "sliding" and window["size"] == 0 for window in windows):
-        return "sliding windows with a time difference of 0"
-    if error["category"] in ("illegal_argument", "illegal_state") and _reads_backward(scenario):
-        return "a cached store of windows or sessions read backward"
-    if error["category"] == "illegal_state" and config.get("cache_max_bytes") and windows:
-        return "an empty range of a cached store of windows or sessions"
-    return None
+def _differences(scenario: Scenario) -> Differences:
+    deviates = deviation(scenario)
+    if deviates is None:
+        return _compared(scenario, ASPECTS)
+    found: Differences = {}
+    if deviates.event is not None:
+        found = _compared(up_to_defect(scenario, deviates.event), ASPECTS)
+    # Nothing is expected of it but that it works.
+    shared = _compared(up_to_and_with_defect(scenario, deviates.event), ["error"])
+    return {**found, "deviation": shared["error"]} if shared else found
 
 
-def _joins_null_keys_with_grace(scenario: Scenario) -> bool:
-    joins = [op for op in scenario["topology"] if op["op"] == "join" and "grace_ms" in op]
-    without = any("topic" in event and event["key"] is None for event in scenario["events"])
-    return without and any(op["kind"] == "left" for op in joins)
-
-
-def _reads_backward(scenario: Scenario) -> bool:
-    """Whether the command that failed read a cached store of windows or sessions backward."""
-    stores = [op["store"] for op in scenario["topology"] if op["op"] == "add_store"]
-    kinds = ("session", "window", "timestamped_window")
-    cached = any(store.get("kind") in kinds and store.get("caching") for store in stores)
-    if scenario.get("config", {}).get("cache_max_bytes"):
-        # The stores of windowed aggregations have a cache unless they are told not to.
-        cached = cached or any(op["op"] == "windowed_by" for op in scenario["topology"])
-    command = str(scenario["events"][scenario["expect"]["error"]["event"]].get("value"))
-    return cached and command.startswith(("bfind", "bfetchr"))
-
-
-def is_comparable(answer: Scenario) -> bool:
-    """Whether the oracle could run it, and hit nothing that nobody has to share."""
-    if "bad" in answer or deviation(answer) is not None:
-        return False
-    message = answer["expect"].get("error", {}).get("message") or ""
-    return not any(bug in message for bug in KNOWN_BUGS)
+def _compared(scenario: Scenario, aspects: list[str]) -> Differences:
+    found: Differences = compare(scenario, run(scenario), aspects)
+    return found
 
 
 def minimized(
