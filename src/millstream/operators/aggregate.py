@@ -15,7 +15,7 @@ from millstream.operators.flushed import flushed_batch
 from millstream.operators.fold import (
     Aggregator,
     CachedCounts,
-    Failures,
+    FailedRecords,
     Fold,
     Initializer,
     Reduced,
@@ -99,12 +99,12 @@ class StreamAggregateOperator(Operator):
 
     def update_cache(self, cache: RecordCache, batch: Batch, key_bytes: list[bytes]) -> None:
         """Change the aggregates of a batch in the cache."""
-        self._fold.into_cache(cache, batch, key_bytes, Failures(self.context.failed, batch))
+        self._fold.into_cache(cache, batch, key_bytes, FailedRecords(self.context.failed, batch))
 
     # ---- the common way
 
     def _update_table(self, batch: Batch, key_bytes: list[bytes], output: Output) -> None:
-        folded = self._fold.into_table(batch, key_bytes, Failures(self.context.failed, batch))
+        folded = self._fold.into_table(batch, key_bytes, FailedRecords(self.context.failed, batch))
         if not folded.positions:
             return
         done = batch if len(folded.positions) == len(batch) else batch.take(folded.positions)

@@ -29,7 +29,7 @@ Failed = Callable[[Batch, int, Exception], None]
 _NO_HEADERS: Headers = ()
 
 
-class Failures:
+class FailedRecords:
     """A record that fails in one of its windows is left out of the later ones, too.
 
     Args:
@@ -113,7 +113,7 @@ class Fold:
         cache: RecordCache,
         batch: Batch,
         stored_keys: Sequence[bytes],
-        failures: Failures,
+        failed: FailedRecords,
     ) -> None:
         """Change the aggregates of a batch in the cache, by the rules of `RecordCache`."""
         # Hot, 0.5 us a record: the loop itself changes the cached entries.
@@ -126,7 +126,7 @@ class Fold:
             self._guarded,
         )
         own, mutable = table.own, not table.immutable
-        skips = failures.skips if failures.may_repeat else None
+        skips = failed.skips if failed.may_repeat else None
         places, offsets = batch.read_at()
         headers = batch.all_headers() or repeat(_NO_HEADERS)
         columns = (
@@ -162,7 +162,7 @@ class Fold:
                     table.encode(value)
             except Exception as error:
                 cache.seq = seq
-                failures.add(index, error)
+                failed.add(index, error)
                 continue
             # A deleted aggregate starts over: its time does not count any more.
             if entry.value is None or timestamp > entry.timestamp or value is None:
@@ -177,7 +177,9 @@ class Fold:
             entry.headers = its_headers
         cache.seq = seq
 
-    def into_table(self, batch: Batch, stored_keys: Sequence[bytes], failures: Failures) -> Folded:
+    def into_table(
+        self, batch: Batch, stored_keys: Sequence[bytes], failed: FailedRecords
+    ) -> Folded:
         """Write and log every change of a batch; reads and writes go in one call each."""
         table, initial, step = self._table, self._initializer, self._aggregator
         distinct = list(dict.fromkeys(stored_keys))
@@ -187,7 +189,7 @@ class Fold:
         written: list[bytes] = []
         encoded: list[bytes | None] = []
         logged: list[int] = []
-        skips = failures.skips if failures.may_repeat else None
+        skips = failed.skips if failed.may_repeat else None
         columns = (stored_keys, batch.keys, batch.values, batch.timestamps)
         for index, (stored_key, key, record, caused) in enumerate(zip(*columns, strict=True)):
             if skips is not None and skips(index):
@@ -202,7 +204,7 @@ class Fold:
                 value = step(key, record, before)
                 data = table.encode(value)
             except Exception as error:
-                failures.add(index, error)
+                failed.add(index, error)
                 continue
             time = caused if found is None or caused > found[1] else found[1]
             current[stored_key] = None if data is None else (data, time)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from millstream.operators.batch import Batch
-from millstream.operators.fold import CachedCounts, Failures, Fold, Folded, count_one
+from millstream.operators.fold import CachedCounts, FailedRecords, Fold, Folded, count_one
 from millstream.operators.operator import OperatorContext, Output
 from millstream.operators.results import Results
 from millstream.operators.windowed import FinalResult, WindowedOperator
@@ -100,7 +100,7 @@ class WindowAggregateOperator(WindowedOperator[WindowsByStart]):
         if self._cache is not None:
             self.update_cache(self._cache, spread)
             return
-        folded = self._fold.into_table(spread.batch, spread.stored_keys, self._failures(spread))
+        folded = self._fold.into_table(spread.batch, spread.stored_keys, self._failed_of(spread))
         if not self._emit_final:
             self._changes(batch, spread, folded).emit(output)
 
@@ -183,7 +183,7 @@ class WindowAggregateOperator(WindowedOperator[WindowsByStart]):
 
     def update_cache(self, cache: WindowCache, spread: Spread) -> None:
         """Change the aggregates of spread records in the cache."""
-        self._fold.into_cache(cache, spread.batch, spread.stored_keys, self._failures(spread))
+        self._fold.into_cache(cache, spread.batch, spread.stored_keys, self._failed_of(spread))
 
     def _changes(self, batch: Batch, spread: Spread, folded: Folded) -> Results:
         positions, indices, size = folded.positions, spread.indices, self._size_ms
@@ -198,8 +198,8 @@ class WindowAggregateOperator(WindowedOperator[WindowsByStart]):
         changes.old_values = folded.old_values
         return changes
 
-    def _failures(self, spread: Spread) -> Failures:
-        return Failures(self.failed, spread.batch, spread.indices)
+    def _failed_of(self, spread: Spread) -> FailedRecords:
+        return FailedRecords(self.failed, spread.batch, spread.indices)
 
 
 class WindowCountOperator(WindowAggregateOperator):
