@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.runtime.ownership.restoration import RestoreEvent
+from millstream.runtime.control import RestoreEvent, RestoreStep
 from millstream.unawaited import refuse_asynchronous_methods
 
 
@@ -21,11 +21,11 @@ class RestoreCalls:
 
     def __call__(self, event: RestoreEvent) -> None:
         listener = self._listener
-        if event.kind == "start":
+        if event.step is RestoreStep.START:
             listener.on_restore_start(event.place, event.store, event.offset, event.end_offset)
-        elif event.kind == "batch":
+        elif event.step is RestoreStep.BATCH:
             listener.on_batch_restored(event.place, event.store, event.offset, event.records)
-        elif event.kind == "end":
+        elif event.step is RestoreStep.END:
             listener.on_restore_end(event.place, event.store, event.records)
         elif hasattr(listener, "on_restore_suspended"):
             listener.on_restore_suspended(event.place, event.store, event.records)
@@ -44,12 +44,13 @@ class StandbyCalls:
 
     def __call__(self, event: RestoreEvent) -> None:
         listener, place, store = self._listener, event.place, event.store
-        if event.kind == "standby start":
+        if event.step is RestoreStep.STANDBY_START:
             listener.on_update_start(place, store, event.offset)
-        elif event.kind == "standby batch":
+        elif event.step is RestoreStep.STANDBY_BATCH:
             listener.on_batch_loaded(
                 place, store, event.task_id, event.offset, event.records, event.end_offset
             )
         else:
-            reason = event.kind.removeprefix("standby ").upper()
+            migrated = event.step is RestoreStep.STANDBY_MIGRATED
+            reason = "MIGRATED" if migrated else "PROMOTED"
             listener.on_update_suspended(place, store, event.offset, event.end_offset, reason)

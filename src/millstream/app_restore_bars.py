@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.record import TopicPartition
-from millstream.runtime.ownership.restoration import RestoreEvent
+from millstream.runtime.control import RestoreEvent, RestoreStep
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -37,7 +37,7 @@ class RestoreBars:
 
     def show(self, event: RestoreEvent) -> None:
         """Follow what a restore listener is told."""
-        if event.kind == "start":
+        if event.step is RestoreStep.START:
             # A thread that died in the middle never told of an end.
             self._end(event.place)
             start = max(event.offset, 0)
@@ -46,9 +46,9 @@ class RestoreBars:
         elif event.place in self._bars:
             bar, start = self._bars[event.place]
             assert self._progress is not None
-            if event.kind == "batch":
+            if event.step is RestoreStep.BATCH:
                 self._progress.update(bar, completed=event.offset + 1 - start)
-            elif event.kind in ("end", "suspended"):
+            elif event.step in (RestoreStep.END, RestoreStep.SUSPENDED):
                 self._end(event.place)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Collection
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from millstream.app_restore_bars import RestoreBars
@@ -16,14 +17,24 @@ from millstream.errors import SparkError, StreamsError, ThreadUnavailableError
 from millstream.runtime.backoff import Backoff
 from millstream.runtime.build_thread import keeps_state_on_disk
 from millstream.runtime.client_states import ClientStates
-from millstream.runtime.ownership.restoration import RestoreEvent
+from millstream.runtime.control import (
+    Close,
+    Failed,
+    Pause,
+    Report,
+    RestoreEvent,
+    Resume,
+    StateChanged,
+    TasksChanged,
+    ThreadMetrics,
+)
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.start_checks import StartChecks, committed_in_words
 from millstream.runtime.states import ClientState, ThreadState
 from millstream.spark.engine import SparkEngine
 from millstream.spark.events import ThreadEvent
 from millstream.spark.local_session import StartGivenUpError
-from millstream.spark.messages import Report, ThreadExit
+from millstream.spark.messages import ThreadExit
 from millstream.spark.session import require_slots
 from millstream.spark.shipped_thread import StreamThreadMain
 from millstream.spark.shipping import ship
@@ -108,7 +119,7 @@ class ThreadSupervisor:
         self.closed_orderly = True
         self._payloads: dict[int, bytes] = {}
         self._engine: SparkEngine | None = None
-        self._metrics: dict[str, dict[str, Any]] = {}
+        self._metrics: dict[str, ThreadMetrics] = {}
         self._indexes: dict[str, int] = {}
         self._workers: dict[str, tuple[str, int]] = {}
         #: Threads whose error is dealt with, until one of the name runs again.
@@ -183,7 +194,7 @@ class ThreadSupervisor:
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """What each thread reported last."""
-        return {name: dict(metrics) for name, metrics in self._metrics.items()}
+        return {name: asdict(metrics) for name, metrics in self._metrics.items()}
 
     def worker_of(self, thread: str) -> tuple[str | None, int | None]:
         """The host and the process in which a thread runs."""
@@ -246,8 +257,7 @@ class ThreadSupervisor:
             if self._engine is None:
                 return True
             # A cluster that does not answer must leave a thread time to close what it has.
-            asked = {"leave_group": leave_group, "commit_timeout_ms": timeout_ms // 2}
-            return self._engine.close(timeout_ms, asked)
+            return self._engine.close(timeout_ms, Close(leave_group, timeout_ms // 2))
         finally:
             self._directory.unlock_application()
 
@@ -314,24 +324,26 @@ class ThreadSupervisor:
             self._judge(event.thread, event.data)
 
     def _on_report(self, thread: str, report: Report) -> None:
-        if report.kind == "state":
-            state = ThreadState[report.data["state"]]
-            # A thread that has closed its clients is gone only when its Spark task has ended.
-            if state is not ThreadState.DEAD:
-                self._states.thread_is(thread, state, report.data["why"])
-        elif report.kind == "tasks":
-            self._states.tasks_are(thread, report.data)
-        elif report.kind == "metrics":
-            self._metrics[thread] = report.data
-        elif report.kind == "failed":
-            self._judge(thread, report.data)
-        elif report.kind == "restore":
-            event: RestoreEvent = report.data
-            self._bars.show(event)
-            standby = event.kind.startswith("standby")
-            listener = self.standby_listener if standby else self.restore_listener
-            if listener is not None:
-                self._tell_restore_listener(listener, event)
+        match report:
+            case StateChanged(state, why):
+                # A thread that has closed its clients is gone only when its Spark task has ended.
+                if state is not ThreadState.DEAD:
+                    self._states.thread_is(thread, state, why)
+            case TasksChanged(tasks):
+                states = {str(task_id): state.name for task_id, state in tasks.items()}
+                self._states.tasks_are(thread, states)
+            case ThreadMetrics():
+                self._metrics[thread] = report
+            case Failed(error):
+                self._judge(thread, error)
+            case RestoreEvent():
+                self._bars.show(report)
+                standby = report.step.is_of_standby
+                listener = self.standby_listener if standby else self.restore_listener
+                if listener is not None:
+                    self._tell_restore_listener(listener, report)
+            case unknown:
+                logger.warning("%s tells what is not known here: %r", thread, unknown)
 
     def _on_exit(self, thread: str, ended: ThreadExit) -> None:
         self._states.thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)
@@ -362,9 +374,9 @@ class ThreadSupervisor:
         try:
             listener(event)
         except Exception as error:
-            whose = "standby" if event.kind.startswith("standby") else "restore"
+            whose = "standby" if event.step.is_of_standby else "restore"
             failure = StreamsError(
-                f"The {whose} listener failed on '{event.kind}' of store '{event.store}': "
+                f"The {whose} listener failed on '{event.step.value}' of store '{event.store}': "
                 f"{type(error).__name__}: {error}. Correct it, or let it catch what it raises.",
                 topic=event.place.topic,
                 partition=event.place.partition,
@@ -423,7 +435,7 @@ class ThreadSupervisor:
     def _tell_pause(self, thread: str) -> None:
         assert self._engine is not None
         try:
-            self._engine.send(thread, "pause" if self.paused else "resume")
+            self._engine.send(thread, Pause() if self.paused else Resume())
         except ThreadUnavailableError:
             logger.debug("%s is told when it registers", thread)
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from support.said import Ask, Say, Tell, said
 from support.scripts import Script
 from support.waiting import wait_for
 
@@ -27,10 +28,11 @@ from millstream.errors import (
     SparkError,
     ThreadUnavailableError,
 )
+from millstream.runtime.control import Close
 from millstream.spark.control import ControlChannel
 from millstream.spark.engine import SparkEngine
 from millstream.spark.events import ThreadEvent
-from millstream.spark.messages import Hello, Report, ThreadExit
+from millstream.spark.messages import Hello, ThreadExit
 from millstream.spark.session import is_local, resolve_session, slots
 from millstream.spark.thread_job import Patience, RestartPolicy
 from millstream.spark.worker_task import AttemptInfo
@@ -38,23 +40,23 @@ from millstream.spark.worker_task import AttemptInfo
 
 def obey(channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
     """A stream thread that does nothing but what it is told."""
-    channel.report("started", attempt.epoch)
+    channel.report(Tell("started", attempt.epoch))
     count = 0
     while not channel.lost:
         if not channel.wait(100):
             continue
-        for command in channel.commands():
+        for asked in channel.commands():
             count += 1
-            if command.kind == "close":
-                channel.report("closing", command.data)
+            if isinstance(asked.command, Close):
+                channel.report(Tell("closing", asked.command))
                 return ThreadExit("closed", story=(f"{count} commands",))
-            if command.kind == "fail":
+            if said(asked).kind == "fail":
                 raise ProcessingError("the mapper failed", topic="in", offset=7)
-            if command.kind == "hang":
+            if said(asked).kind == "hang":
                 time.sleep(600)
-            if command.kind == "ignore the kill":
+            if said(asked).kind == "ignore the kill":
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            channel.reply(command, command.data)
+            channel.reply(asked, said(asked).data)
     return ThreadExit("lost", reason=str(channel.lost_reason))
 
 
@@ -130,18 +132,18 @@ def test_a_thread_runs_obeys_and_closes(session: SparkSession) -> None:
         hello: Hello = events.wait("t1", "registered")
         assert (hello.thread_index, hello.application_id) == (1, "shop")
         assert hello.pid != os.getpid()
-        assert events.wait("t1", "report") == Report("started", hello.epoch)
-        assert engine.request("t1", "echo", {"a": [1]}) == {"a": [1]}
+        assert events.wait("t1", "report") == Tell("started", hello.epoch)
+        assert engine.request("t1", Ask("echo", {"a": [1]})) == {"a": [1]}
         assert engine.threads == ["t1"]
         with pytest.raises(IllegalStateError, match="running already"):
             engine.start_thread("t1", 1, obey)
-        assert engine.stop_thread("t1", 20_000, {"leave_group": True})
+        assert engine.stop_thread("t1", 20_000, Close(leave_group=False))
         assert events.wait("t1", "exited") == ThreadExit("closed", story=("2 commands",))
-        assert events.of("t1", "report")[-1] == Report("closing", {"leave_group": True})
+        assert events.of("t1", "report")[-1] == Tell("closing", Close(leave_group=False))
         assert engine.threads == []
         wait_for(lambda: not runs(hello.pid), 30, "the processes end")
         with pytest.raises(ThreadUnavailableError):
-            engine.send("t1", "echo")
+            engine.send("t1", Say("echo"))
         engine.start_thread("t1", 1, obey)
         again: Hello = events.wait("t1", "registered", 2)
         assert again.epoch > hello.epoch
@@ -156,7 +158,7 @@ def test_a_user_error_is_data(session: SparkSession) -> None:
     with hosting(session) as (engine, events):
         engine.start_thread("t1", 1, obey)
         events.wait("t1", "registered")
-        engine.send("t1", "fail")
+        engine.send("t1", Say("fail"))
         ended: ThreadExit = events.wait("t1", "exited")
         assert ended.kind == "error"
         assert isinstance(ended.error, ProcessingError)
@@ -176,7 +178,7 @@ def test_spark_retries_a_killed_worker(session: SparkSession) -> None:
         assert second.epoch > first.epoch
         assert second.pid != first.pid
         assert len(events.of("t1", "restarting")) == 1
-        assert engine.request("t1", "echo", 5) == 5
+        assert engine.request("t1", Ask("echo", 5)) == 5
 
 
 def test_a_dropped_connection_is_opened_again(session: SparkSession) -> None:
@@ -187,7 +189,7 @@ def test_a_dropped_connection_is_opened_again(session: SparkSession) -> None:
         for number in range(5):
             assert engine._server is not None
             engine._server.drop_connection("t1")
-            assert engine.request("t1", "echo", number) == number
+            assert engine.request("t1", Ask("echo", number)) == number
         assert len(events.of("t1", "registered")) == 1
         assert events.of("t1", "restarting") == []
 
@@ -197,7 +199,7 @@ def test_a_thread_that_does_not_close_is_killed(session: SparkSession) -> None:
     with hosting(session) as (engine, events):
         engine.start_thread("t1", 1, obey)
         hello: Hello = events.wait("t1", "registered")
-        engine.send("t1", "hang")
+        engine.send("t1", Say("hang"))
         began = time.monotonic()
         assert not engine.close(500)
         assert time.monotonic() - began < 12
@@ -212,7 +214,7 @@ def test_an_executor_that_ends_lets_the_thread_close(session: SparkSession) -> N
         first: Hello = events.wait("t1", "registered")
         os.kill(first.pid, signal.SIGTERM)
         second: Hello = events.wait("t1", "registered", 2)
-        assert Report("closing", {"commit_timeout_ms": 5_000}) in events.of("t1", "report")
+        assert Tell("closing", Close(commit_timeout_ms=5_000)) in events.of("t1", "report")
         assert events.of("t1", "restarting") == ["the thread stopped: SIGTERM."]
         assert second.epoch.submission > first.epoch.submission
 
@@ -272,7 +274,7 @@ def test_an_interrupt_cancels_only_the_users_jobs(session: SparkSession) -> None
         with pytest.raises(KeyboardInterrupt):
             session.sparkContext.parallelize([0], 1).foreach(lambda _: time.sleep(60))
         assert time.monotonic() - began < 30
-        assert engine.request("t1", "echo", 1) == 1
+        assert engine.request("t1", Ask("echo", 1)) == 1
         assert events.of("t1", "restarting") == []
 
 
@@ -286,7 +288,7 @@ def test_a_plain_local_master_restarts_a_killed_worker(session: SparkSession) ->
         for attempt in range(1, 8):
             hello: Hello = events.wait("t1", "registered", attempt)
             hellos.append(hello)
-            assert engine.request("t1", "echo", attempt) == attempt
+            assert engine.request("t1", Ask("echo", attempt)) == attempt
             os.kill(hello.pid, signal.SIGKILL)
         events.wait("t1", "registered", 8)
         assert [hello.epoch.submission for hello in hellos] == [1, 2, 3, 4, 5, 6, 7]
@@ -324,7 +326,7 @@ def test_too_few_slots(session: SparkSession) -> None:
         assert isinstance(error, NotEnoughSlotsError)
         assert (error.slots, error.needed) == (1, 2)
         assert "1 slots" in str(error)
-        assert engine.request("t1", "echo", 1) == 1
+        assert engine.request("t1", Ask("echo", 1)) == 1
         engine.start_thread("t3", 2, obey)
         began = time.monotonic()
         assert engine.close(20_000)
@@ -355,13 +357,19 @@ def test_a_stopped_session_ends_its_threads_with_an_error(session: SparkSession)
 
 SCRIPT = """
 import os, signal, sys, threading, time
+from dataclasses import dataclass
 import helpers
 from pyspark.sql import SparkSession
 from millstream.spark.engine import SparkEngine
+from millstream.runtime.control import Report
 from millstream.spark.messages import ThreadExit
 
+@dataclass(frozen=True)
+class Helped(Report):
+    data: str
+
 def main(channel, attempt):
-    channel.report("helped", helpers.describe(attempt.thread_name))
+    channel.report(Helped(helpers.describe(attempt.thread_name)))
     while not channel.lost:
         if channel.wait(100):
             for command in channel.commands():

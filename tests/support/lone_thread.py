@@ -16,11 +16,18 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from millstream import StreamsConfig
 from millstream.runtime.build_thread import ThreadIdentity, build_thread
-from millstream.runtime.control import ThreadOutcome
+from millstream.runtime.control import (
+    Asked,
+    Close,
+    Report,
+    RestoreEvent,
+    RestoreStep,
+    ThreadOutcome,
+)
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from support.failpoints import Failpoint
@@ -35,11 +42,6 @@ _RECORD_S = 0.003
 _CLOSE_S = 30
 
 
-class _Command(NamedTuple):
-    kind: str
-    data: Any = None
-
-
 class LoneControl:
     """A driver that says nothing but, once, that the thread is to close."""
 
@@ -48,25 +50,27 @@ class LoneControl:
 
     def __init__(self) -> None:
         self.restored = 0
+        self.on_news: Callable[[], None] = lambda: None
         self._closing = threading.Event()
         self._told = False
 
     def close(self) -> None:
         """Have the thread close."""
         self._closing.set()
+        self.on_news()
 
-    def report(self, kind: str, data: Any) -> None:
+    def report(self, report: Report) -> None:
         """Only restorations are of interest."""
-        if kind == "restore" and data.kind == "end":
-            self.restored += data.records
+        if isinstance(report, RestoreEvent) and report.step is RestoreStep.END:
+            self.restored += report.records
 
-    def commands(self) -> Sequence[_Command]:
+    def commands(self) -> Sequence[Asked]:
         if self._told or not self._closing.is_set():
             return ()
         self._told = True
-        return (_Command("close"),)
+        return (Asked(Close()),)
 
-    def reply(self, command: Any, data: Any) -> None:
+    def reply(self, asked: Asked, answer: Any) -> None:
         """Nothing is asked."""
 
 

@@ -15,8 +15,9 @@ from millstream.kafka.data.consumer import OFFSET_BEGINNING
 from millstream.kafka.data.record_columns import RecordColumns
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import Headers, TaskId, TopicPartition
+from millstream.runtime.control import RestoreEvent
 from millstream.runtime.ownership.offset_sums import OffsetSums
-from millstream.runtime.ownership.restoration import Restoration, RestoreEvent
+from millstream.runtime.ownership.restoration import Restoration
 from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.stream_task import StreamTask
@@ -306,7 +307,7 @@ class TaskBench:
 
     def told(self) -> list[str]:
         """The kinds of the restore events so far, other than those of batches."""
-        return [event.kind for event in self.events if not event.kind.endswith("batch")]
+        return [event.step.value for event in self.events if not event.step.value.endswith("batch")]
 
 
 def source(partition: int = 0) -> TopicPartition:

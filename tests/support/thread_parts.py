@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 from millstream.clock import ManualClock
-from millstream.runtime.control import ThreadOutcome
+from millstream.runtime.control import Asked, Close, Command, ThreadOutcome
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_settings import ThreadSettings
 
@@ -31,7 +30,7 @@ class Parts:
     """
 
     def __init__(
-        self, *rounds: Exception | None, running: bool = True, commands: tuple[str, ...] = ()
+        self, *rounds: Exception | None, running: bool = True, commands: tuple[Command, ...] = ()
     ) -> None:
         self.all = Mock()
         self.all.rebalances.next_change.return_value = None
@@ -56,8 +55,7 @@ class Parts:
         self._left -= 1
         self.clock.advance(SETTINGS.commit_interval_ms)
         said, self._commands = self._commands, ()
-        kinds = ("close",) if self._left < 0 else said
-        return [SimpleNamespace(kind=kind, data=None) for kind in kinds]
+        return [Asked(command) for command in ((Close(),) if self._left < 0 else said)]
 
     def run(self) -> list[str]:
         """Run a thread to its end; what it did to its parts. It must not fail."""

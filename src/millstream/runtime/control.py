@@ -2,27 +2,183 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from millstream.errors import StreamsError
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.states import TaskState, ThreadState
+
+R = TypeVar("R")
 
 
-class Command(Protocol):
-    """Something the driver asks of the thread."""
+# --- from the driver to the thread ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something that the driver asks of a thread."""
+
+
+@dataclass(frozen=True)
+class Question(Command, Generic[R]):
+    """A command that is answered, with an `R`."""
+
+
+@dataclass(frozen=True)
+class Close(Command):
+    """Commit, and end.
+
+    Args:
+        leave_group: whether the group is to know at once; static members never leave.
+        commit_timeout_ms: how long the last commit may take; None for as long as any other.
+    """
+
+    leave_group: bool = True
+    commit_timeout_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Pause(Command):
+    """Process nothing more until told to go on; what was processed is committed."""
+
+
+@dataclass(frozen=True)
+class Resume(Command):
+    """Process again."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A command as a thread gets it.
+
+    Args:
+        command: what is asked.
+        number: of the question that it is, for `Control.reply`; None for other commands.
+    """
+
+    command: Command
+    number: int | None = None
+
+
+# --- from the thread to the driver ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Report:
+    """Something that a thread tells its driver by itself."""
+
+
+@dataclass(frozen=True)
+class StateChanged(Report):
+    """The thread has changed its state."""
+
+    state: ThreadState
+    why: str
+
+
+@dataclass(frozen=True)
+class TasksChanged(Report):
+    """The tasks that the thread owns now, and where they are."""
+
+    tasks: Mapping[TaskId, TaskState]
+
+
+@dataclass(frozen=True)
+class Failed(Report):
+    """The thread ends because of this error. Told at once: closing may take long."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class ThreadMetrics(Report):
+    """What a thread has done so far.
+
+    Args:
+        processed_total: records processed.
+        commits_total: commits made.
+        rebuilt_total: how often the state of a task was wiped and rebuilt.
+        paused: whether it is paused.
+        tasks: the records processed by each of its tasks.
+    """
+
+    processed_total: int = 0
+    commits_total: int = 0
+    rebuilt_total: int = 0
+    paused: bool = False
+    tasks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AskMetrics(Question[ThreadMetrics]):
+    """What has the thread done so far?"""
+
+
+class RestoreStep(enum.Enum):
+    """What happened to a store that reads its changelog."""
+
+    START = "start"
+    BATCH = "batch"
+    END = "end"
+    #: The task is given up, or becomes a standby, before the end.
+    SUSPENDED = "suspended"
+    STANDBY_START = "standby start"
+    STANDBY_BATCH = "standby batch"
+    #: The standby is given up.
+    STANDBY_MIGRATED = "standby migrated"
+    #: The standby becomes active.
+    STANDBY_PROMOTED = "standby promoted"
 
     @property
-    def kind(self) -> str:
-        """`close`, `pause`, `resume` or `metrics`."""
-        ...
+    def is_of_standby(self) -> bool:
+        """Whether it is a standby that reads."""
+        return self in _STANDBY_STEPS
 
-    @property
-    def data(self) -> Any: ...
+
+_STANDBY_STEPS = frozenset(
+    {
+        RestoreStep.STANDBY_START,
+        RestoreStep.STANDBY_BATCH,
+        RestoreStep.STANDBY_MIGRATED,
+        RestoreStep.STANDBY_PROMOTED,
+    }
+)
+
+
+@dataclass(frozen=True)
+class RestoreEvent(Report):
+    """Something that a restore listener or a standby's listener is told.
+
+    Args:
+        step: what happened.
+        place: the changelog partition.
+        store: the store's name.
+        offset: where it starts, 0 for an empty store; the last offset of a batch; the end.
+        end_offset: where the restoration ends.
+        records: restored in the batch, or in total at the end.
+        task_id: the task.
+    """
+
+    step: RestoreStep
+    place: TopicPartition
+    store: str
+    offset: int
+    end_offset: int
+    records: int
+    task_id: TaskId
+
+
+# --- the connection -------------------------------------------------------------------------------
 
 
 class Control(Protocol):
     """The thread's end of the connection to its driver."""
+
+    #: Called when a command has come or the driver is lost; on any thread, or in a signal handler.
+    on_news: Callable[[], None]
 
     @property
     def lost(self) -> bool:
@@ -34,16 +190,16 @@ class Control(Protocol):
         """What was tried and for how long, or why the driver does not want it; None if not lost."""
         ...
 
-    def report(self, kind: str, data: Any) -> None:
+    def report(self, report: Report) -> None:
         """Tell the driver something, without waiting for it."""
         ...
 
-    def commands(self) -> Sequence[Command]:
+    def commands(self) -> Sequence[Asked]:
         """What the driver has asked since the last call."""
         ...
 
-    def reply(self, command: Any, data: Any) -> None:
-        """Answer a command that wants an answer."""
+    def reply(self, asked: Asked, answer: Any) -> None:
+        """Answer a question; an exception is raised where it was asked."""
         ...
 
 

@@ -13,14 +13,15 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
+from millstream.runtime.control import Asked, Close, Report
 from millstream.spark import wire
 from millstream.spark.conversation import SILENCE_LIMIT_S, Conversation, Link
 from millstream.spark.messages import (
-    Command,
     Hello,
+    What,
     decode_message,
     decode_value,
     encode_message,
@@ -54,6 +55,10 @@ class ControlChannel:
         grace_ms: milliseconds for which a lost connection is opened again.
         max_reports: most reports that wait for the driver; beyond it the oldest are given up,
             counted and logged.
+
+    Attributes:
+        on_news: called when a command has come or the driver is lost; on any thread, or in a signal
+            handler.
     """
 
     def __init__(
@@ -71,8 +76,8 @@ class ControlChannel:
         self._grace_s = grace_ms / 1000
         self._conversation = Conversation(max_messages=max_reports, drop_oldest=True)
         # A SimpleQueue because its `put` is safe in a signal handler; `_on_message` bounds it.
-        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._waited_for: list[Command] = []
+        self._commands: queue.SimpleQueue[Asked] = queue.SimpleQueue()
+        self._waited_for: list[Asked] = []
         self._link: Link | None = None
         self._connected = threading.Event()
         self._settled = threading.Event()
@@ -83,6 +88,7 @@ class ControlChannel:
         self._lost_reason: str | None = None
         self._signal: str | None = None
         self._dropped_before = 0
+        self.on_news: Callable[[], None] = _nobody_waits
 
     def open(self) -> bool:
         """Connect and register with the driver; False if that fails for the grace period."""
@@ -127,31 +133,30 @@ class ControlChannel:
         """Whether there is a connection just now."""
         return self._connected.is_set()
 
-    def report(self, kind: str, data: Any = None, *, latest_only: bool = False) -> None:
+    def report(self, report: Report, *, latest_only: bool = False) -> None:
         """Tell the driver something. Delivered once and in order, across reconnects.
 
         Blocks for at most `REPORT_WAIT_MS`, when the driver is there but takes nothing for long.
 
         Args:
-            kind: what it is about.
-            data: anything picklable; what is not arrives as `Undeliverable`.
+            report: if it cannot be pickled it arrives as `Undeliverable`.
             latest_only: this replaces an earlier report of the same kind that is still waiting:
                 for metrics and progress, where only the latest is of interest.
         """
         self._post(
-            encode_message("report", kind, None, encode_value(data)),
-            latest_key=kind if latest_only else None,
+            encode_message(What.REPORT, encode_value(report)),
+            latest_key=type(report).__qualname__ if latest_only else None,
         )
 
-    def reply(self, command: Command, data: Any = None) -> None:
-        """Answer a command; an exception as `data` is raised where the request was made.
+    def reply(self, asked: Asked, answer: Any) -> None:
+        """Answer a question; an exception is raised where it was asked.
 
-        Does nothing for a command that expects no reply.
+        Does nothing for a command that expects no answer.
         """
-        if command.reply_to is not None:
-            self._post(encode_message("reply", "", command.reply_to, encode_value(data)))
+        if asked.number is not None:
+            self._post(encode_message(What.REPLY, encode_value(answer), asked.number))
 
-    def commands(self) -> list[Command]:
+    def commands(self) -> list[Asked]:
         """The commands that have come since the last call, oldest first. Does not wait."""
         arrived = self._commands
         # Called once per round of the processing loop, and nearly always there is nothing.
@@ -179,7 +184,8 @@ class ControlChannel:
             commit_timeout_ms: how long its last commit may take.
         """
         self._signal = signal_name
-        self._commands.put(Command("close", {"commit_timeout_ms": commit_timeout_ms}, None))
+        self._commands.put(Asked(Close(commit_timeout_ms=commit_timeout_ms)))
+        self.on_news()
 
     def _post(self, payload: bytes, latest_key: Hashable = None) -> None:
         conversation = self._conversation
@@ -253,28 +259,34 @@ class ControlChannel:
         )
         try:
             hello = encode_value((self._hello, self._conversation.received))
-            connection.send(encode_message("hello", "", None, hello))
-            what, reason, received_there, _ = decode_message(connection.receive())
+            connection.send(encode_message(What.HELLO, hello))
+            what, reason, received_there = decode_message(connection.receive())
         except ConnectionError:
             connection.close()
             raise
-        if what != "welcome" or received_there is None:
+        if what is not What.WELCOME or received_there is None:
             connection.close()
-            raise _TurnedAwayError(reason)
+            raise _TurnedAwayError(decode_value(reason))
         self._conversation.resume(received_there)
         return Link(connection, self._conversation, self._on_message)
 
     def _on_message(self, payload: bytes) -> None:
-        _, kind, reply_to, data = decode_message(payload)
+        _, data, number = decode_message(payload)
         while self._commands.qsize() >= _MAX_COMMANDS and not self._closing.wait(0.05):
             pass
-        self._commands.put(Command(kind, decode_value(data), reply_to))
+        self._commands.put(Asked(decode_value(data), number))
+        self.on_news()
 
     def _give_up(self, reason: str) -> None:
         if not self._closing.is_set():
             logger.warning("%s stops: %s", self._hello.thread_name, reason)
         self._lost_reason = reason
         self._conversation.end()
+        self.on_news()
+
+
+def _nobody_waits() -> None:
+    """The thread's code has not begun to wait for news."""
 
 
 class _TurnedAwayError(Exception):

@@ -12,19 +12,21 @@ import socket
 import threading
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from millstream.errors import SparkError, ThreadUnavailableError
+from millstream.runtime.control import Command, Question, Report
 from millstream.spark import wire
 from millstream.spark.conversation import SILENCE_LIMIT_S, Conversation, Link
 from millstream.spark.messages import (
     MAX_DATA_BYTES,
     Hello,
-    Report,
     Undeliverable,
+    What,
     decode_message,
     decode_value,
     encode_message,
+    encode_value,
     outbound,
 )
 from millstream.spark.shipping import dumps
@@ -37,6 +39,9 @@ _HANDSHAKE_TIMEOUT_S: Final = 10.0
 _MAX_STRANGERS: Final = 128
 #: How long the previous connection of the same attempt may take to end before a new one is taken.
 _TAKEOVER_S: Final = 10.0
+
+
+R = TypeVar("R")
 
 
 class Listener(Protocol):
@@ -167,31 +172,34 @@ class ControlServer:
             attempt = seat.attempt if seat is not None else None
             return attempt is not None and attempt.link is not None
 
-    def send(self, name: str, kind: str, data: Any = None, *, reply_to: int | None = None) -> None:
+    def send(self, name: str, command: Command) -> None:
         """Send a command; delivered after a reconnect if the connection is broken just now.
 
         Raises:
             ThreadUnavailableError: no attempt of the thread is registered, or too many commands
                 wait for it already.
-            NotPicklableError: `data` cannot be shipped.
-            SparkError: `data` is too large.
+            NotPicklableError: the command cannot be shipped.
+            SparkError: it is too large.
         """
+        self._send(name, command, None)
+
+    def _send(self, name: str, command: Command, number: int | None) -> None:
         attempt = self._attempt(name)
-        encoded = dumps(outbound(data))
+        encoded = dumps(outbound(command))
         if len(encoded) > MAX_DATA_BYTES:
             raise SparkError(
-                f"The command '{kind}' to stream thread {name} has {len(encoded)} bytes of data; "
-                f"the limit is {MAX_DATA_BYTES} bytes."
+                f"The command {_named(command)} to stream thread {name} has {len(encoded)} bytes "
+                f"of data; the limit is {MAX_DATA_BYTES} bytes."
             )
-        message = encode_message("command", kind, reply_to, encoded)
+        message = encode_message(What.COMMAND, encoded, number)
         if not attempt.conversation.post(message):
             raise ThreadUnavailableError(
                 f"Stream thread {name} takes no commands: too many wait for it, or it just ended. "
                 "Try again when it is running."
             )
 
-    def request(self, name: str, kind: str, data: Any, timeout_ms: int) -> Any:
-        """Send a command and wait for the reply.
+    def request(self, name: str, question: Question[R], timeout_ms: int) -> R:
+        """Send a question and wait for the answer.
 
         Raises:
             ThreadUnavailableError: the thread is not registered, ended, or did not reply in time.
@@ -204,12 +212,12 @@ class ControlServer:
             number = self._next_request
             attempt.requests[number] = reply
         try:
-            self.send(name, kind, data, reply_to=number)
-            answer = reply.result(timeout_ms / 1000)
+            self._send(name, question, number)
+            answer: R = reply.result(timeout_ms / 1000)
         except FutureTimeoutError:
             raise ThreadUnavailableError(
-                f"Stream thread {name} did not reply to '{kind}' within {timeout_ms} ms: it is "
-                "busy, restoring, or out of reach. Try again, or allow more time."
+                f"Stream thread {name} did not reply to {_named(question)} within {timeout_ms} ms: "
+                "it is busy, restoring, or out of reach. Try again, or allow more time."
             ) from None
         finally:
             attempt.requests.pop(number, None)
@@ -217,8 +225,9 @@ class ControlServer:
             raise answer
         if isinstance(answer, Undeliverable):
             raise SparkError(
-                f"Stream thread {name} answered '{kind}' with something that could not be sent "
-                f"({answer.type_name}: {answer.why}). Ask for less, or for something picklable."
+                f"Stream thread {name} answered {_named(question)} with something that could not "
+                f"be sent ({answer.type_name}: {answer.why}). Ask for less, or for something "
+                "picklable."
             )
         return answer
 
@@ -282,7 +291,7 @@ class ControlServer:
                     timeout_s=_HANDSHAKE_TIMEOUT_S,
                     silence_limit_s=SILENCE_LIMIT_S,
                 )
-                hello, received_there = decode_value(decode_message(connection.receive())[3])
+                hello, received_there = decode_value(decode_message(connection.receive())[1])
             finally:
                 self._strangers.release()
         except (ConnectionError, TypeError, ValueError) as error:
@@ -291,7 +300,7 @@ class ControlServer:
         admitted = self._admit(hello)
         if isinstance(admitted, str):
             logger.info("%s %s was turned away: %s", hello.thread_name, hello.epoch, admitted)
-            self._answer(connection, "refused", admitted, None)
+            self._answer(connection, What.REFUSED, admitted, None)
             connection.close()
             return
         self._carry(admitted, connection, received_there)
@@ -335,7 +344,7 @@ class ControlServer:
             previous.close()
         if previous is None or previous.wait_ended(_TAKEOVER_S):
             attempt.conversation.resume(received_there)
-            self._answer(connection, "welcome", "", attempt.conversation.received)
+            self._answer(connection, What.WELCOME, "", attempt.conversation.received)
         else:
             link.close()
         link.run(f"{attempt.hello.thread_name}-control-sender")
@@ -344,17 +353,25 @@ class ControlServer:
                 attempt.link = None
 
     def _on_message(self, attempt: _Attempt, payload: bytes) -> None:
-        what, kind, number, data = decode_message(payload)
-        if what == "report":
-            self._listener.on_report(attempt.hello, Report(kind, decode_value(data)))
+        what, data, number = decode_message(payload)
+        if what is What.REPORT:
+            report = decode_value(data)
+            if isinstance(report, Report):
+                self._listener.on_report(attempt.hello, report)
+            else:
+                logger.warning("%s sent a report that cannot be read: %s", attempt.hello, report)
         elif number is not None:
             request = attempt.requests.get(number)
             if request is not None and not request.done():
                 request.set_result(decode_value(data))
 
     @staticmethod
-    def _answer(connection: Connection, what: str, why: str, received: int | None) -> None:
+    def _answer(connection: Connection, what: What, why: str, received: int | None) -> None:
         try:
-            connection.send(encode_message(what, why, received, b""))
+            connection.send(encode_message(what, encode_value(why), received))
         except ConnectionError as error:
             logger.info("A stream thread left before it was answered: %s", error)
+
+
+def _named(command: Command) -> str:
+    return f"'{type(command).__name__}'"

@@ -13,16 +13,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.clock import Clock, SystemClock
 from millstream.errors import IllegalStateError, ThreadUnavailableError
+from millstream.runtime.control import Close, Command, Question, Report
 from millstream.spark.control import GRACE_MS
 from millstream.spark.control_server import ControlServer
 from millstream.spark.environment import installed_versions
 from millstream.spark.events import EventQueue, ThreadEvent
 from millstream.spark.jobs import SparkJobs
-from millstream.spark.messages import Hello, Report
+from millstream.spark.messages import Hello
 from millstream.spark.py4j_traces import hide_traces, show_traces
 from millstream.spark.session import HostSession, is_local, resolve_session, slots
 from millstream.spark.shipping import ship
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+_CLOSE: Final = Close()
 
 #: How often threads that are out of reach are looked after.
 _CHECK_S: Final = 0.25
@@ -203,38 +208,38 @@ class SparkEngine:
             self._threads[name] = thread
         threading.Thread(target=thread.run, name=f"{name}-job", daemon=True).start()
 
-    def send(self, name: str, kind: str, data: Any = None) -> None:
+    def send(self, name: str, command: Command) -> None:
         """Send a thread a command.
 
         Raises:
             ThreadUnavailableError: the thread is not registered.
-            NotPicklableError: `data` cannot be shipped.
+            NotPicklableError: the command cannot be shipped.
         """
-        self._control(name).send(name, kind, data)
+        self._control(name).send(name, command)
 
-    def request(self, name: str, kind: str, data: Any = None, *, timeout_ms: int = 10_000) -> Any:
-        """Send a thread a command and return its reply, which is raised if it is an exception.
+    def request(self, name: str, question: Question[R], *, timeout_ms: int = 10_000) -> R:
+        """Ask a thread and return its answer, which is raised if it is an exception.
 
         Raises:
             ThreadUnavailableError: the thread is not registered, or did not reply in time.
-            NotPicklableError: `data` cannot be shipped.
+            NotPicklableError: the question cannot be shipped.
         """
-        return self._control(name).request(name, kind, data, timeout_ms)
+        return self._control(name).request(name, question, timeout_ms)
 
-    def stop_thread(self, name: str, timeout_ms: int, data: Any = None) -> bool:
+    def stop_thread(self, name: str, timeout_ms: int, command: Close = _CLOSE) -> bool:
         """Close one thread, and kill it if it does not end in time.
 
         Args:
             name: the thread.
             timeout_ms: milliseconds for it to close.
-            data: what goes along with the `close` command.
+            command: how they are to close.
 
         Returns:
             Whether it ended by itself; True as well for one that is not there.
         """
         with self._lock:
             thread = self._threads.get(name)
-        return thread is None or self._stop([thread], timeout_ms, data)
+        return thread is None or self._stop([thread], timeout_ms, command)
 
     def expect_end(self, name: str, within_ms: int) -> None:
         """A thread says that it is ending: kill it if it has not ended by then. Does not wait.
@@ -248,7 +253,7 @@ class SparkEngine:
         if thread is not None:
             thread.expect_end(within_ms)
 
-    def close(self, timeout_ms: int = 60_000, data: Any = None) -> bool:
+    def close(self, timeout_ms: int = 60_000, command: Close = _CLOSE) -> bool:
         """Close all threads, kill those that do not end in time, and release everything.
 
         Takes at most the timeout, plus about 10 seconds where threads have to be killed. Does
@@ -257,7 +262,7 @@ class SparkEngine:
 
         Args:
             timeout_ms: milliseconds for the threads to close.
-            data: what goes along with the `close` command.
+            command: how they are to close.
 
         Returns:
             Whether all threads ended by themselves: False when some were killed, or Spark lost
@@ -268,7 +273,7 @@ class SparkEngine:
                 return True
             self._closed.set()
             threads = list(self._threads.values())
-        orderly = self._stop(threads, timeout_ms, data)
+        orderly = self._stop(threads, timeout_ms, command)
         self._released.set()
         self._monitor.join(_KILL_S)
         self._server.close()
@@ -355,9 +360,9 @@ class SparkEngine:
             raise ThreadUnavailableError(f"Stream thread {name} is not there: nothing was started.")
         return self._server
 
-    def _stop(self, threads: list[HostedThread], timeout_ms: int, data: Any) -> bool:
+    def _stop(self, threads: list[HostedThread], timeout_ms: int, command: Close) -> bool:
         for thread in threads:
-            thread.ask_to_close(data)
+            thread.ask_to_close(command)
         deadline = time.monotonic() + timeout_ms / 1000
         for thread in threads:
             while not self._hurried and (left_s := deadline - time.monotonic()) > 0:

@@ -8,15 +8,17 @@ report or an error must never be lost because of what it holds.
 from __future__ import annotations
 
 import copy
+import enum
 import pickle
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
 import cloudpickle
 
 from millstream.errors import StreamsError
+from millstream.runtime.control import Failed
 from millstream.spark.wire import MAX_FRAME_BYTES
 
 _TRACEBACK_CHARS: Final = 64 * 1024
@@ -49,19 +51,19 @@ class Hello(NamedTuple):
     host: str
 
 
-class Report(NamedTuple):
-    """What a stream thread told the driver."""
+class What(enum.Enum):
+    """What a message on the control connection is."""
 
-    kind: str
-    data: Any
-
-
-class Command(NamedTuple):
-    """What the driver asks of a stream thread; `reply_to` is None where no reply is expected."""
-
-    kind: str
-    data: Any
-    reply_to: int | None
+    #: A thread's first message: its `Hello`, and the number of the last message that it received.
+    HELLO = "hello"
+    #: The answer: the number of the last message that the driver received.
+    WELCOME = "welcome"
+    #: The other answer: why the driver does not want the thread.
+    REFUSED = "refused"
+    REPORT = "report"
+    COMMAND = "command"
+    #: The answer to the command of that number.
+    REPLY = "reply"
 
 
 @dataclass(frozen=True)
@@ -162,32 +164,32 @@ def decode_value(data: bytes) -> Any:
         return Undeliverable("unknown", f"{len(data)} bytes", f"{type(error).__name__}: {error}")
 
 
-def encode_message(what: str, kind: str, number: int | None, data: bytes) -> bytes:
+def encode_message(what: What, data: bytes, number: int | None = None) -> bytes:
     """Frame a report, command or reply around its encoded data."""
-    return pickle.dumps((what, kind, number, data))
+    return pickle.dumps((what.value, data, number))
 
 
-def decode_message(payload: bytes) -> tuple[str, str, int | None, bytes]:
+def decode_message(payload: bytes) -> tuple[What, bytes, int | None]:
     """The inverse of `encode_message`."""
-    what, kind, number, data = pickle.loads(payload)
-    return what, kind, number, data
+    what, data, number = pickle.loads(payload)
+    return What(what), data, number
 
 
 def outbound(value: Any) -> Any:
     """The value as it is pickled: exceptions made ready for the journey."""
     if isinstance(value, BaseException):
         return ShippedError.of(value)
-    if isinstance(value, ThreadExit) and value.error is not None:
+    if isinstance(value, ThreadExit | Failed) and value.error is not None:
         shipped: Any = ShippedError.of(value.error)
-        return ThreadExit(value.kind, shipped, value.story, value.reason)
+        return replace(value, error=shipped)
     return value
 
 
 def _inbound(value: Any) -> Any:
     if isinstance(value, ShippedError):
         return value.restore()
-    if isinstance(value, ThreadExit) and isinstance(value.error, ShippedError):
-        return ThreadExit(value.kind, value.error.restore(), value.story, value.reason)
+    if isinstance(value, ThreadExit | Failed) and isinstance(value.error, ShippedError):
+        return replace(value, error=value.error.restore())
     return value
 
 

@@ -19,7 +19,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import (
@@ -29,6 +29,7 @@ from millstream.errors import (
     ThreadUnavailableError,
 )
 from millstream.runtime.backoff import Backoff
+from millstream.runtime.control import Close
 from millstream.spark.control_server import ControlServer
 from millstream.spark.events import ThreadEvent
 from millstream.spark.jobs import SparkJobs
@@ -148,7 +149,7 @@ class HostedThread:
         self._registered_now = False
         self._out_of_reach_since_ms: int | None = None
         self._stop_asked = threading.Event()
-        self._stop_data: Any = None
+        self._close = Close()
         self._cancel_because: str | None = None
         self._end_by: Deadline | None = None
         self._verdict: SparkError | None = None
@@ -276,18 +277,18 @@ class HostedThread:
         if self._stop_asked.is_set():
             self._send_close()
 
-    def ask_to_close(self, data: Any) -> None:
-        """Send the thread `close`, and do not start it again. Does nothing the second time."""
+    def ask_to_close(self, command: Close) -> None:
+        """Send the thread this command, and do not start it again. Does nothing the second time."""
         if self._stop_asked.is_set():
             return
-        self._stop_data = data
+        self._close = command
         self._stop_asked.set()
         self._server.admit_no_more(self.name, "the thread is to close")
         self._send_close()
 
     def cancel(self) -> None:
         """Cancel the job: the thread is killed if it runs."""
-        self.ask_to_close(None)
+        self.ask_to_close(self._close)
         self._cancel(_KILLED)
 
     def expect_end(self, within_ms: int) -> None:
@@ -393,7 +394,7 @@ class HostedThread:
 
     def _send_close(self) -> None:
         try:
-            self._server.send(self.name, "close", self._stop_data)
+            self._server.send(self.name, self._close)
         except ThreadUnavailableError:
             # Not registered: it is turned away when it comes, or cancelled if it has no slot.
             logger.debug("%s is not registered, so it was not sent the close command", self.name)

@@ -8,7 +8,7 @@ import pytest
 
 from millstream.app_restore_bars import RestoreBars
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.ownership.restoration import RestoreEvent
+from millstream.runtime.control import RestoreEvent, RestoreStep
 
 
 class Screen(io.StringIO):
@@ -22,7 +22,7 @@ class Screen(io.StringIO):
 
 def event(kind: str, offset: int, *, end: int = 1_000_000) -> RestoreEvent:
     place = TopicPartition("app-counts-changelog", 3)
-    return RestoreEvent(kind, place, "counts", offset, end, 0, TaskId(1, 3))
+    return RestoreEvent(RestoreStep(kind), place, "counts", offset, end, 0, TaskId(1, 3))
 
 
 def test_a_long_restoration_gets_a_bar_that_goes_when_it_is_over() -> None:

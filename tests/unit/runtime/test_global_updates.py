@@ -25,9 +25,9 @@ from millstream.kafka.data.consumer import OFFSET_BEGINNING
 from millstream.kafka.data.record_columns import RecordColumns
 from millstream.processor.processor import Processor
 from millstream.record import Record, TopicPartition
+from millstream.runtime.control import RestoreEvent
 from millstream.runtime.ownership.global_stores import GLOBAL_TASK, GlobalStores
 from millstream.runtime.ownership.global_updates import GlobalUpdates
-from millstream.runtime.ownership.restoration import RestoreEvent
 from millstream.runtime.task.node_context import Dropped
 from millstream.serdes import LONG, STRING
 from millstream.state.directories.directory import StateDirectory
@@ -161,7 +161,7 @@ class Application:
             return {key: getattr(value, "value", value) for key, value in items}
 
     def told(self, kind: str) -> list[tuple[TopicPartition, int, int]]:
-        return [(e.place, e.offset, e.records) for e in self.events if e.kind == kind]
+        return [(e.place, e.offset, e.records) for e in self.events if e.step.value == kind]
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError, TaskCorruptedError
 from millstream.kafka.data.record_columns import RecordColumns
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.ownership.restoration import Restoration, RestoreEvent
+from millstream.runtime.control import RestoreEvent
+from millstream.runtime.ownership.restoration import Restoration
 from millstream.state.changelogs.restore import StoreRestorer
 
 A, B = TopicPartition("app-a-changelog", 0), TopicPartition("app-b-changelog", 1)
@@ -95,11 +96,11 @@ def test_reads_from_where_each_store_stands_to_the_end() -> None:
         restoring.step(0)
     assert behind.applied == [2, 3, 4]
     assert new.applied == [0, 1, 2]
-    assert [(e.kind, e.store, e.offset) for e in events if e.kind == "start"] == [
+    assert [(e.step.value, e.store, e.offset) for e in events if e.step.value == "start"] == [
         ("start", "a", 2),
         ("start", "b", 0),
     ]
-    assert {(e.store, e.records) for e in events if e.kind == "end"} == {("a", 3), ("b", 3)}
+    assert {(e.store, e.records) for e in events if e.step.value == "end"} == {("a", 3), ("b", 3)}
     assert not log.positions
 
 
@@ -136,7 +137,7 @@ def test_what_is_up_to_date_is_done_at_once() -> None:
     restoring.step(0)
     assert not restoring.unfinished(TASK_A)
     assert not restoring.is_reading
-    assert [e.kind for e in events] == ["start", "end"] * 2
+    assert [e.step.value for e in events] == ["start", "end"] * 2
 
 
 def test_a_corrupted_store_does_not_stop_another_task() -> None:
@@ -191,7 +192,7 @@ def test_a_standby_follows_its_changelog_without_an_end() -> None:
     assert store.applied == [0, 1, 2]
     restoring.remove(TASK_A)
     assert not log.positions
-    kinds = [(event.kind, event.offset, event.end_offset, event.records) for event in events]
+    kinds = [(event.step.value, event.offset, event.end_offset, event.records) for event in events]
     assert kinds == [
         ("standby start", 0, 2, 0),
         ("standby batch", 0, 2, 1),
@@ -243,7 +244,7 @@ def test_a_promoted_standby_reads_the_tail_only() -> None:
     assert store.applied == [0, 1, 2, 3, 4]
     assert not restoring.unfinished(TASK_A)
     last = events[-1]
-    assert (last.kind, last.end_offset, last.records) == ("end", 5, 2)
+    assert (last.step.value, last.end_offset, last.records) == ("end", 5, 2)
 
 
 @pytest.mark.parametrize("compacted", [[], [2, 3, 4]])
@@ -273,4 +274,4 @@ def test_the_topic_of_a_table_is_restored_only_as_far_as_the_task_has_read_it(
     while restoring.unfinished(TASK_A):
         restoring.step(0)
     assert store.applied == ([] if compacted else [2, 3, 4])
-    assert [(event.kind, event.end_offset) for event in events][-1] == ("end", 5)
+    assert [(event.step.value, event.end_offset) for event in events][-1] == ("end", 5)

@@ -8,7 +8,7 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.ownership.restoration import RestoreEvent
+from millstream.runtime.control import RestoreEvent, RestoreStep
 from millstream.runtime.ownership.restore_reports import RestoreAudience, RestoreReports
 
 RARE = ["start", "end", "suspended", "standby start", "standby migrated", "standby promoted"]
@@ -17,7 +17,7 @@ BATCHES = ["batch", "standby batch"]
 
 def event(kind: str, partition: int = 0, offset: int = 0) -> RestoreEvent:
     place = TopicPartition("app-counts-changelog", partition)
-    return RestoreEvent(kind, place, "counts", offset, 100, 1, TaskId(0, partition))
+    return RestoreEvent(RestoreStep(kind), place, "counts", offset, 100, 1, TaskId(0, partition))
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,11 @@ def test_batches_go_to_those_who_listen(audience: RestoreAudience, wanted: list[
     reports = RestoreReports(control, audience, ManualClock())
     for kind in [*RARE, *BATCHES, *BATCHES]:
         reports(event(kind))
-    assert [call.args[1].kind for call in control.report.call_args_list] == [
+    assert [call.args[0].step.value for call in control.report.call_args_list] == [
         *RARE,
         *wanted,
         *wanted,
     ]
-    assert {call.args[0] for call in control.report.call_args_list} == {"restore"}
 
 
 def test_a_bar_moves_some_times_a_second() -> None:
@@ -52,7 +51,7 @@ def test_a_bar_moves_some_times_a_second() -> None:
         reports(event("batch", 1))
         reports(event("standby batch", 2))
         clock.advance(10)
-    places = [call.args[1].place.partition for call in control.report.call_args_list]
+    places = [call.args[0].place.partition for call in control.report.call_args_list]
     assert places == [0, 1] * 5
     for partition in (0, 1):
         clock.advance(1)

@@ -126,7 +126,7 @@ def test_a_standby_that_ran_before_runs_again_with_its_stores_open(active: TaskB
         assert active.counts() == {"a": 2, "b": 1 + n}
         active.assign([0])
         active.run_all()
-        ends = [event for event in active.events if event.kind == "end"]
+        ends = [event for event in active.events if event.step.value == "end"]
         assert ends[-1].records == 0, "it knows everything"
         active.feed("b")
     assert active.counts() == {"a": 2, "b": 4}
@@ -205,7 +205,7 @@ def test_a_lost_standby_is_followed_anew_from_where_it_was(
     bench.assign(standby=[0])
     bench.advance()
     assert bench.counts() == {"a": 2, "b": 1, "c": 1}
-    starts = [event.offset for event in bench.events if event.kind == "standby start"]
+    starts = [event.offset for event in bench.events if event.step.value == "standby start"]
     assert starts[1] == 3
 
 

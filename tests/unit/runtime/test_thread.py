@@ -6,6 +6,8 @@ from support.thread_parts import Parts, of
 
 from millstream.errors import BrokerUnavailableError, TaskCorruptedError, TaskMigratedError
 from millstream.record import TaskId
+from millstream.runtime.control import Pause, StateChanged
+from millstream.runtime.states import ThreadState
 
 BATCH_MS = 50
 
@@ -28,7 +30,7 @@ def backlog(*, restores: bool) -> Parts:
 
 def test_a_paused_thread_commits_what_it_has_done() -> None:
     """It reads and processes nothing more."""
-    parts = Parts(None, None, commands=("pause",))
+    parts = Parts(None, None, commands=(Pause(),))
     calls = of(parts.run(), "commits.commit", "consumer.poll_columns", "tasks.advance")
     # In two rounds, in the one in which it is told to close, and at last.
     assert calls == ["commits.commit"] * 4
@@ -67,9 +69,10 @@ def test_a_thread_that_lost_its_driver_closes_in_order_and_says_why() -> None:
     assert of(calls, *closing)[-4:] == list(closing)
     assert parts.all.commits.commit.call_args.args == (parts.all.tasks.running, 30_000)
     (state,) = [
-        call.args[1]["why"]
+        call.args[0].why
         for call in parts.control.report.call_args_list
-        if call.args[0] == "state" and call.args[1]["state"] == "PENDING_SHUTDOWN"
+        if isinstance(call.args[0], StateChanged)
+        and call.args[0].state is ThreadState.PENDING_SHUTDOWN
     ]
     assert "the driver is lost: no connection to the driver at host:4040 for 30 s" in state
 

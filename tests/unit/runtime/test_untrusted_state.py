@@ -318,7 +318,7 @@ def test_state_that_cannot_be_trusted_is_not_used_by_whoever_comes_next(
     again.main.group = bench.main.group
     again.assign([0])
     again.run_all()
-    assert [event.offset for event in again.events if event.kind == "start"] == [0]
+    assert [event.offset for event in again.events if event.step.value == "start"] == [0]
     assert again.counts() == dict.fromkeys(KEYS, 1)
     again.tasks.close_all(clean=True)
     assert bench.directory.reached() == {TASK: len(KEYS)}
@@ -360,7 +360,7 @@ def test_a_rebuild_that_is_given_up_under_way_is_no_state(bench: TaskBench, tmp_
     again.main.group = bench.main.group
     again.assign([0])
     again.run_all()
-    starts = [event.offset for event in again.events if event.kind == "start"]
+    starts = [event.offset for event in again.events if event.step.value == "start"]
     assert starts == [500]
     assert again.counts() == dict.fromkeys(KEYS, 1)
     again.tasks.close_all(clean=True)

@@ -8,9 +8,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support.said import Ask, Say, Tell, said
 from support.waiting import wait_for
 
 from millstream.errors import (
@@ -21,15 +23,14 @@ from millstream.errors import (
     StreamsError,
     ThreadUnavailableError,
 )
+from millstream.runtime.control import Asked, Close, Report
 from millstream.spark import wire
 from millstream.spark.control import ControlChannel
 from millstream.spark.control_server import ControlServer
 from millstream.spark.conversation import Conversation
 from millstream.spark.messages import (
-    Command,
     Epoch,
     Hello,
-    Report,
     ThreadExit,
     Undeliverable,
     decode_value,
@@ -39,17 +40,25 @@ from millstream.spark.messages import (
 KEY = b"k" * 32
 
 
+@dataclass(frozen=True)
+class Latest(Tell):
+    """Of which only the last one counts."""
+
+    kind: str = "latest"
+
+
 class Recorder:
     """Keeps what the server tells."""
 
     def __init__(self) -> None:
         self.hellos: list[Hello] = []
-        self.reports: list[Report] = []
+        self.reports: list[Tell] = []
 
     def on_registered(self, hello: Hello) -> None:
         self.hellos.append(hello)
 
     def on_report(self, hello: Hello, report: Report) -> None:
+        assert isinstance(report, Tell)
         self.reports.append(report)
 
 
@@ -158,7 +167,7 @@ def test_reports_arrive_in_order_and_closing_delivers_them(
     """Goal: what was reported before `close` has been handed over when it returns."""
     channel = connect()
     for number in range(1000):
-        channel.report("number", number)
+        channel.report(Tell("number", number))
     channel.close()
     assert [report.data for report in recorder.reports] == list(range(1000))
     assert recorder.hellos == [hello()]
@@ -179,29 +188,29 @@ def test_commands_and_replies(server: ControlServer, connect: Connect) -> None:
     channel = connect()
     assert channel.commands() == []
     assert not channel.wait(1)
-    server.send("t", "pause")
-    server.send("t", "seek", {"offset": 5})
+    server.send("t", Say("pause"))
+    server.send("t", Say("seek", {"offset": 5}))
     assert channel.wait(5000)
     found = channel.commands()
     while len(found) < 2:
         assert channel.wait(5000)
         found += channel.commands()
-    assert [(command.kind, command.data) for command in found] == [
+    assert [(said(asked).kind, said(asked).data) for asked in found] == [
         ("pause", None),
         ("seek", {"offset": 5}),
     ]
 
     def answer() -> None:
         while channel.wait(2000):
-            for command in channel.commands():
-                bad = command.data == "bad"
-                channel.reply(command, IllegalStateError("not now") if bad else command.data * 2)
+            for asked in channel.commands():
+                data = said(asked).data
+                channel.reply(asked, IllegalStateError("not now") if data == "bad" else data * 2)
 
     answering = threading.Thread(target=answer)
     answering.start()
-    assert server.request("t", "double", 21, 5000) == 42
+    assert server.request("t", Ask("double", 21), 5000) == 42
     with pytest.raises(IllegalStateError, match="not now"):
-        server.request("t", "double", "bad", 5000)
+        server.request("t", Ask("double", "bad"), 5000)
     answering.join()
 
 
@@ -209,9 +218,9 @@ def test_a_command_that_cannot_be_sent_is_refused(server: ControlServer, connect
     """Goal: whoever asks learns it, rather than the worker."""
     channel = connect()
     with pytest.raises(NotPicklableError, match="item 'lock'"):
-        server.send("t", "query", {"lock": threading.Lock()})
+        server.send("t", Say("query", {"lock": threading.Lock()}))
     with pytest.raises(SparkError, match="the limit is"):
-        server.send("t", "query", bytes(64 * 1024 * 1024))
+        server.send("t", Say("query", bytes(64 * 1024 * 1024)))
     assert channel.commands() == []
 
 
@@ -219,13 +228,13 @@ def test_a_request_without_reply_ends(server: ControlServer, connect: Connect) -
     """Goal: nothing blocks for ever: neither a busy thread nor one that ends nor an unknown one."""
     connect()
     with pytest.raises(ThreadUnavailableError, match="within 50 ms"):
-        server.request("t", "query", None, 50)
+        server.request("t", Ask("query", None), 50)
     with pytest.raises(ThreadUnavailableError, match="not registered"):
-        server.request("nobody", "query", None, 50)
+        server.request("nobody", Ask("query", None), 50)
     forget = threading.Timer(0.1, server.forget, ("t", "its job is over"))
     forget.start()
     with pytest.raises(ThreadUnavailableError, match="its job is over"):
-        server.request("t", "query", None, 60_000)
+        server.request("t", Ask("query", None), 60_000)
 
 
 def test_a_broken_connection_loses_and_doubles_nothing(
@@ -243,15 +252,15 @@ def test_a_broken_connection_loses_and_doubles_nothing(
     cutting = threading.Thread(target=cut)
     cutting.start()
     for number in range(600):
-        channel.report("number", number)
-        server.send("t", "number", number)
-        commands += [command.data for command in channel.commands()]
+        channel.report(Tell("number", number))
+        server.send("t", Say("number", number))
+        commands += [said(asked).data for asked in channel.commands()]
         time.sleep(0.001)
     stop.set()
     cutting.join()
     wait_for(lambda: len(recorder.reports) >= 600)
     while len(commands) < 600 and channel.wait(5000):
-        commands += [command.data for command in channel.commands()]
+        commands += [said(asked).data for asked in channel.commands()]
     assert [report.data for report in recorder.reports] == list(range(600))
     assert commands == list(range(600))
     assert recorder.hellos == [hello()], "a reconnect is not a registration"
@@ -295,7 +304,7 @@ def test_a_later_attempt_replaces_an_earlier_one(
     assert old.lost
     server.expect("t", 5)
     assert connect(hello(4, 99)).lost
-    server.send("t", "hello")
+    server.send("t", Say("hello"))
     assert second.wait(5000), "what is expected next does not disturb the present attempt"
     third = connect(hello(5, 0))
     assert not third.lost
@@ -320,7 +329,7 @@ def test_a_closing_thread_admits_reconnects_but_no_new_attempt(
     channel = connect()
     server.admit_no_more("t", "closing")
     server.drop_connection("t")
-    server.send("t", "close")
+    server.send("t", Say("close"))
     assert channel.wait(5000)
     assert connect(hello(1, 1)).lost
 
@@ -373,14 +382,14 @@ def test_reporting_does_not_block_when_nobody_takes_it(
     wait_for(lambda: not channel.connected)
     began = time.monotonic()
     for number in range(15):
-        channel.report("state", number)
-        channel.report("metrics", number, latest_only=True)
+        channel.report(Tell("state", number))
+        channel.report(Latest(data=number), latest_only=True)
     # Room is waited for a tenth of a second at most; some messages have to wait here.
     assert time.monotonic() - began < 5
     network.up()
-    wait_for(lambda: Report("state", 14) in recorder.reports)
-    states = [report.data for report in recorder.reports if report.kind == "state"]
-    metrics = [report.data for report in recorder.reports if report.kind == "metrics"]
+    wait_for(lambda: Tell("state", 14) in recorder.reports)
+    states = [report.data for report in recorder.reports if not isinstance(report, Latest)]
+    metrics = [report.data for report in recorder.reports if isinstance(report, Latest)]
     assert len(states) >= 9
     assert states == list(range(15 - len(states), 15))
     assert len(metrics) <= 2
@@ -453,13 +462,13 @@ def test_a_reply_that_cannot_be_sent_is_an_error(server: ControlServer, connect:
 
     def answer() -> None:
         assert channel.wait(5000)
-        for command in channel.commands():
-            channel.reply(command, threading.Lock())
+        for asked in channel.commands():
+            channel.reply(asked, threading.Lock())
 
     answering = threading.Thread(target=answer)
     answering.start()
     with pytest.raises(SparkError, match="could not be sent"):
-        server.request("t", "query", None, 10_000)
+        server.request("t", Ask("query", None), 10_000)
     answering.join()
 
 
@@ -467,5 +476,5 @@ def test_a_signal_looks_like_a_close_command(connect: Connect) -> None:
     """Goal: the machine's request to end takes the same path as the driver's."""
     channel = connect()
     channel.stop_by_signal("SIGHUP", 5_000)
-    assert channel.commands() == [Command("close", {"commit_timeout_ms": 5_000}, None)]
+    assert channel.commands() == [Asked(Close(commit_timeout_ms=5_000))]
     assert channel.stop_signal == "SIGHUP"

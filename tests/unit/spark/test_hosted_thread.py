@@ -13,6 +13,7 @@ from support.waiting import wait_for
 
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError, SparkError
+from millstream.runtime.control import Close
 from millstream.spark.events import ThreadEvent
 from millstream.spark.messages import Epoch, Hello, ThreadExit
 from millstream.spark.thread_job import HostedThread, Patience, RestartPolicy
@@ -147,7 +148,7 @@ def test_closing_does_not_wait_for_a_pause(where: str) -> None:
     host.start()
     if not first:
         wait_for(lambda: any(e.kind == "restarting" for e in host.events), 30, "the pause")
-    host.thread.ask_to_close(None)
+    host.thread.ask_to_close(Close())
     assert host.last() == ThreadEvent("t1", "exited", ThreadExit("closed"))
     assert host.jobs.submitted == (0 if first else 1)
     assert time.monotonic() - began < 30
@@ -197,7 +198,7 @@ def test_a_commit_that_fails_while_the_machine_stops_a_thread_is_a_reason_to_go_
     jobs._jobs = [host.registers(lambda: lost), lambda: lost]
 
     def lost_while_closing() -> ThreadExit:
-        host.thread.ask_to_close(None)
+        host.thread.ask_to_close(Close())
         return lost
 
     jobs._jobs.append(lost_while_closing)

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.said import Tell
 
 from millstream.errors import EnvironmentMismatchError
+from millstream.runtime.control import Close, Report
 from millstream.spark.control import ControlChannel
 from millstream.spark.control_server import ControlServer
 from millstream.spark.environment import checked_task, installed_versions
-from millstream.spark.messages import Hello, Report, ThreadExit, decode_value
+from millstream.spark.messages import Hello, ThreadExit, decode_value
 from millstream.spark.shipping import ship
 from millstream.spark.worker_logging import LoggingSetup
 from millstream.spark.worker_task import AttemptInfo, ThreadPlan, run_plan
@@ -80,13 +82,13 @@ def test_the_process_is_left_as_it_was(driver: Driver, capsys: pytest.CaptureFix
         logging.getLogger("millstream.mapper").info("hello")
         logging.getLogger("millstream.mapper").debug("not at this level")
         logging.getLogger("elsewhere").info("not ours")
-        channel.report("path", sys.path[-1])
+        channel.report(Tell("path", sys.path[-1]))
         return ThreadExit("closed", story=(attempt.thread_name,))
 
     before = state_of_process()
     ended = decode_value(run_plan(plan(driver, main, module_path=("/nowhere/modules",))))
     assert ended == ThreadExit("closed", story=("t1",))
-    assert driver.reports == [Report("path", "/nowhere/modules")]
+    assert driver.reports == [Tell("path", "/nowhere/modules")]
     assert state_of_process() == before
     written = capsys.readouterr().err
     assert "[t1] millstream.mapper: hello" in written
@@ -122,7 +124,7 @@ def test_a_signal_is_an_orderly_end_and_not_the_drivers(driver: Driver) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
         while not channel.wait(100):
             pass
-        assert [command.kind for command in channel.commands()] == ["close"]
+        assert [type(asked.command) for asked in channel.commands()] == [Close]
         return ThreadExit("closed", story=("closed",))
 
     try:

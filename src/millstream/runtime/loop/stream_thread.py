@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import (
@@ -18,7 +17,18 @@ from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Consumer, Producer
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.backoff import Backoff
-from millstream.runtime.control import Control, ThreadOutcome
+from millstream.runtime.control import (
+    AskMetrics,
+    Close,
+    Control,
+    Failed,
+    Pause,
+    Resume,
+    StateChanged,
+    TasksChanged,
+    ThreadMetrics,
+    ThreadOutcome,
+)
 from millstream.runtime.loop.commits import Commits
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
@@ -138,7 +148,7 @@ class StreamThread:
             logger.info("stopping: %s", error)
             # At once, so that the driver decides before other threads take over what this one
             # could not do: closing may take long.
-            self._control.report("failed", error)
+            self._control.report(Failed(error))
             self._why_stopping = "failed"
         close_error = self._close(clean=error is None)
         return ThreadOutcome(error, self._machine.story, close_error)
@@ -319,17 +329,23 @@ class StreamThread:
             self._why_stopping = f"the driver is lost: {self._control.lost_reason}"
             self._last_commit_timeout_ms = _LOST_COMMIT_MS
             logger.error("closing, since %s", self._why_stopping)
-        for command in self._control.commands():
-            if command.kind == "close":
-                self._stopping = True
-                asked = command.data or {}
-                self._leave_group = bool(asked.get("leave_group", True))
-                self._last_commit_timeout_ms = asked.get("commit_timeout_ms")
-            elif command.kind in ("pause", "resume"):
-                self._paused = command.kind == "pause"
-                logger.info("%sd", command.kind)
-            elif command.kind == "metrics":
-                self._control.reply(command, self._metrics())
+        for asked in self._control.commands():
+            match asked.command:
+                case Close(leave_group, commit_timeout_ms):
+                    self._stopping = True
+                    self._leave_group = leave_group
+                    self._last_commit_timeout_ms = commit_timeout_ms
+                case Pause():
+                    self._paused = True
+                    logger.info("paused")
+                case Resume():
+                    self._paused = False
+                    logger.info("resumed")
+                case AskMetrics():
+                    self._control.reply(asked, self._metrics())
+                case unknown:
+                    error = StreamsError(f"A stream thread does not know the command {unknown!r}.")
+                    self._control.reply(asked, error)
 
     def _close(self, *, clean: bool) -> StreamsError | None:
         """Give everything up in an orderly way; the first error on the way, if any."""
@@ -379,20 +395,20 @@ class StreamThread:
             self._rebalances.progress()
             self._clock.sleep_ms(_LAST_COMMIT_PAUSE_MS)
 
-    def _metrics(self) -> dict[str, Any]:
-        return {
-            "processed_total": self._processed_total,
-            "commits_total": self._commits.total,
-            "rebuilt_total": self._tasks.rebuilt_total,
-            "paused": self._paused,
-            "tasks": {str(task.task_id): task.processed_total for task in self._tasks.all},
-        }
+    def _metrics(self) -> ThreadMetrics:
+        return ThreadMetrics(
+            self._processed_total,
+            self._commits.total,
+            self._tasks.rebuilt_total,
+            self._paused,
+            {str(task.task_id): task.processed_total for task in self._tasks.all},
+        )
 
     def _report(self) -> None:
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._last_report_ms >= self._settings.report_interval_ms:
             self._last_report_ms = now_ms
-            self._control.report("metrics", self._metrics())
+            self._control.report(self._metrics())
         interval_ms = self._settings.summary_interval_ms
         if 0 < interval_ms <= now_ms - self._last_summary_ms:
             self._last_summary_ms = now_ms
@@ -408,12 +424,12 @@ class StreamThread:
             )
 
     def _report_tasks(self) -> None:
-        states = {str(task.task_id): task.state.name for task in self._tasks.all}
-        self._control.report("tasks", states)
+        states = {task.task_id: task.state for task in self._tasks.all}
+        self._control.report(TasksChanged(states))
 
     def _on_state(self, new: ThreadState, old: ThreadState, why: str) -> None:
         logger.info("%s to %s (%s)", old.name, new.name, why)
-        self._control.report("state", {"state": new.name, "why": why})
+        self._control.report(StateChanged(new, why))
 
     def _as_streams_error(self, error: BaseException) -> StreamsError:
         if isinstance(error, StreamsError):

@@ -29,8 +29,8 @@ from millstream.kafka.data.consumer import OFFSET_BEGINNING
 from millstream.kafka.protocols import Consumer
 from millstream.kafka.settings.clients import client_setting
 from millstream.record import TopicPartition
+from millstream.runtime.control import RestoreEvent, RestoreStep
 from millstream.runtime.ownership.global_stores import GLOBAL_TASK, GlobalStores
-from millstream.runtime.ownership.restoration import RestoreEvent
 from millstream.runtime.retry import LockRetry, Retry
 from millstream.runtime.task.node_context import Dropped
 from millstream.runtime.thread_clients import Clients
@@ -192,7 +192,7 @@ class GlobalUpdates:
 
     def _stop(self) -> None:
         for place, progress in self._behind.items():
-            self._tell("suspended", place, progress, self._at(place), progress.records)
+            self._tell(RestoreStep.SUSPENDED, place, progress, self._at(place), progress.records)
         self._consumer.unassign(self._read)
         self._read.clear()
         self._behind.clear()
@@ -235,7 +235,7 @@ class GlobalUpdates:
             now_ms = self._clock.monotonic_ms()
             progress = _CatchingUp(starts[place], ends[place], now_ms, now_ms)
             self._behind[place] = progress
-            self._tell("start", place, progress, max(progress.start, 0), 0)
+            self._tell(RestoreStep.START, place, progress, max(progress.start, 0), 0)
         self._finish_at_ends()
 
     def _existing_topics(self) -> Mapping[str, int]:
@@ -279,7 +279,7 @@ class GlobalUpdates:
             if progress is not None:
                 count = len(records.offsets)
                 progress.records += count
-                self._tell("batch", place, progress, records.offsets[-1], count)
+                self._tell(RestoreStep.BATCH, place, progress, records.offsets[-1], count)
                 self._log_progress(place, progress, records.offsets[-1])
         count = sum(len(records.offsets) for records in fetched.values())
         self._fit_rounds(count, self._clock.monotonic_ms() - started_ms)
@@ -321,7 +321,7 @@ class GlobalUpdates:
             progress.end_offset,
             self._clock.monotonic_ms() - progress.started_ms,
         )
-        self._tell("end", place, progress, progress.end_offset, progress.records)
+        self._tell(RestoreStep.END, place, progress, progress.end_offset, progress.records)
 
     def _look_for_partitions(self) -> None:
         """Read partitions that were added since, too."""
@@ -354,11 +354,16 @@ class GlobalUpdates:
         return 0 if position is None else position
 
     def _tell(
-        self, what: str, place: TopicPartition, progress: _CatchingUp, offset: int, records: int
+        self,
+        step: RestoreStep,
+        place: TopicPartition,
+        progress: _CatchingUp,
+        offset: int,
+        records: int,
     ) -> None:
         self._listener(
             RestoreEvent(
-                what,
+                step,
                 place,
                 self.stores.store_of(place.topic),
                 offset,

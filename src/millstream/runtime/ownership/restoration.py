@@ -25,11 +25,14 @@ from millstream.errors import (
 from millstream.kafka.data.consumer import OFFSET_BEGINNING
 from millstream.kafka.protocols import Consumer
 from millstream.record import TaskId, TopicPartition
+from millstream.runtime.control import RestoreEvent, RestoreStep
 from millstream.runtime.retry import Retry
 from millstream.runtime.task.record_queue import RawRecords
 from millstream.state.changelogs.restore import StoreRestorer
 
 logger = logging.getLogger(__name__)
+
+_Step = RestoreStep
 
 #: 1.3 us a record of 13 + 8 bytes in ascending order, consuming included: 1.5 in batches of 20,000
 #: or 5,000. A quarter of it is confluent-kafka making messages, 0.4 us are RocksDB's write.
@@ -50,31 +53,6 @@ class EndOffsets(Protocol):
     ) -> Mapping[TopicPartition, int]:
         """The offset after the last record of each partition."""
         ...
-
-
-@dataclass(frozen=True)
-class RestoreEvent:
-    """Something a restore listener is told.
-
-    Args:
-        kind: `start`, `batch` and `end`, or `suspended` if the task is given up before its end; for
-            a standby `standby start`, `standby batch` and, when it is given up or becomes active,
-            `standby migrated` or `standby promoted`.
-        place: the changelog partition.
-        store: the store's name.
-        offset: where it starts, 0 for an empty store; the last offset of a batch; the end.
-        end_offset: where the restoration ends.
-        records: restored in the batch, or in total at the end.
-        task_id: the task.
-    """
-
-    kind: str
-    place: TopicPartition
-    store: str
-    offset: int
-    end_offset: int
-    records: int
-    task_id: TaskId
 
 
 class _Changelog:
@@ -191,7 +169,7 @@ class Restoration:
             changelogs: what applies the records of each changelog partition.
             standby: follow the changelogs without an end.
         """
-        self._drop(task_id, "migrated" if standby else "promoted")
+        self._drop(task_id, _Step.STANDBY_MIGRATED if standby else _Step.STANDBY_PROMOTED)
         if changelogs:
             what = f"beginning to restore task {task_id}"
             retry = Retry(what, self._clock, self._timeout_ms)
@@ -199,14 +177,15 @@ class Restoration:
 
     def remove(self, task_id: TaskId) -> None:
         """Stop restoring a task that is given up."""
-        self._drop(task_id, "migrated")
+        self._drop(task_id, _Step.STANDBY_MIGRATED)
 
-    def _drop(self, task_id: TaskId, why: str) -> None:
+    def _drop(self, task_id: TaskId, standby_step: RestoreStep) -> None:
         self._waiting.pop(task_id, None)
         reading = [place for place, log in self._reading.items() if log.task_id == task_id]
         for place in reading:
             log = self._reading.pop(place)
-            self._tell(why if log.standby else "suspended", place, log, log.restored)
+            step = standby_step if log.standby else _Step.SUSPENDED
+            self._tell(step, place, log, log.restored)
         self._held.difference_update(reading)
         self._consumer.unassign(reading)
 
@@ -348,7 +327,8 @@ class Restoration:
             return
         del self._waiting[task_id]
         for place, log in logs.items():
-            self._tell("start", place, log, 0, offset=max(log.start, 0))
+            step = _Step.STANDBY_START if log.standby else _Step.START
+            self._tell(step, place, log, 0, offset=max(log.start, 0))
             if place in behind:
                 self._reading[place] = log
             else:
@@ -371,7 +351,8 @@ class Restoration:
         last = columns[3][-1]
         if log.standby and not log.limited:
             log.end_offset = max(log.end_offset, last + 1)
-        self._tell("batch", place, log, count, offset=last)
+        step = _Step.STANDBY_BATCH if log.standby else _Step.BATCH
+        self._tell(step, place, log, count, offset=last)
         now_ms = self._clock.monotonic_ms()
         if not log.standby and now_ms - log.said_ms >= _PROGRESS_MS:
             log.said_ms = now_ms
@@ -388,11 +369,11 @@ class Restoration:
             log.end_offset,
             took_ms,
         )
-        self._tell("end", place, log, log.restored, offset=log.end_offset)
+        self._tell(_Step.END, place, log, log.restored, offset=log.end_offset)
 
     def _tell(
         self,
-        what: str,
+        step: RestoreStep,
         place: TopicPartition,
         log: _Changelog,
         records: int,
@@ -402,7 +383,7 @@ class Restoration:
         reached = log.restorer.reached if offset is None else offset
         self._listener(
             RestoreEvent(
-                f"standby {what}" if log.standby else what,
+                step,
                 place,
                 log.store,
                 reached or 0,

@@ -7,8 +7,7 @@ from typing import Final
 
 from millstream.clock import Clock
 from millstream.record import TopicPartition
-from millstream.runtime.control import Control
-from millstream.runtime.ownership.restoration import RestoreEvent
+from millstream.runtime.control import Control, RestoreEvent, RestoreStep
 
 #: How often a bar moves.
 _BAR_MS: Final = 200
@@ -47,12 +46,12 @@ class RestoreReports:
     def __call__(self, event: RestoreEvent) -> None:
         """Something was restored."""
         if self._is_wanted(event):
-            self._control.report("restore", event)
+            self._control.report(event)
 
     def _is_wanted(self, event: RestoreEvent) -> bool:
-        if event.kind == "standby batch":
+        if event.step is RestoreStep.STANDBY_BATCH:
             return self._audience.standby_listener
-        if event.kind != "batch":
+        if event.step is not RestoreStep.BATCH:
             self._shown_ms.pop(event.place, None)
             return True
         return self._audience.restore_listener or (self._audience.bars and self._is_due(event))
