@@ -84,7 +84,9 @@ class Watch:
 
     def _watch(self) -> None:
         application = self._application
-        reader = Consumer({"bootstrap.servers": application.bootstrap, "group.id": "watch"})
+        reader = Consumer(
+            {"bootstrap.servers": application.bootstrap, "group.id": "watch", "log_level": 2}
+        )
         reader.assign(
             [
                 TopicPartition(topic, number, 0)

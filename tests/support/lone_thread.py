@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,9 +35,6 @@ from support.identified import identified_topology
 #: So that a thread that is started anew takes its place in the group at once.
 INSTANCE_ID = "one"
 _COMMIT_INTERVAL_MS = 50
-#: Small batches of slow records, so that a commit comes after a part of them.
-_BATCH_RECORDS = 10
-_RECORD_S = 0.003
 _CLOSE_S = 30
 
 
@@ -74,19 +70,12 @@ class LoneControl:
         """Nothing is asked."""
 
 
-def slowly(value: str) -> str:
-    """A function of the user's that takes its time, so that many commits are made."""
-    time.sleep(_RECORD_S)
-    return value
-
-
 def lone_thread(
     bootstrap: str,
     name: str,
     state: Path,
     stores: Sequence[str],
     control: LoneControl,
-    mapper: Callable[[str], str] = str,
 ) -> StreamThread:
     """The one thread of an application, not running yet."""
     config = StreamsConfig(
@@ -94,9 +83,9 @@ def lone_thread(
         bootstrap_servers=bootstrap,
         state_dir=str(state),
         commit_interval_ms=_COMMIT_INTERVAL_MS,
-        consumer={"group.instance.id": INSTANCE_ID, "max.poll.records": _BATCH_RECORDS},
+        consumer={"group.instance.id": INSTANCE_ID},
     )
-    topology = identified_topology(name, stores=stores, mapper=mapper)
+    topology = identified_topology(name, stores=stores)
     identity = ThreadIdentity(f"{name}-StreamThread-1", 1, uuid.uuid5(uuid.NAMESPACE_URL, name))
     return build_thread(topology, config, identity, control, RestoreAudience())
 
@@ -122,7 +111,7 @@ def running(bootstrap: str, name: str, state: Path, stores: Sequence[str]) -> It
 def main() -> None:
     bootstrap, name, state, stores, place, times, note = sys.argv[1:]
     Failpoint(place, int(times), Path(note)).arm()
-    lone_thread(bootstrap, name, Path(state), json.loads(stores), LoneControl(), slowly).run()
+    lone_thread(bootstrap, name, Path(state), json.loads(stores), LoneControl()).run()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ def fill(bootstrap: str, topic: str, records: Iterable[tuple[bytes | None, bytes
             "partitioner": "murmur2_random",
             # A record whose answer is lost must not come twice.
             "enable.idempotence": True,
+            # A broker that is away is what many a test is about.
+            "log_level": 2,
         }
     )
 
