@@ -52,6 +52,7 @@ _WRITE_S = 0.1
 _IDS = 5
 _NAMES = ("one", "other")
 _RECOVERED_S = 120
+_RECOVERED_IDS = 100
 #: The next fault does not wait for the end of this one.
 _OVERLAPS = 0.25
 SETTINGS = {
@@ -325,13 +326,14 @@ class Storm:
         row.recovery_s = max(row.recovery_s, took_s)
 
     def _recover(self, watch: Watch) -> None:
-        """Wait until all that was written is told, and whoever was away is there again."""
+        """Wait until all that was written is told, and what comes in the next seconds, so that it
+        goes through every task; and until whoever was away is there again."""
         application = self.instances.application
-        written = application.written
+        wanted = application.written + _RECOVERED_IDS
         wait_for(
-            lambda: watch.told >= written,
+            lambda: watch.told >= wanted,
             _RECOVERED_S,
-            f"{written} ids are told after {self.rows}",
+            lambda: f"{wanted} ids are told after {self.rows}; {watch.told} are",
         )
         wait_for(lambda: all(each.is_up for each in self._all), _RECOVERED_S, "both run")
         if self._open:
@@ -395,7 +397,9 @@ class Storm:
             _limit_files(pid, resource.RLIM_INFINITY)
 
     def _fail_thread(self) -> None:
-        self._any().poison.touch()
+        poison = self._any().poison
+        poison.touch()
+        wait_for(lambda: not poison.exists(), _RECOVERED_S, "a thread has failed")
 
     def _close_instance(self) -> None:
         send(signal.SIGINT, self._any().script.pid)
