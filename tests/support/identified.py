@@ -19,7 +19,7 @@ from millstream import KafkaStreams, Materialized, StreamsBuilder, StreamsConfig
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 from support.records import Places
-from support.topics import fill, read_all, unique
+from support.topics import Writer, read_all, unique
 from support.waiting import wait_for
 
 #: So many that the aggregates, which grow with each id, stay short.
@@ -126,6 +126,7 @@ class Identified:
             **settings,
         }
         self._places = Places(self.bootstrap)
+        self._writer = Writer(self.bootstrap)
         self._places.create(dict.fromkeys([self.records, *self.outputs], partitions))
 
     @property
@@ -157,10 +158,8 @@ class Identified:
     def write(self, count: int) -> None:
         """Write that many new ids, acknowledged."""
         first = self.written
-        fill(
-            self.bootstrap,
-            self.records,
-            ((None, str(each).encode()) for each in range(first, first + count)),
+        self._writer.write(
+            self.records, ((None, str(each).encode()) for each in range(first, first + count))
         )
         self.written += count
 

@@ -16,38 +16,52 @@ def unique(name: str) -> str:
     return f"{name}-{next(_numbers)}"
 
 
+class Writer:
+    """Writes records, acknowledged, and each of them once.
+
+    Args:
+        bootstrap: the broker.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "linger.ms": 20,
+                "partitioner": "murmur2_random",
+                # A record whose answer is lost must not come twice.
+                "enable.idempotence": True,
+                # A broker that is away is what many a test is about.
+                "log_level": 2,
+            }
+        )
+
+    def write(self, topic: str, records: Iterable[tuple[bytes | None, bytes | None]]) -> int:
+        """Write records; how many."""
+        failed: list[object] = []
+
+        def delivered(error: object, _: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        count = 0
+        for key, value in records:
+            while True:
+                try:
+                    self._producer.produce(topic, value, key, on_delivery=delivered)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+            count += 1
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+        assert not failed
+        return count
+
+
 def fill(bootstrap: str, topic: str, records: Iterable[tuple[bytes | None, bytes | None]]) -> int:
     """Write records, acknowledged; how many."""
-    failed: list[object] = []
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "linger.ms": 20,
-            "partitioner": "murmur2_random",
-            # A record whose answer is lost must not come twice.
-            "enable.idempotence": True,
-            # A broker that is away is what many a test is about.
-            "log_level": 2,
-        }
-    )
-
-    def delivered(error: object, _: object) -> None:
-        if error is not None:
-            failed.append(error)
-
-    count = 0
-    for key, value in records:
-        while True:
-            try:
-                producer.produce(topic, value, key, on_delivery=delivered)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        count += 1
-        producer.poll(0)
-    assert producer.flush(60) == 0
-    assert not failed
-    return count
+    return Writer(bootstrap).write(topic, records)
 
 
 def read_all(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
