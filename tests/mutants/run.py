@@ -1,6 +1,6 @@
 """Does a test notice each fault of `commit_path`?
 
-    make mutants ARGS="--only flush"
+    make mutants ARGS="--only flushed"
 
 Puts one fault after another into a copy of the tree and runs the tests that should see it, quick
 ones first. A table tells which test noticed each; the process ends with 1 if a fault survived.
@@ -9,17 +9,22 @@ ones first. A table tells which test noticed each; the process ends with 1 if a 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import Queue
 
+# What the tests import and no fault touches: once for all of them.
+import confluent_kafka.admin  # noqa: F401
+import hypothesis  # noqa: F401
+import kafka  # noqa: F401
+import pyspark.sql  # noqa: F401
+import pytest
+import rocksdict  # noqa: F401
 from mutants.commit_path import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +44,6 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("tests/simulation",),
 )
 _TIMEOUT_S = 600
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 SURVIVED = "SURVIVED"
 
 
@@ -73,23 +77,52 @@ class Tree:
         paths = [test for test in tests if (self._folder / test).exists()]
         if not paths:
             return None
-        command = [sys.executable, "-m", "pytest", "-x", "-rfE", "-m", "not slow", "-p"]
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe(duplex=False)
+        child = context.Process(target=_pytest, args=(self._folder, paths, theirs))
+        child.start()
+        theirs.close()
         try:
-            done = subprocess.run(
-                [*command, "no:cacheprovider", *paths],
-                cwd=self._folder,
-                env=os.environ | {"PYTHONPATH": str(self._folder / "src")},
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return f"{' '.join(paths)} hangs"
-        if done.returncode == 0:
-            return None
-        failed = _FAILED.search(done.stdout)
-        return failed[1] if failed else f"exit code {done.returncode}: {done.stdout[-300:]}"
+            if not ours.poll(_TIMEOUT_S):
+                return f"{' '.join(paths)} hangs"
+            return str(failed) if (failed := ours.recv()) else None
+        except EOFError:
+            return f"{' '.join(paths)} ends the process"
+        finally:
+            child.kill()
+            child.join()
+
+
+class _Failed:
+    """Notes the first test that fails."""
+
+    def __init__(self) -> None:
+        self.test = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.test = self.test or report.nodeid
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.test = self.test or report.nodeid
+
+
+def _pytest(folder: Path, paths: Sequence[str], answer: Connection) -> None:
+    """Run tests of a tree in this process, which has not imported Millstream before."""
+    os.chdir(folder)
+    sys.path[:0] = [str(folder / "src"), str(folder / "tests")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+    silence = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(silence, stream)
+    noted = _Failed()
+    options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
+    code = pytest.main([*options, *paths], plugins=[noted])
+    answer.send("" if code == 0 else noted.test or f"exit code {code}")
+    answer.close()
+    # Threads that a fault has left behind are not waited for.
+    os._exit(0)
 
 
 def mutated(mutant: Mutant, sound: str) -> str:
@@ -103,26 +136,15 @@ def mutated(mutant: Mutant, sound: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="a part of what the fault breaks")
-    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--stages", type=int, default=len(STAGES), help="how many at most")
     arguments = parser.parse_args()
     chosen = [each for each in MUTANTS if arguments.only in each.breaks]
     stages = STAGES[: arguments.stages]
     results: dict[str, str] = {}
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.jobs) as pool:
-        trees: Queue[Tree] = Queue()
-        for number in range(arguments.jobs):
-            trees.put(Tree(Path(folder) / str(number)))
-
-        def check(mutant: Mutant) -> tuple[Mutant, str]:
-            tree = trees.get()
-            try:
-                return mutant, tree.notices(mutant, stages)
-            finally:
-                trees.put(tree)
-
-        for mutant, noticed in pool.map(check, chosen):
-            results[mutant.breaks] = noticed
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Tree(Path(folder) / "tree")
+        for mutant in chosen:
+            results[mutant.breaks] = noticed = tree.notices(mutant, stages)
             print(f"{mutant.breaks:<74} {noticed}", flush=True)  # noqa: T201
     survived = [breaks for breaks, noticed in results.items() if noticed == SURVIVED]
     print(f"{len(results)} mutants, {len(survived)} survived")  # noqa: T201
