@@ -13,7 +13,17 @@ from support.source_modules import PACKAGE, imports_of, source_modules
 # From the bottom up. What stands on one line is one stage, whose members may know each other.
 STAGES = (
     (
-        *("errors", "record", "windowed", "clock", "durations", "unawaited", "config", "serdes"),
+        *(
+            "errors",
+            "record",
+            "windowed",
+            "clock",
+            "durations",
+            "unawaited",
+            "waker",
+            "config",
+            "serdes",
+        ),
         "java_priority_queue",
     ),
     ("query.requests",),

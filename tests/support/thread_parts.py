@@ -9,6 +9,7 @@ from millstream.clock import ManualClock
 from millstream.runtime.control import Asked, Close, Command, ThreadOutcome
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_settings import ThreadSettings
+from millstream.waker import Waker
 
 SETTINGS = ThreadSettings(
     name="thread",
@@ -80,6 +81,7 @@ class Parts:
             cleanup=Mock(),
             close_others=[parts.close_others],
             clock=self.clock,
+            waker=Waker(),
         )
         return thread.run()
 

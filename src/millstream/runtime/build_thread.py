@@ -51,6 +51,7 @@ from millstream.state.directories.disk import Disk
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.state.storage.storages import Storages
 from millstream.topology.physical.topology import Topology
+from millstream.waker import Waker
 
 #: What the leader may spend on asking the cluster, as a part of the session timeout.
 _ASSIGN_PART_OF_SESSION = 0.5
@@ -103,11 +104,13 @@ def build_thread(
         LockError: too many instances have threads on this host.
     """
     clock = clock or SystemClock()
+    waker = Waker()
+    control.on_news = waker.wake
     with ExitStack() as undo:
         directory = _directory(topology, config, identity, clock, disk)
         undo.callback(directory.release)
         clients = open_clients(
-            config, identity.name, identity.index, clock, bool(topology.global_stores)
+            config, identity.name, identity.index, clock, bool(topology.global_stores), waker
         )
         undo.callback(clients.close)
         offset_sums = OffsetSums(directory)
@@ -153,6 +156,7 @@ def build_thread(
             cleanup=StateCleanup(directory, config.state_cleanup_delay_ms, clock),
             close_others=[*clients.closers_beside_tasks, directory.release],
             clock=clock,
+            waker=waker,
         )
         undo.pop_all()
         return thread
@@ -280,6 +284,7 @@ def _tasks(
         config.task_timeout_ms,
         restored,
         limits,
+        lambda: waker.is_set,
     )
     return Tasks(
         create,

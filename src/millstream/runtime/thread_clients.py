@@ -20,6 +20,7 @@ from millstream.kafka.settings.clients import (
     kafka_python_settings,
     librdkafka_settings,
 )
+from millstream.waker import Waker
 
 _DEFAULT_SESSION_MS = 45_000
 
@@ -75,9 +76,9 @@ class Clients(Protocol):
         ...
 
 
-#: Opens the clients of a thread: of its settings, its name, its number, and whether it has a use
-#: for a consumer of global topics.
-OpenClients = Callable[[StreamsConfig, str, int, Clock, bool], Clients]
+#: Opens the clients of a thread: of its settings, its name, its number, a clock, whether it has a
+#: use for a consumer of global topics, and what ends its waits for records and events.
+OpenClients = Callable[[StreamsConfig, str, int, Clock, bool, Waker], Clients]
 
 
 class ThreadClients:
@@ -89,6 +90,7 @@ class ThreadClients:
         index: the thread's number.
         clock: where deadlines are measured.
         reads_global_topics: whether the topology has global stores.
+        waker: ends waits for records and for the member's events, which wake it, too.
 
     Raises:
         ConfigError: a client refuses its settings.
@@ -101,8 +103,10 @@ class ThreadClients:
         index: int,
         clock: Clock,
         reads_global_topics: bool,
+        waker: Waker,
     ) -> None:
         self._name = name
+        self._waker = waker
         self._clock = clock
         self._opened: list[Callable[[], None]] = []
         self._member_settings = kafka_python_settings(
@@ -120,17 +124,21 @@ class ThreadClients:
         )
         self._opened.append(self.producer.close)
         self.consumer = RecordConsumer(
-            librdkafka_settings(config, "main_consumer", f"{name}-consumer"), clock
+            librdkafka_settings(config, "main_consumer", f"{name}-consumer"), clock, waker
         )
         self._opened.append(self.consumer.close)
         self.restore_consumer = RecordConsumer(
-            librdkafka_settings(config, "restore_consumer", f"{name}-restore-consumer"), clock
+            librdkafka_settings(config, "restore_consumer", f"{name}-restore-consumer"),
+            clock,
+            waker,
         )
         self._opened.append(self.restore_consumer.close)
         self.global_consumer: RecordConsumer | None = None
         if reads_global_topics:
             self.global_consumer = RecordConsumer(
-                librdkafka_settings(config, "global_consumer", f"{name}-global-consumer"), clock
+                librdkafka_settings(config, "global_consumer", f"{name}-global-consumer"),
+                clock,
+                waker,
             )
             self._opened.append(self.global_consumer.close)
 
@@ -169,6 +177,7 @@ class ThreadClients:
             assignor=assignor,
             client_id=f"{self._name}-consumer",
             clock=self._clock,
+            waker=self._waker,
         )
 
     @property

@@ -20,6 +20,7 @@ from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_settings import ThreadSettings
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.testing.driver_topics import RawColumns
+from millstream.waker import Waker
 
 WALL_CLOCK, STREAM = PunctuationType.WALL_CLOCK_TIME, PunctuationType.STREAM_TIME
 BATCHES = 20
@@ -58,6 +59,7 @@ class Thread:
             cleanup=others,
             close_others=[],
             clock=self.bench.clock,
+            waker=Waker(),
         )
         self.thread._last_commit_ms = self.bench.clock.monotonic_ms()
 

@@ -11,6 +11,7 @@ from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import BrokerUnavailableError
 from millstream.runtime.thread_clients import ThreadClients
+from millstream.waker import Waker
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def clients() -> Iterator[ThreadClients]:
         task_timeout_ms=400,
         producer={"max.block.ms": 100, "queue.buffering.max.messages": 1},
     )
-    opened = ThreadClients(config, "shop-1", 1, SystemClock(), reads_global_topics=False)
+    opened = ThreadClients(config, "shop-1", 1, SystemClock(), False, Waker())
     # No broker is there to tell how large a batch the topic takes.
     opened.producer._most_bytes["out"] = None
     yield opened

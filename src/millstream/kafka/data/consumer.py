@@ -34,6 +34,7 @@ from millstream.kafka.data.partition_ends import PartitionEnds
 from millstream.kafka.data.record_columns import RecordColumns, message_columns
 from millstream.kafka.settings.clients import create_client
 from millstream.record import UNKNOWN, TopicPartition
+from millstream.waker import Waker
 
 __all__ = ["OFFSET_BEGINNING", "OFFSET_END", "RecordConsumer"]
 
@@ -55,6 +56,8 @@ _REQUEST_TIMEOUT_MS: Final = 30_000
 #: How soon it shows that an empty partition ends in an open transaction. Costs 0.6 % of a processor
 #: with 50 partitions.
 _STATISTICS_MS: Final = 100
+#: librdkafka's wait for records cannot be ended from Python: so long it may be in one piece.
+_DEAF_MS: Final = 5
 _MOST_NAMED: Final = 12
 
 
@@ -68,13 +71,20 @@ class RecordConsumer:
     Args:
         settings: from `librdkafka_settings`.
         clock: where deadlines are measured.
+        waker: ends a wait for records, within `_DEAF_MS`; None if nobody does.
 
     Raises:
         ConfigError: librdkafka refuses a setting.
     """
 
-    def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        clock: Clock | None = None,
+        waker: Waker | None = None,
+    ) -> None:
         self._clock = clock or SystemClock()
+        self._waker = waker
         self._access_failure: StreamsError | None = None
         #: What librdkafka has said of partitions; it says it once and then reads them no further.
         self._failures: dict[TopicPartition | None, StreamsError] = {}
@@ -195,7 +205,7 @@ class RecordConsumer:
         """
         self._raise_failure()
         try:
-            batch = self._consume(1, timeout_ms / 1_000)
+            batch = self._consume_first(timeout_ms)
             if self._ends.in_doubt:
                 batch += self._drain(max_records - len(batch))
             elif batch and max_records > 1:
@@ -208,6 +218,17 @@ class RecordConsumer:
         if not batch:
             self._raise_failure()
         return batch
+
+    def _consume_first(self, timeout_ms: int) -> list[Message]:
+        """Wait for a record, in slices where somebody may end the wait."""
+        waker = self._waker
+        if waker is None or timeout_ms <= _DEAF_MS:
+            return self._consume(1, timeout_ms / 1_000)
+        deadline = Deadline(self._clock, timeout_ms)
+        while True:
+            batch = self._consume(1, deadline.remaining_ms(_DEAF_MS) / 1_000)
+            if batch or waker.is_set or deadline.passed:
+                return batch
 
     def poll_columns(
         self, max_records: int, timeout_ms: int

@@ -46,6 +46,7 @@ from millstream.kafka.member.link import MemberLink, open_link
 from millstream.kafka.member.mailbox import Mailbox
 from millstream.kafka.member.offsets import MemberOffsets
 from millstream.record import TopicPartition
+from millstream.waker import Waker
 
 log = logging.getLogger("millstream.kafka.member.group_member")
 
@@ -102,6 +103,7 @@ class GroupMember:
         assignor: MemberAssignor,
         client_id: str,
         clock: Clock,
+        waker: Waker | None = None,
     ) -> None:
         if (topics is None) == (pattern is None):
             raise ConfigError("A group member subscribes either to topics or to a pattern.")
@@ -112,7 +114,7 @@ class GroupMember:
         self._assignor = assignor
         self._client_id = client_id
         self._clock = clock
-        self._events = Mailbox(self._wake)
+        self._events = Mailbox(self._wake, waker)
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None

@@ -40,6 +40,7 @@ from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import THREAD_STATES, ThreadState
 from millstream.runtime.work import Work
+from millstream.waker import Waker
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,8 @@ class StreamThread:
         cleanup: deletes state of tasks that moved away.
         close_others: closes further clients that belong to the thread.
         clock: time.
+        waker: woken by commands and by the group's news, and by whatever else the thread is to see
+            at once; ends its waits.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class StreamThread:
         cleanup: StateCleanup,
         close_others: Sequence[Callable[[], None]],
         clock: Clock,
+        waker: Waker,
     ) -> None:
         self._settings = settings
         self._control = control
@@ -107,6 +111,7 @@ class StreamThread:
         self._cleanup = cleanup
         self._close_others = close_others
         self._clock = clock
+        self._waker = waker
         self._machine = StateMachine(
             settings.name, ThreadState.CREATED, THREAD_STATES, clock, self._on_state
         )
@@ -197,6 +202,7 @@ class StreamThread:
         self._global.rebuild(error)
 
     def _run_once(self) -> None:
+        self._waker.clear()
         self._rebalances.progress()
         self._obey()
         self._follow_rebalances()
@@ -274,7 +280,7 @@ class StreamThread:
                 self._rebalances.progress()
                 self._commit_if_due()
                 late = self._clock.monotonic_ms() - started_ms > most_ms
-                if late or self._rebalances.has_news():
+                if late or self._waker.is_set or self._rebalances.has_news():
                     return
         self._commit_if_due()
 

@@ -125,6 +125,7 @@ class Restoration:
         clock: for retries.
         timeout_ms: how long the cluster may not answer before the thread gives up.
         listener: told of each restoration's start, batches and end.
+        is_called: whether the thread is to look around before its time is up.
         limits: where the tasks go on reading those of the partitions that are no changelogs, but
             topics which they read (Kafka Streams' `reuse.ktable.source.topics`).
     """
@@ -137,6 +138,7 @@ class Restoration:
         timeout_ms: int,
         listener: Callable[[RestoreEvent], None],
         limits: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]] | None = None,
+        is_called: Callable[[], bool] = lambda: False,
     ) -> None:
         self._consumer = consumer
         self._cluster = cluster
@@ -144,6 +146,7 @@ class Restoration:
         self._timeout_ms = timeout_ms
         self._listener = listener
         self._limits = limits or (lambda partitions: {})
+        self._is_called = is_called
         self._waiting: dict[TaskId, _Waiting] = {}
         self._reading: dict[TopicPartition, _Changelog] = {}
         self._held: set[TopicPartition] = set()
@@ -227,6 +230,8 @@ class Restoration:
         until_ms = self._clock.monotonic_ms() + work_ms
         came = self._read_on(timeout_ms)
         while came and self.is_reading and self._clock.monotonic_ms() < until_ms:
+            if self._is_called():
+                return
             came = self._read_on(0)
 
     def _read_on(self, timeout_ms: int) -> bool:
