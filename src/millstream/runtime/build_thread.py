@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -103,8 +103,7 @@ def build_thread(
         ConfigError: a Kafka client refuses its settings, or a serde is missing.
         LockError: too many instances have threads on this host.
     """
-    clock = clock or SystemClock()
-    waker = Waker()
+    clock, waker = clock or SystemClock(), Waker()
     control.on_news = waker.wake
     with ExitStack() as undo:
         directory = _directory(topology, config, identity, clock, disk)
@@ -113,36 +112,55 @@ def build_thread(
             config, identity.name, identity.index, clock, bool(topology.global_stores), waker
         )
         undo.callback(clients.close)
-        offset_sums = OffsetSums(directory)
-        assignor = _assignor(topology, config, identity, clients, offset_sums, clock)
-        member = _member(topology, config, clients, assignor)
-        storages = storages or RocksDBStorages()
-        restored = RestoreReports(control, restore_audience, clock)
-        global_updates = build_global_updates(
+        parts = _Parts(
             topology,
             config,
-            directory.global_directory(identity.index),
+            identity,
             clients,
-            storages,
-            restored,
-            clock,
-        )
-        tasks = _tasks(
-            topology,
-            config,
-            clients,
-            member,
-            restored,
-            clock,
             directory,
-            offset_sums,
-            global_updates,
-            storages,
+            storages or RocksDBStorages(),
+            RestoreReports(control, restore_audience, clock),
+            clock,
+            waker,
         )
-        commits = _commits(config, clients, member, clock)
-        settings = _settings(config, identity)
-        thread = StreamThread(
-            settings,
+        thread = parts.thread(control)
+        undo.pop_all()
+        return thread
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Makes the parts of one thread, of what they have in common."""
+
+    topology: Topology
+    config: StreamsConfig
+    identity: ThreadIdentity
+    clients: Clients
+    directory: StateDirectory
+    storages: Storages
+    restored: RestoreReports
+    clock: Clock
+    waker: Waker
+
+    def thread(self, control: Control) -> StreamThread:
+        clients, config, clock = self.clients, self.config, self.clock
+        offset_sums = OffsetSums(self.directory)
+        assignor = self._assignor(offset_sums)
+        names, pattern = subscription(self.topology, config)
+        member = clients.member(config.application_id, names, pattern, assignor)
+        global_updates = build_global_updates(
+            self.topology,
+            config,
+            self.directory.global_directory(self.identity.index),
+            clients,
+            self.storages,
+            self.restored,
+            clock,
+        )
+        tasks = self._tasks(member, offset_sums, global_updates)
+        commits = self._commits(member)
+        return StreamThread(
+            self._settings(),
             control,
             rebalances=Rebalances(
                 member, tasks, commits, assignor.decode, clock, static=clients.static
@@ -152,14 +170,132 @@ def build_thread(
             consumer=clients.consumer,
             producer=clients.producer,
             global_updates=global_updates,
-            purge=_purge(topology, config, clients, settings, clock),
-            cleanup=StateCleanup(directory, config.state_cleanup_delay_ms, clock),
-            close_others=[*clients.closers_beside_tasks, directory.release],
+            purge=RepartitionPurge(
+                clients.admin,
+                repartition_topics(self.topology, config),
+                config.repartition_purge_interval_ms,
+                clock,
+            ),
+            cleanup=StateCleanup(self.directory, config.state_cleanup_delay_ms, clock),
+            close_others=[*clients.closers_beside_tasks, self.directory.release],
             clock=clock,
-            waker=waker,
+            waker=self.waker,
         )
-        undo.pop_all()
-        return thread
+
+    def _assignor(self, offset_sums: OffsetSums) -> GroupAssignor:
+        config, topics = self.config, topology_topics(self.topology, self.config)
+        cluster = AssignorCluster(
+            self.clients.assignor_admin,
+            config.application_id,
+            int(self.clients.session_timeout_ms * _ASSIGN_PART_OF_SESSION),
+            self.clock,
+            needed=topics.external_source_topics,
+        )
+        return GroupAssignor(
+            self.identity.process_id,
+            config.application_server,
+            config.client_tags,
+            topics,
+            cluster,
+            offset_sums,
+            _assignment_config(config),
+            chosen_assignor(config),
+            self.clock,
+        )
+
+    def _tasks(
+        self,
+        member: Member,
+        offset_sums: OffsetSums,
+        global_updates: GlobalUpdates | NoGlobalUpdates,
+    ) -> Tasks:
+        config, clients = self.config, self.clients
+        starts = StartOffsets(
+            member, clients.consumer, reset_policy(self.topology, config), self.clock
+        )
+        buffered = config.buffered_records_per_partition
+        return Tasks(
+            self._task_factory(global_updates),
+            self._restoration(starts),
+            clients.consumer,
+            starts,
+            self.clock,
+            timeout_ms=config.task_timeout_ms,
+            # Pausing throws away what was fetched ahead, so it must be rare: not at 1000 records.
+            max_buffered=max(10 * buffered, 2 * _max_poll_records(config)),
+            offset_sums=offset_sums,
+            may_start=lambda: global_updates.caught_up,
+        )
+
+    def _task_factory(
+        self, global_updates: GlobalUpdates | NoGlobalUpdates
+    ) -> Callable[[TaskId, frozenset[TopicPartition]], StreamTask]:
+        config, clients = self.config, self.clients
+        max_age_ms = int(client_setting(config, "producer", "metadata.max.age.ms"))
+        collector = KafkaCollector(
+            clients.producer, clients.admin, self.clock, max_age_ms, config.task_timeout_ms
+        )
+        services = TaskServices(
+            config=config,
+            clock=self.clock,
+            collector=collector,
+            changelog_writer=collector.changelog_writer,
+            directory=self.directory,
+            budget=CacheBudget(config.statestore_cache_max_bytes // config.num_stream_threads),
+            storages=self.storages,
+            global_stores=global_updates.stores,
+        )
+        subtopologies = {part.id: part for part in self.topology._subtopologies()}
+
+        def create(task_id: TaskId, partitions: frozenset[TopicPartition]) -> StreamTask:
+            return build_task(subtopologies[task_id.subtopology], task_id, partitions, services)
+
+        return create
+
+    def _restoration(self, starts: StartOffsets) -> Restoration:
+        read = {topic for part in self.topology._subtopologies() for topic in part.source_topics}
+
+        def limits(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+            committed = starts.committed([place for place in partitions if place.topic in read])
+            return {
+                place: 0 if offset is None else offset.offset for place, offset in committed.items()
+            }
+
+        return Restoration(
+            self.clients.restore_consumer,
+            self.clients.restore_consumer,
+            self.clock,
+            self.config.task_timeout_ms,
+            self.restored,
+            limits,
+            lambda: self.waker.is_set,
+        )
+
+    def _commits(self, member: Member) -> Commits:
+        # A full queue means that brokers are slow or away, not that the loop hangs.
+        self.clients.producer.on_wait = member.progress
+        settings = librdkafka_settings(self.config, "producer", "")
+        # As long as a record is tried: without the setting, none outlives its transaction.
+        record_ms = int(settings.get("delivery.timeout.ms") or settings["transaction.timeout.ms"])
+        return Commits(
+            self.clients.producer,
+            member,
+            self.clock,
+            self.config.task_timeout_ms,
+            record_ms + _FLUSH_MARGIN_MS,
+        )
+
+    def _settings(self) -> ThreadSettings:
+        config, poll_records = self.config, _max_poll_records(self.config)
+        return ThreadSettings(
+            name=self.identity.name,
+            poll_ms=config.poll_ms,
+            commit_interval_ms=config.commit_interval_ms,
+            max_poll_records=poll_records,
+            max_batch_records=poll_records,
+            max_task_idle_ms=config.max_task_idle_ms,
+            summary_interval_ms=config.log_summary_interval_ms,
+        )
 
 
 def keeps_state_on_disk(topology: Topology, config: StreamsConfig) -> bool:
@@ -190,116 +326,6 @@ def _directory(
     return StateDirectory(config.state_dir, config.application_id, disk=disk)
 
 
-def _assignor(
-    topology: Topology,
-    config: StreamsConfig,
-    identity: ThreadIdentity,
-    clients: Clients,
-    offset_sums: OffsetSums,
-    clock: Clock,
-) -> GroupAssignor:
-    topics = topology_topics(topology, config)
-    cluster = AssignorCluster(
-        clients.assignor_admin,
-        config.application_id,
-        int(clients.session_timeout_ms * _ASSIGN_PART_OF_SESSION),
-        clock,
-        needed=topics.external_source_topics,
-    )
-    return GroupAssignor(
-        identity.process_id,
-        config.application_server,
-        config.client_tags,
-        topics,
-        cluster,
-        offset_sums,
-        _assignment_config(config),
-        chosen_assignor(config),
-        clock,
-    )
-
-
-def _member(
-    topology: Topology, config: StreamsConfig, clients: Clients, assignor: GroupAssignor
-) -> Member:
-    names, pattern = subscription(topology, config)
-    return clients.member(config.application_id, names, pattern, assignor)
-
-
-def _purge(
-    topology: Topology,
-    config: StreamsConfig,
-    clients: Clients,
-    settings: ThreadSettings,
-    clock: Clock,
-) -> RepartitionPurge:
-    topics = repartition_topics(topology, config)
-    return RepartitionPurge(clients.admin, topics, settings.purge_interval_ms, clock)
-
-
-def _tasks(
-    topology: Topology,
-    config: StreamsConfig,
-    clients: Clients,
-    member: Member,
-    restored: RestoreReports,
-    clock: Clock,
-    directory: StateDirectory,
-    offset_sums: OffsetSums,
-    global_updates: GlobalUpdates | NoGlobalUpdates,
-    storages: Storages,
-) -> Tasks:
-    max_age_ms = int(client_setting(config, "producer", "metadata.max.age.ms"))
-    collector = KafkaCollector(
-        clients.producer, clients.admin, clock, max_age_ms, config.task_timeout_ms
-    )
-    services = TaskServices(
-        config=config,
-        clock=clock,
-        collector=collector,
-        changelog_writer=collector.changelog_writer,
-        directory=directory,
-        budget=CacheBudget(config.statestore_cache_max_bytes // config.num_stream_threads),
-        storages=storages,
-        global_stores=global_updates.stores,
-    )
-    parts = {part.id: part for part in topology._subtopologies()}
-
-    def create(task_id: TaskId, partitions: frozenset[TopicPartition]) -> StreamTask:
-        return build_task(parts[task_id.subtopology], task_id, partitions, services)
-
-    starts = StartOffsets(member, clients.consumer, reset_policy(topology, config), clock)
-    read = {topic for part in parts.values() for topic in part.source_topics}
-
-    def limits(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        committed = starts.committed([place for place in partitions if place.topic in read])
-        return {
-            place: 0 if offset is None else offset.offset for place, offset in committed.items()
-        }
-
-    restoration = Restoration(
-        clients.restore_consumer,
-        clients.restore_consumer,
-        clock,
-        config.task_timeout_ms,
-        restored,
-        limits,
-        lambda: waker.is_set,
-    )
-    return Tasks(
-        create,
-        restoration,
-        clients.consumer,
-        starts,
-        clock,
-        timeout_ms=config.task_timeout_ms,
-        # Pausing throws away what was fetched ahead, so it must be rare: not at 1000 records.
-        max_buffered=max(10 * config.buffered_records_per_partition, 2 * _max_poll_records(config)),
-        offset_sums=offset_sums,
-        may_start=lambda: global_updates.caught_up,
-    )
-
-
 def _assignment_config(config: StreamsConfig) -> AssignmentConfig:
     return AssignmentConfig(
         num_standby_replicas=config.num_standby_replicas,
@@ -315,28 +341,3 @@ def _assignment_config(config: StreamsConfig) -> AssignmentConfig:
 
 def _max_poll_records(config: StreamsConfig) -> int:
     return int(client_setting(config, "main_consumer", "max.poll.records"))
-
-
-def _commits(config: StreamsConfig, clients: Clients, member: Member, clock: Clock) -> Commits:
-    # A full queue means that brokers are slow or away, not that the loop hangs.
-    clients.producer.on_wait = member.progress
-    settings = librdkafka_settings(config, "producer", "")
-    # As long as a record is tried: without the setting, none outlives its transaction.
-    record_ms = int(settings.get("delivery.timeout.ms") or settings["transaction.timeout.ms"])
-    return Commits(
-        clients.producer, member, clock, config.task_timeout_ms, record_ms + _FLUSH_MARGIN_MS
-    )
-
-
-def _settings(config: StreamsConfig, identity: ThreadIdentity) -> ThreadSettings:
-    poll_records = _max_poll_records(config)
-    return ThreadSettings(
-        name=identity.name,
-        poll_ms=config.poll_ms,
-        commit_interval_ms=config.commit_interval_ms,
-        max_poll_records=poll_records,
-        max_batch_records=poll_records,
-        max_task_idle_ms=config.max_task_idle_ms,
-        summary_interval_ms=config.log_summary_interval_ms,
-        purge_interval_ms=config.repartition_purge_interval_ms,
-    )

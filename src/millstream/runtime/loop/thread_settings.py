@@ -19,7 +19,6 @@ class ThreadSettings:
         poll_pause_ms: how long records are processed before the next poll.
         report_interval_ms: how often metrics go to the driver.
         summary_interval_ms: how often a summary is logged; 0 or less for never.
-        purge_interval_ms: how often processed records of repartition topics are deleted.
     """
 
     name: str
@@ -31,4 +30,3 @@ class ThreadSettings:
     poll_pause_ms: int = 1_000
     report_interval_ms: int = 500
     summary_interval_ms: int = 120_000
-    purge_interval_ms: int = 30_000
