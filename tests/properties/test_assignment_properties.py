@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.assignment.group_assignment import StreamsAssignor
+from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.protocol import LATEST_OFFSET
 from millstream.assignment.sticky import assign_sticky
 from millstream.assignment.subscription_info import SubscriptionInfo
@@ -106,7 +106,7 @@ class Simulation:
 
     def __init__(self, topics: TopologyTopics, counts: dict[str, int]) -> None:
         self._cluster = Cluster(dict(counts))
-        self._assignor = StreamsAssignor(topics, self._cluster, assign_sticky, clock=ManualClock(0))
+        self._assignor = LeaderAssignor(topics, self._cluster, assign_sticky, clock=ManualClock(0))
         self._stateful = frozenset(g.subtopology_id for g in topics.groups if g.is_stateful)
         self.members: dict[str, Member] = {}
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.assignment.group_assignment import StreamsAssignor
+from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.protocol import LATEST_OFFSET
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
@@ -93,7 +93,7 @@ class Simulation:
         self.clock = ManualClock(0)
         # The changelog is there already: one that is new holds nothing.
         self._cluster = Cluster({"in": tasks, "log": tasks, "plain": stateless})
-        self._assignor = StreamsAssignor(
+        self._assignor = LeaderAssignor(
             topics, self._cluster, config=config, process_id=uuid.UUID(int=1), clock=self.clock
         )
         self.stateful = [TaskId(0, partition) for partition in range(tasks)]

@@ -41,8 +41,6 @@ _LARGE = "it is large, and whoever imports the module may not need it"
 #: Where functions import, what they import, and why not at the top.
 LATE_IMPORTS = {
     ("app_restore_bars", "rich"): "it may not be installed",
-    ("embedded.broker", "confluent_kafka"): _LARGE,
-    ("embedded.security", "confluent_kafka"): _LARGE,
     ("serdes._registry", "confluent_kafka"): "its schema registry's own needs may not be installed",
     ("spark.environment", "importlib"): "the function runs on executors as it is",
     ("spark.environment", "sys"): "the function runs on executors as it is",

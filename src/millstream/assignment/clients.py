@@ -22,7 +22,7 @@ from millstream.record import TaskId, TopicPartition
 log = logging.getLogger(__name__)
 
 
-class Subscription(Protocol):
+class ConsumerSubscription(Protocol):
     """What one member brought into the rebalance."""
 
     @property
@@ -142,7 +142,7 @@ class Group:
     shutdown_requested: bool
 
 
-def read_group(members: Mapping[str, Subscription]) -> Group:
+def read_group(members: Mapping[str, ConsumerSubscription]) -> Group:
     """Read what the members brought.
 
     Raises:
@@ -180,7 +180,7 @@ def read_group(members: Mapping[str, Subscription]) -> Group:
     )
 
 
-def _read(name: str, member: Subscription) -> SubscriptionInfo:
+def _read(name: str, member: ConsumerSubscription) -> SubscriptionInfo:
     try:
         info = SubscriptionInfo.decode(member.user_data)
         HostInfo.parse(info.end_point)

@@ -1,4 +1,4 @@
-"""The part of an assignment that can be swapped: which process gets which tasks.
+"""The last of the four assignors, which can be swapped: which process gets which tasks.
 
 Follows Kafka Streams' `TaskAssignor` (KIP-924): the state of the application goes in, the tasks
 of each process come out. Topics, threads and the bytes on the wire are the business of others.

@@ -1,7 +1,7 @@
 """A real Apache Kafka broker for development and tests, started in about two seconds.
 
 One KRaft node, controller and broker in one, in a Java process of its own; reachable from this
-machine only, with an empty log directory that is removed at the end. Design section 6.
+machine only, with an empty log directory that is removed at the end.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from millstream.clock import Deadline, SystemClock
 from millstream.embedded.home import BrokerHome
@@ -40,7 +43,7 @@ _START_ATTEMPTS = 3
 _PORTS = range(20_000, 32_000)
 _PORT_ATTEMPTS = 100
 
-_LOG = logging.getLogger("millstream.kafka")
+_LOG = logging.getLogger("millstream.embedded")
 
 
 class EmbeddedKafka:
@@ -219,9 +222,6 @@ class EmbeddedKafka:
             EmbeddedKafkaError: the broker refused it, for example because it exists.
             IllegalStateError: the broker does not run.
         """
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
-
         if not self.is_running:
             raise IllegalStateError(f"EmbeddedKafka does not run: start it, then create {name!r}.")
         settings = {
@@ -392,8 +392,6 @@ def _is_listening(port: int) -> bool:
 
 
 def _describes(bootstrap_servers: str, cluster_id: str) -> bool:
-    from confluent_kafka import KafkaException
-
     try:
         metadata = _admin_client(bootstrap_servers).list_topics(timeout=_REQUEST_TIMEOUT_S)
     except KafkaException:
@@ -403,8 +401,6 @@ def _describes(bootstrap_servers: str, cluster_id: str) -> bool:
 
 
 def _has_leaders(admin: Any, topic: str, partitions: int) -> bool:
-    from confluent_kafka import KafkaException
-
     try:
         known = admin.list_topics(topic, timeout=_REQUEST_TIMEOUT_S).topics[topic].partitions
     except KafkaException:
@@ -415,8 +411,5 @@ def _has_leaders(admin: Any, topic: str, partitions: int) -> bool:
 
 
 def _admin_client(bootstrap_servers: str) -> Any:
-    # Imported late: the client is a large library, which a mere import of this module shall not
-    # cost. Silent, because refused connections are expected while a broker comes and goes.
-    from confluent_kafka.admin import AdminClient
-
+    # Silent, because refused connections are expected while a broker comes and goes.
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})

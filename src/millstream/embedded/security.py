@@ -14,6 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
 from millstream.config_fields import did_you_mean
 from millstream.errors import ConfigError, EmbeddedKafkaError
 
@@ -145,13 +152,6 @@ class BrokerSecurity:
         Raises:
             EmbeddedKafkaError: the broker refused it.
         """
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import (  # type: ignore[attr-defined]
-            ScramCredentialInfo,
-            ScramMechanism,
-            UserScramCredentialUpsertion,
-        )
-
         try:
             # A request may name each user once only.
             for kind in (ScramMechanism.SCRAM_SHA_512, ScramMechanism.SCRAM_SHA_256):

@@ -1,10 +1,10 @@
 """The edge to Kafka: everything that speaks to a broker.
 
-Two libraries share the work. librdkafka (confluent-kafka) moves the data: `consumer`, `producer`
-and `admin`, with their settings in `client_settings`. kafka-python is the `member` of the consumer
-group, because only there can the assignor be ours. `embedded` is a broker of one's own for
-development and tests. Nothing above this package knows which library answers; import the modules by
-name.
+Two libraries share the work. librdkafka (confluent-kafka) carries the records (`data`) and asks and
+changes the cluster (`cluster`). kafka-python is the `member` of the consumer group, because only
+there can the assignor be ours; `kafka_python` is all that knows it from within. `settings` tells
+both libraries what the user set. The processing loop knows all of them by `protocols` only, and
+nothing above this package knows which library answers; import the modules by name.
 """
 
 from __future__ import annotations

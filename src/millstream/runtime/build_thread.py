@@ -25,16 +25,16 @@ from millstream.runtime.ownership.global_updates import (
     NoGlobalUpdates,
     build_global_updates,
 )
-from millstream.runtime.ownership.group_leader import (
-    AssignorCluster,
-    GroupAssignor,
-    chosen_assignor,
-)
 from millstream.runtime.ownership.offset_sums import OffsetSums
 from millstream.runtime.ownership.restoration import Restoration
 from millstream.runtime.ownership.restore_reports import RestoreAudience, RestoreReports
 from millstream.runtime.ownership.start_offsets import StartOffsets
 from millstream.runtime.ownership.tasks import Tasks
+from millstream.runtime.ownership.thread_assignor import (
+    AssignorCluster,
+    ThreadAssignor,
+    chosen_assignor,
+)
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.collector import KafkaCollector
 from millstream.runtime.task.stream_task import StreamTask
@@ -182,7 +182,7 @@ class _Parts:
             waker=self.waker,
         )
 
-    def _assignor(self, offset_sums: OffsetSums) -> GroupAssignor:
+    def _assignor(self, offset_sums: OffsetSums) -> ThreadAssignor:
         config, topics = self.config, topology_topics(self.topology, self.config)
         cluster = AssignorCluster(
             self.clients.assignor_admin,
@@ -191,7 +191,7 @@ class _Parts:
             self.clock,
             needed=topics.external_source_topics,
         )
-        return GroupAssignor(
+        return ThreadAssignor(
             self.identity.process_id,
             config.application_server,
             config.client_tags,

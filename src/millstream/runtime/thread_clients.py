@@ -12,8 +12,8 @@ from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.data.batch_limits import BatchLimits
 from millstream.kafka.data.consumer import RecordConsumer
 from millstream.kafka.data.producer import RecordProducer
-from millstream.kafka.member.assignor_interface import MemberAssignor
 from millstream.kafka.member.group_member import GroupMember
+from millstream.kafka.member.member_assignor import MemberAssignor
 from millstream.kafka.protocols import Admin, Consumer, Member, Producer
 from millstream.kafka.settings.clients import (
     client_setting,

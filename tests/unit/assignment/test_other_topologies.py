@@ -8,13 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from millstream.assignment.group_assignment import StreamsAssignor
+from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.other_topologies import check_same_topology
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.topics import NewTopic, TopicGroup, TopologyTopics
 from millstream.errors import TopologyError
-from millstream.kafka.member.assignor_interface import MemberSubscription
+from millstream.kafka.member.member_assignor import MemberSubscription
 from millstream.record import TaskId, TopicPartition
 
 ORDERS = TopologyTopics((TopicGroup(0, source_topics=("orders",)),))
@@ -53,7 +53,7 @@ def member(process: int, *topics: str) -> MemberSubscription:
 
 
 def given_to(leader: TopologyTopics, **members: MemberSubscription) -> dict[str, TaskAssignment]:
-    assigned = StreamsAssignor(leader, TwoPartitions()).assign(members)
+    assigned = LeaderAssignor(leader, TwoPartitions()).assign(members)
     return {
         name: decode_assignment(given.partitions, given.user_data)
         for name, given in assigned.items()

@@ -8,7 +8,7 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolSubscription,
 )
 
-from millstream.kafka.member.assignor_interface import (
+from millstream.kafka.member.member_assignor import (
     MemberAssignment,
     MemberSubscription,
     decode_assignment,

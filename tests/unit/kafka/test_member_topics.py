@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.clock import ManualClock
-from millstream.kafka.member.assignor_interface import MemberAssignment, MemberSubscription
+from millstream.kafka.member.member_assignor import MemberAssignment, MemberSubscription
 from millstream.kafka.member.topics import TopicWatch
 from millstream.record import TopicPartition
 

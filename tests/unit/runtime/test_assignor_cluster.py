@@ -15,8 +15,8 @@ from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.assignment.topics import TopicGroup, TopologyTopics
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError
-from millstream.kafka.member.assignor_interface import MemberSubscription
-from millstream.runtime.ownership.group_leader import AssignorCluster, GroupAssignor
+from millstream.kafka.member.member_assignor import MemberSubscription
+from millstream.runtime.ownership.thread_assignor import AssignorCluster, ThreadAssignor
 
 TOPICS = TopologyTopics((TopicGroup(0, source_topics=("orders",)),))
 
@@ -56,7 +56,7 @@ class Leader:
         self.cluster = AssignorCluster(
             cast(Any, self.admin), "shop", timeout_ms, self.clock, needed
         )
-        self.assignor = GroupAssignor(
+        self.assignor = ThreadAssignor(
             uuid.UUID(int=1),
             "",
             {},

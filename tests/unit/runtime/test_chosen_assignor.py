@@ -18,7 +18,7 @@ from millstream.assignment import (
 )
 from millstream.errors import ConfigError
 from millstream.record import TaskId
-from millstream.runtime.ownership.group_leader import chosen_assignor
+from millstream.runtime.ownership.thread_assignor import chosen_assignor
 
 
 class ToTheFirst:

@@ -36,7 +36,7 @@ from millstream.errors import (
 )
 from millstream.kafka.cluster.committed_offsets import committed_offsets
 from millstream.kafka.cluster.listener_probe import protocol_hint
-from millstream.kafka.data.client_errors import (
+from millstream.kafka.librdkafka_errors import (
     TRANSIENT,
     UNKNOWN_TOPIC,
     client_error,

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError
-from millstream.kafka.data.client_errors import TRANSIENT, UNKNOWN_TOPIC, client_error
+from millstream.kafka.librdkafka_errors import TRANSIENT, UNKNOWN_TOPIC, client_error
 from millstream.kafka.settings.clients import create_client
 from millstream.record import TopicPartition
 

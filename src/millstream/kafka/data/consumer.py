@@ -29,9 +29,9 @@ from millstream.errors import (
     StreamsError,
     UnknownTopicError,
 )
-from millstream.kafka.data.client_errors import TRANSIENT, client_error, is_access_error
 from millstream.kafka.data.partition_ends import PartitionEnds
 from millstream.kafka.data.record_columns import RecordColumns, message_columns
+from millstream.kafka.librdkafka_errors import TRANSIENT, client_error, is_access_error
 from millstream.kafka.settings.clients import create_client
 from millstream.record import UNKNOWN, TopicPartition
 from millstream.waker import Waker

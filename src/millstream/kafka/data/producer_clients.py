@@ -10,9 +10,9 @@ from confluent_kafka import KafkaError, Producer
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import IllegalStateError, StreamsError
-from millstream.kafka.data.client_errors import client_error, is_access_error
 from millstream.kafka.data.delivery import Deliveries
 from millstream.kafka.data.producer_errors import RAISED, reported_error
+from millstream.kafka.librdkafka_errors import client_error, is_access_error
 from millstream.kafka.settings.clients import create_client
 
 _log = logging.getLogger(__name__)

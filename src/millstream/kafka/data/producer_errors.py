@@ -13,7 +13,7 @@ from millstream.errors import (
     StreamsError,
     TaskMigratedError,
 )
-from millstream.kafka.data.client_errors import TRANSIENT, client_error
+from millstream.kafka.librdkafka_errors import TRANSIENT, client_error
 from millstream.record import TaskId
 
 

@@ -12,13 +12,13 @@ from kafka import errors as client_errors
 from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError, StreamsError, TaskAssignmentError
 from millstream.kafka.kafka_python import ClientFuture
-from millstream.kafka.member.assignor_interface import (
+from millstream.kafka.member.coordinator import MemberCoordinator
+from millstream.kafka.member.link import MemberLink
+from millstream.kafka.member.member_assignor import (
     MemberAssignment,
     MemberAssignor,
     MemberSubscription,
 )
-from millstream.kafka.member.coordinator import MemberCoordinator
-from millstream.kafka.member.link import MemberLink
 
 log = logging.getLogger("millstream.kafka.member.group_member")
 

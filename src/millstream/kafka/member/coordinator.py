@@ -26,7 +26,7 @@ from millstream.kafka.kafka_python import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from millstream.kafka.member.assignor_interface import (
+from millstream.kafka.member.member_assignor import (
     PROTOCOL_NAME,
     PROTOCOL_TYPE,
     MemberAssignment,

@@ -27,11 +27,6 @@ from millstream.errors import (
     TaskMigratedError,
 )
 from millstream.kafka.kafka_python import ClientFuture, new_future
-from millstream.kafka.member.assignor_interface import (
-    MemberAssignment,
-    MemberAssignor,
-    MemberSubscription,
-)
 from millstream.kafka.member.errors import commit_error, membership_error
 from millstream.kafka.member.events import (
     Assigned,
@@ -44,6 +39,11 @@ from millstream.kafka.member.events import (
 from millstream.kafka.member.life import Membership
 from millstream.kafka.member.link import MemberLink, open_link
 from millstream.kafka.member.mailbox import Mailbox
+from millstream.kafka.member.member_assignor import (
+    MemberAssignment,
+    MemberAssignor,
+    MemberSubscription,
+)
 from millstream.kafka.member.offsets import MemberOffsets
 from millstream.record import TopicPartition
 from millstream.waker import Waker

@@ -25,17 +25,17 @@ from millstream.clock import Clock
 from millstream.errors import RebalanceInProgressError
 from millstream.kafka.kafka_python import ClientFuture
 from millstream.kafka.member.assigning import AssignorCalls
-from millstream.kafka.member.assignor_interface import (
-    MemberAssignment,
-    MemberAssignor,
-    MemberSubscription,
-)
 from millstream.kafka.member.contact import CoordinatorContact
 from millstream.kafka.member.coordinator import MemberCoordinator, MustGiveUpError
 from millstream.kafka.member.errors import membership_error
 from millstream.kafka.member.events import Assigned, Failed, Lost, Revoked
 from millstream.kafka.member.link import MemberLink
 from millstream.kafka.member.mailbox import Mailbox
+from millstream.kafka.member.member_assignor import (
+    MemberAssignment,
+    MemberAssignor,
+    MemberSubscription,
+)
 from millstream.kafka.member.metadata import partition_counts, topics_matching
 from millstream.kafka.member.topics import TopicWatch
 from millstream.record import TopicPartition

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.clock import Clock
-from millstream.kafka.member.assignor_interface import MemberAssignment, MemberSubscription
+from millstream.kafka.member.member_assignor import MemberAssignment, MemberSubscription
 
 #: How often to look while a topic is missing: creation is waited for, so minutes would be long.
 _MISSING_INTERVAL_MS: Final = 1_000

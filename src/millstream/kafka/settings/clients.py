@@ -18,7 +18,7 @@ from millstream.config import StreamsConfig
 from millstream.config_checks import transaction_timeout_ms
 from millstream.config_clients import CLIENT_SETTINGS, SECURITY, Role, Scope
 from millstream.errors import ConfigError
-from millstream.kafka.data.client_log import CLIENT_LOG
+from millstream.kafka.librdkafka_log import CLIENT_LOG
 from millstream.kafka.settings.security import (
     security_for_kafka_python,
     security_for_librdkafka,

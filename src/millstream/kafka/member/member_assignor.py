@@ -1,4 +1,4 @@
-"""What a group member asks of its assignor, and how both travel over the wire.
+"""The first of the four assignors: what a group member asks, and how that travels over the wire.
 
 The group protocol is Kafka's classic one (protocol type "consumer"), with the assignment strategy
 "stream", so that Java's Kafka Streams members and these can be in one group. Each member sends a

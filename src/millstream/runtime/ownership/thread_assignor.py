@@ -1,4 +1,5 @@
-"""What a stream thread brings into a rebalance, decides there as leader, and takes out of it."""
+"""The second of the four assignors: what a stream thread brings into a rebalance, decides there as
+leader, and takes out of it."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
-from millstream.assignment.group_assignment import StreamsAssignor
 from millstream.assignment.high_availability import assign_high_availability
 from millstream.assignment.internal_topics import missing_source_topics
+from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.other_topologies import check_same_topology
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
@@ -18,8 +19,8 @@ from millstream.assignment.topics import NewTopic, TopologyTopics
 from millstream.clock import Clock, Deadline
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError, MissingSourceTopicError, StreamsError
-from millstream.kafka.member.assignor_interface import MemberAssignment, MemberSubscription
 from millstream.kafka.member.events import Assigned
+from millstream.kafka.member.member_assignor import MemberAssignment, MemberSubscription
 from millstream.kafka.protocols import Admin
 from millstream.record import TaskId, TopicPartition
 
@@ -132,8 +133,8 @@ def chosen_assignor(config: StreamsConfig) -> TaskAssignor:
     return cast(TaskAssignor, assign)
 
 
-class GroupAssignor:
-    """The assignor of one group member; as such it is called on the member's own thread.
+class ThreadAssignor:
+    """A stream thread's `MemberAssignor`; as such it is called on the member's own thread.
 
     Args:
         process_id: of the application instance.
@@ -166,7 +167,7 @@ class GroupAssignor:
         self._topics = topics
         self._cluster = cluster
         self._offset_sums = offset_sums
-        self._assignor = StreamsAssignor(
+        self._assignor = LeaderAssignor(
             topics, cluster, task_assignor, config, process_id=process_id, clock=clock
         )
         self._joins = 0

@@ -1,4 +1,4 @@
-"""The leader's part of a rebalance: an assignment for every member of the group.
+"""The third of the four assignors: what the group's leader gives every member.
 
 Source of the semantics: Kafka Streams' `StreamsPartitionAssignor`, with cooperative rebalancing
 (KIP-429): a partition moves in two rounds. In the first its new owner is not told of it and its
@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from millstream.assignment.assignment_info import AssignmentInfo, HostInfo, encode_hosts
-from millstream.assignment.clients import Client, Group, Subscription, read_group
+from millstream.assignment.clients import Client, ConsumerSubscription, Group, read_group
 from millstream.assignment.high_availability import assign_high_availability
 from millstream.assignment.internal_topics import (
     changelog_counts,
@@ -64,8 +64,11 @@ class ConsumerAssignment(NamedTuple):
     user_data: bytes
 
 
-class StreamsAssignor:
-    """Assigns the tasks of one topology.
+class LeaderAssignor:
+    """Gives every member of the group its part of the tasks of one topology.
+
+    Which process gets which tasks a `TaskAssignor` decides; this one knows of members, partitions
+    and bytes, too.
 
     Args:
         topics: the topics of the topology.
@@ -92,7 +95,7 @@ class StreamsAssignor:
         self._process_id = process_id
         self._clock = clock or SystemClock()
 
-    def assign(self, members: Mapping[str, Subscription]) -> dict[str, ConsumerAssignment]:
+    def assign(self, members: Mapping[str, ConsumerSubscription]) -> dict[str, ConsumerAssignment]:
         """An assignment for each member, by member id. Equal calls have equal results.
 
         A missing source topic, bytes that cannot be read, or an invalid result of the task

@@ -12,7 +12,7 @@ import pytest
 
 from millstream.assignment.assignment_info import AssignmentInfo, HostInfo
 from millstream.assignment.clients import read_group
-from millstream.assignment.group_assignment import ConsumerAssignment, StreamsAssignor
+from millstream.assignment.leader_assignor import ConsumerAssignment, LeaderAssignor
 from millstream.assignment.protocol import LATEST_OFFSET, AssignorError
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
@@ -124,7 +124,7 @@ _STATELESS = TopologyTopics((TopicGroup(0, ("in",)),))
 
 def test_internal_topics_are_created_once() -> None:
     cluster = FakeCluster(**{"in": 2})
-    assignor = StreamsAssignor(_COUNT, cluster)
+    assignor = LeaderAssignor(_COUNT, cluster)
     members = {"m1": _member(P1)}
     first = assignor.assign(members)
     assert cluster.created == [
@@ -138,7 +138,7 @@ def test_internal_topics_are_created_once() -> None:
 def test_tasks_are_spread_over_threads_of_processes() -> None:
     """Aim: every task once, each thread its share, partitions and tasks in the same order."""
     members = {"m1": _member(P1), "m2": _member(P1), "m3": _member(P2), "m4": _member(P2)}
-    given = StreamsAssignor(_COUNT, FakeCluster(**{"in": 4})).assign(members)
+    given = LeaderAssignor(_COUNT, FakeCluster(**{"in": 4})).assign(members)
     tasks = {name: _read(assignment).active for name, assignment in given.items()}
     assert {name: len(owned) for name, owned in tasks.items()} == dict.fromkeys(members, 2)
     everything = {task_id: tps for owned in tasks.values() for task_id, tps in owned.items()}
@@ -149,7 +149,7 @@ def test_tasks_are_spread_over_threads_of_processes() -> None:
 
 def test_a_task_of_several_partitions_is_named_for_each() -> None:
     topics = TopologyTopics((TopicGroup(0, ("b", "a")),), (frozenset({"a", "b"}),))
-    given = StreamsAssignor(topics, FakeCluster(a=2, b=2)).assign({"m": _member(P1)})["m"]
+    given = LeaderAssignor(topics, FakeCluster(a=2, b=2)).assign({"m": _member(P1)})["m"]
     assert given.partitions == tuple(map(_partition, ("a-0", "a-1", "b-0", "b-1")))
     info = AssignmentInfo.decode(given.user_data)
     assert info.active_tasks == (TaskId(0, 0), TaskId(0, 1), TaskId(0, 0), TaskId(0, 1))
@@ -163,7 +163,7 @@ def test_a_task_of_several_partitions_is_named_for_each() -> None:
 def test_a_moving_task_is_withheld_until_it_is_given_up() -> None:
     """Aim: KIP-429. First round: gone from the old owner, not told to the new one, who is told to
     rebalance at once; second round: it is the new owner's."""
-    assignor = StreamsAssignor(_STATEFUL, FakeCluster(**{"in": 2}))
+    assignor = LeaderAssignor(_STATEFUL, FakeCluster(**{"in": 2}))
     old = _member(P1, "in-0", "in-1", t0_0=LATEST_OFFSET, t0_1=LATEST_OFFSET)
     first = assignor.assign({"old": old, "new": _member(P2)})
     assert _read(first["old"]).active == {TaskId(0, 0): _partitions("in-0")}
@@ -181,7 +181,7 @@ def test_a_moving_task_is_withheld_until_it_is_given_up() -> None:
 
 
 def test_a_withheld_task_stays_a_standby_where_it_was_one() -> None:
-    assignor = StreamsAssignor(_STATEFUL, FakeCluster(**{"in": 2}))
+    assignor = LeaderAssignor(_STATEFUL, FakeCluster(**{"in": 2}))
     given = assignor.assign(
         {
             "old": _member(P1, "in-0", "in-1", t0_0=LATEST_OFFSET, t0_1=LATEST_OFFSET),
@@ -198,13 +198,13 @@ def test_a_task_of_which_one_partition_is_still_owned_is_withheld_whole() -> Non
         "m1": _member(P1, "a-0"),
         "m2": _member(P2, "b-0"),
     }
-    given = StreamsAssignor(topics, FakeCluster(a=1, b=1)).assign(members)
+    given = LeaderAssignor(topics, FakeCluster(a=1, b=1)).assign(members)
     assert [_read(given[name]).active for name in members] == [{}, {}]
     assert sorted(str(_read(given[name]).next_rebalance_ms) for name in members) == ["0", "None"]
 
 
 def test_a_task_that_moves_between_threads_of_one_process_is_withheld_too() -> None:
-    assignor = StreamsAssignor(_STATELESS, FakeCluster(**{"in": 2}))
+    assignor = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 2}))
     given = assignor.assign({"m1": _member(P1, "in-0", "in-1"), "m2": _member(P1)})
     assert _read(given["m1"]).active == {TaskId(0, 0): _partitions("in-0")}
     assert _read(given["m2"]).active == {}
@@ -212,7 +212,7 @@ def test_a_task_that_moves_between_threads_of_one_process_is_withheld_too() -> N
 
 
 def test_threads_keep_their_stateful_tasks() -> None:
-    assignor = StreamsAssignor(_STATEFUL, FakeCluster(**{"in": 4}))
+    assignor = LeaderAssignor(_STATEFUL, FakeCluster(**{"in": 4}))
     members = {
         "m1": _member(P1, "in-3", "in-0", t0_3=LATEST_OFFSET, t0_0=LATEST_OFFSET, t0_1=3),
         "m2": _member(P1, "in-2", "in-1", t0_2=LATEST_OFFSET, t0_1=LATEST_OFFSET),
@@ -225,7 +225,7 @@ def test_threads_keep_their_stateful_tasks() -> None:
 
 def test_everyone_learns_where_tasks_are() -> None:
     """Aim: the host map tells where tasks will be, those included that are still withheld."""
-    assignor = StreamsAssignor(_STATELESS, FakeCluster(**{"in": 2}))
+    assignor = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 2}))
     members = {
         "m1": _member(P1, "in-0", "in-1", end_point="one:1"),
         "m2": _member(P2, end_point="http://two:2"),
@@ -254,7 +254,7 @@ def test_standbys_and_follow_up_rebalances_of_another_task_assignor() -> None:
             P2: ProcessAssignment(frozenset({TaskId(0, 1)})),
         }
 
-    assignor = StreamsAssignor(_STATEFUL, FakeCluster(**{"in": 2}), assign)
+    assignor = LeaderAssignor(_STATEFUL, FakeCluster(**{"in": 2}), assign)
     given = assignor.assign({"m1": _member(P1), "m2": _member(P1), "m3": _member(P2)})
     read = {name: _read(assignment) for name, assignment in given.items()}
     assert read["m1"].active == {TaskId(0, 0): _partitions("in-0")}
@@ -271,7 +271,7 @@ def test_a_withheld_task_takes_the_place_of_a_later_follow_up() -> None:
             P2: ProcessAssignment(frozenset({TaskId(0, 1)})),
         }
 
-    assignor = StreamsAssignor(_STATEFUL, FakeCluster(**{"in": 2}), assign)
+    assignor = LeaderAssignor(_STATEFUL, FakeCluster(**{"in": 2}), assign)
     given = assignor.assign(
         {"m1": _member(P1), "m2": _member(P1), "m3": _member(P2, "in-0", "in-1")}
     )
@@ -286,7 +286,7 @@ def _errors(given: Mapping[str, ConsumerAssignment]) -> set[AssignorError]:
 
 def test_a_missing_source_topic_is_told_to_all(caplog: pytest.LogCaptureFixture) -> None:
     cluster = FakeCluster(other=1)
-    given = StreamsAssignor(_COUNT, cluster).assign({"m1": _member(P1), "m2": _member(P2)})
+    given = LeaderAssignor(_COUNT, cluster).assign({"m1": _member(P1), "m2": _member(P2)})
     assert _errors(given) == {AssignorError.INCOMPLETE_SOURCE_TOPIC_METADATA}
     assert "'in'" in caplog.text
     assert cluster.created == []
@@ -296,7 +296,7 @@ def test_a_missing_source_topic_is_told_to_all(caplog: pytest.LogCaptureFixture)
 
 def test_a_request_to_shut_down_is_told_to_all() -> None:
     info = SubscriptionInfo(P2, error_code=AssignorError.SHUTDOWN_REQUESTED)
-    given = StreamsAssignor(_COUNT, FakeCluster()).assign({"m1": _member(P1), "m2": Member(info)})
+    given = LeaderAssignor(_COUNT, FakeCluster()).assign({"m1": _member(P1), "m2": Member(info)})
     assert _errors(given) == {AssignorError.SHUTDOWN_REQUESTED}
     assert _read(given["m1"]).shutdown_requested
     _read(given["m1"]).raise_for_error()
@@ -309,7 +309,7 @@ def test_bytes_that_cannot_be_read_end_in_an_error_for_all(
         user_data = b"\x00"
 
     broken = Garbage(SubscriptionInfo(P2))
-    given = StreamsAssignor(_COUNT, FakeCluster(**{"in": 1})).assign(
+    given = LeaderAssignor(_COUNT, FakeCluster(**{"in": 1})).assign(
         {"m1": _member(P1), "m2": broken}
     )
     assert _errors(given) == {AssignorError.ASSIGNMENT_ERROR}
@@ -319,7 +319,7 @@ def test_bytes_that_cannot_be_read_end_in_an_error_for_all(
 
 
 def test_a_task_assignor_with_an_error_ends_in_an_error_for_all() -> None:
-    assignor = StreamsAssignor(_COUNT, FakeCluster(**{"in": 1}), lambda state: {})
+    assignor = LeaderAssignor(_COUNT, FakeCluster(**{"in": 1}), lambda state: {})
     assert _errors(assignor.assign({"m1": _member(P1)})) == {AssignorError.ASSIGNMENT_ERROR}
 
 
@@ -327,15 +327,15 @@ def test_what_only_a_change_of_the_program_can_mend_is_raised() -> None:
     """Aim: as in Kafka Streams, the leader fails with the real story."""
     joined = TopologyTopics((TopicGroup(0, ("a", "b")),), (frozenset({"a", "b"}),))
     with pytest.raises(CopartitionError):
-        StreamsAssignor(joined, FakeCluster(a=1, b=2)).assign({"m1": _member(P1)})
+        LeaderAssignor(joined, FakeCluster(a=1, b=2)).assign({"m1": _member(P1)})
     with pytest.raises(TopologyError, match="expected 2, actual 3"):
-        StreamsAssignor(_COUNT, FakeCluster(**{"in": 2, "app-r": 3})).assign({"m1": _member(P1)})
+        LeaderAssignor(_COUNT, FakeCluster(**{"in": 2, "app-r": 3})).assign({"m1": _member(P1)})
 
 
 def test_a_group_with_an_older_member_speaks_its_version() -> None:
     """Aim: a rolling upgrade. The newer member gets the older version, and steps down to it."""
     old = Member(SubscriptionInfo(P1, version=9, latest_version=9))
-    given = StreamsAssignor(_STATELESS, FakeCluster(**{"in": 2})).assign(
+    given = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 2})).assign(
         {"old": old, "new": _member(P2)}
     )
     for assignment in given.values():
@@ -345,7 +345,7 @@ def test_a_group_with_an_older_member_speaks_its_version() -> None:
     assert (read.subscription_version, read.next_rebalance_ms) == (9, 0)
     # The upgrade is over: the version goes up again, once more with a rebalance.
     upgraded = dataclasses.replace(old.info, latest_version=11)
-    given = StreamsAssignor(_STATELESS, FakeCluster(**{"in": 2})).assign({"m1": Member(upgraded)})
+    given = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 2})).assign({"m1": Member(upgraded)})
     last = decode_assignment(*given["m1"], subscription_version=9)
     assert (last.subscription_version, last.next_rebalance_ms) == (11, 0)
 
@@ -356,7 +356,7 @@ def test_a_member_of_a_future_version_gets_tasks_in_ours() -> None:
     class Future(Member):
         user_data = bytes.fromhex("0000000c0000000d")
 
-    given = StreamsAssignor(_STATELESS, FakeCluster(**{"in": 2})).assign(
+    given = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 2})).assign(
         {"m1": _member(P1), "future": Future(SubscriptionInfo(P2))}
     )
     info = AssignmentInfo.decode(given["future"].user_data)
@@ -431,7 +431,7 @@ def test_when_to_rebalance_again(encoded_ms: int, end_point: str, expected: int 
 
 def test_a_partition_that_two_members_claim_goes_to_one_of_them() -> None:
     """Aim: conflicting claims, left by a member that was out for a while, settle at once."""
-    assignor = StreamsAssignor(_STATELESS, FakeCluster(**{"in": 1}))
+    assignor = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 1}))
     given = assignor.assign({"m1": _member(P1, "in-0"), "m2": _member(P2, "in-0")})
     assert [len(given[name].partitions) for name in ("m1", "m2")] == [1, 0]
 
@@ -449,7 +449,7 @@ def _in_racks(cluster: FakeCluster, *racks: str | None, **config: Any) -> list[s
         for number, (process, rack) in enumerate(zip(processes, racks, strict=True))
     }
     strategy = AssignmentConfig(rack_aware_assignment_strategy="min_traffic", **config)
-    given = StreamsAssignor(_STATEFUL, cluster, config=strategy).assign(members)
+    given = LeaderAssignor(_STATEFUL, cluster, config=strategy).assign(members)
     tasks = [set(_read(assignment).active) for assignment in given.values()]
     return tasks if len(tasks) == 2 else [tasks[0] | tasks[1], tasks[2]]
 
@@ -491,5 +491,5 @@ def test_racks_are_left_aside_if_the_cluster_does_not_answer(
 def test_nobody_is_asked_for_racks_without_a_strategy() -> None:
     cluster = FakeCluster(**{"in": 2})
     members = {"m1": dataclasses.replace(_member(P1), rack_id="a")}
-    StreamsAssignor(_STATEFUL, cluster).assign(members)
+    LeaderAssignor(_STATEFUL, cluster).assign(members)
     assert cluster.asked_for_racks == []

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from millstream.clock import ManualClock
-from millstream.kafka.data.client_log import ClientLog
+from millstream.kafka.librdkafka_log import ClientLog
 
 
 def test_the_same_news_is_logged_once_in_half_a_minute(caplog: pytest.LogCaptureFixture) -> None:
