@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.identified import Identified
 from support.instances import COUNTING, Instances, counting, is_running, told
 from support.scripts import Script
 from support.waiting import wait_for
@@ -23,23 +20,6 @@ PROBING_MS = 60_000
 ACCEPTABLE_LAG = 3_000
 
 pytestmark = pytest.mark.slow
-
-
-@contextmanager
-def load(application: Identified) -> Iterator[None]:
-    stop = threading.Event()
-
-    def write() -> None:
-        while not stop.wait(0.1):
-            application.write(20)
-
-    writing = threading.Thread(target=write)
-    writing.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        writing.join(60)
 
 
 def owners(scripts: list[Script]) -> dict[str, int]:
@@ -86,7 +66,7 @@ def test_growing_and_shrinking_under_load(kafka: EmbeddedKafka, tmp_path: Path) 
         scripts = [running.enter_context(instances.start("first"))]
         wait_for(lambda: counting(scripts[0]) == COUNTING, 120, "the first one has all")
         wait_for(lambda: instances.lag == 0, 120, "committed")
-        with load(application):
+        with application.arriving(pause_s=0.1):
             for name in ("second", "third"):
                 before = owners(scripts)
                 already = sum(map(taken, scripts))

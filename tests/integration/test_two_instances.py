@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from support.identified import Identified
 from support.instances import Instances, now
 from support.leftovers import runs
 from support.scripts import Script
@@ -43,24 +39,6 @@ def wait_shared(one: Script, other: Script) -> None:
     )
 
 
-@contextmanager
-def ids_arriving(application: Identified) -> Iterator[None]:
-    """Input that goes on all the while."""
-    stop = threading.Event()
-
-    def write() -> None:
-        while not stop.wait(0.05):
-            application.write(20)
-
-    writing = threading.Thread(target=write)
-    writing.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        writing.join(60)
-
-
 def test_a_driver_that_is_killed_is_replaced_by_the_other(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
@@ -77,7 +55,7 @@ def test_a_driver_that_is_killed_is_replaced_by_the_other(
     with instances.start("other") as other, instances.start("one") as one:
         wait_shared(one, other)
         application.check()
-        with ids_arriving(application):
+        with application.arriving():
             worker = worker_of(one)
             with application.fault():
                 one.signal_group(signal.SIGKILL)
@@ -87,7 +65,7 @@ def test_a_driver_that_is_killed_is_replaced_by_the_other(
 
         with instances.start("one") as one_again:
             wait_shared(one_again, other)
-            with ids_arriving(application):
+            with application.arriving():
                 worker = worker_of(one_again)
                 one_again.signal(signal.SIGKILL)
                 # The worker commits before it ends: no id may be repeated.

@@ -10,11 +10,12 @@ when it gave something up or was told to.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fixed_cluster import FixedCluster
 
 from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.protocol import LATEST_OFFSET
@@ -28,35 +29,13 @@ from millstream.assignment.task_assignor import (
     check_assignment,
 )
 from millstream.assignment.thread_shares import spread_over_threads
-from millstream.assignment.topics import ChangelogSpec, NewTopic, TopicGroup, TopologyTopics
+from millstream.assignment.topics import ChangelogSpec, TopicGroup, TopologyTopics
 from millstream.clock import ManualClock
 from millstream.record import TaskId, TopicPartition
 
 #: A round in which tasks are given up, one in which they are taken, one to find it stable. A task
 #: that is withheld counts as nobody's in the next round, so that others may move once more.
 _ROUNDS = 5
-
-
-@dataclass
-class Cluster:
-    counts: dict[str, int]
-
-    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
-        return {topic: self.counts[topic] for topic in topics if topic in self.counts}
-
-    def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
-        return {}
-
-    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return dict.fromkeys(partitions, 100_000)
-
-    def committed_offsets(
-        self, partitions: Collection[TopicPartition]
-    ) -> Mapping[TopicPartition, int]:
-        return dict.fromkeys(partitions, 0)
-
-    def create_topics(self, topics: Sequence[NewTopic]) -> None:
-        self.counts |= {topic.name: topic.partitions for topic in topics}
 
 
 @dataclass
@@ -105,7 +84,7 @@ class Simulation:
     """A group whose members come, go and rebalance; checks what must hold in every round."""
 
     def __init__(self, topics: TopologyTopics, counts: dict[str, int]) -> None:
-        self._cluster = Cluster(dict(counts))
+        self._cluster = FixedCluster(dict(counts), 100_000)
         self._assignor = LeaderAssignor(topics, self._cluster, assign_sticky, clock=ManualClock(0))
         self._stateful = frozenset(g.subtopology_id for g in topics.groups if g.is_stateful)
         self.members: dict[str, Member] = {}

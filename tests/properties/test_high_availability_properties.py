@@ -8,18 +8,19 @@ between a rebalance and the probing one that follows it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fixed_cluster import FixedCluster
 
 from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.protocol import LATEST_OFFSET
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import AssignmentConfig
-from millstream.assignment.topics import ChangelogSpec, NewTopic, TopicGroup, TopologyTopics
+from millstream.assignment.topics import ChangelogSpec, TopicGroup, TopologyTopics
 from millstream.clock import ManualClock
 from millstream.record import TaskId, TopicPartition
 
@@ -28,28 +29,6 @@ END = 50_000
 PROBING_MS = 1_000
 #: A round in which tasks are given up, one in which they are taken, one to find it stable.
 ROUNDS = 3
-
-
-@dataclass
-class Cluster:
-    counts: dict[str, int]
-
-    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
-        return {topic: self.counts[topic] for topic in topics if topic in self.counts}
-
-    def create_topics(self, topics: Sequence[NewTopic]) -> None:
-        self.counts |= {topic.name: topic.partitions for topic in topics}
-
-    def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
-        return {}
-
-    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return dict.fromkeys(partitions, END)
-
-    def committed_offsets(
-        self, partitions: Collection[TopicPartition]
-    ) -> Mapping[TopicPartition, int]:
-        return dict.fromkeys(partitions, 0)
 
 
 @dataclass
@@ -92,7 +71,7 @@ class Simulation:
         self.config = config
         self.clock = ManualClock(0)
         # The changelog is there already: one that is new holds nothing.
-        self._cluster = Cluster({"in": tasks, "log": tasks, "plain": stateless})
+        self._cluster = FixedCluster({"in": tasks, "log": tasks, "plain": stateless}, END)
         self._assignor = LeaderAssignor(
             topics, self._cluster, config=config, process_id=uuid.UUID(int=1), clock=self.clock
         )

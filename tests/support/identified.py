@@ -8,6 +8,7 @@ records would let repeated work hide what was lost.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -162,6 +163,23 @@ class Identified:
             self.records, ((None, str(each).encode()) for each in range(first, first + count))
         )
         self.written += count
+
+    @contextmanager
+    def arriving(self, pause_s: float = 0.05) -> Iterator[None]:
+        """Input that goes on all the while: 20 records after each pause."""
+        stop = threading.Event()
+
+        def write() -> None:
+            while not stop.wait(pause_s):
+                self.write(20)
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            writing.join(60)
 
     @property
     def lag(self) -> int:
