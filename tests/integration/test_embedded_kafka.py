@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from support.doc_examples import compare, examples_of
+from support.leftovers import runs
 from support.scripts import python
 from support.waiting import gather, wait_for
 
@@ -36,15 +37,6 @@ def broker() -> Iterator[EmbeddedKafka]:
     """A broker of this module's own, since its tests kill it."""
     with EmbeddedKafka() as started:
         yield started
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be reaped does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 def produce(broker: EmbeddedKafka, topic: str, values: list[bytes], timestamp_ms: int = 0) -> None:
@@ -99,7 +91,7 @@ def test_a_crash_keeps_the_data_and_the_address(broker: EmbeddedKafka) -> None:
     address, pid = broker.bootstrap_servers, broker.pid
     assert pid is not None
     broker.kill()
-    assert not is_alive(pid)
+    assert not runs(pid)
     assert broker.pid is None
     with pytest.raises(IllegalStateError, match="does not run"):
         broker.kill()
@@ -149,8 +141,8 @@ def test_stop_leaves_nothing() -> None:
     assert pid is not None
     broker.stop()
     broker.stop()
-    assert not is_alive(pid)
-    assert not is_alive(guard)
+    assert not runs(pid)
+    assert not runs(guard)
     assert not folder.exists()
     with pytest.raises(IllegalStateError, match="before start"):
         _ = broker.bootstrap_servers
@@ -161,10 +153,10 @@ def test_the_broker_ends_with_its_owner(ending: signal.Signals) -> None:
     """However the owning process ends, neither the broker nor its folder stays."""
     with python(OWNER) as owner:
         pid, folder = owner.wait_for_line("broker ").split()
-        assert is_alive(int(pid))
+        assert runs(int(pid))
         owner.signal(ending)
         owner.wait_ended(30)
-        wait_for(lambda: not is_alive(int(pid)), 8, "the broker ends")
+        wait_for(lambda: not runs(int(pid)), 8, "the broker ends")
         wait_for(lambda: not Path(folder).exists(), 8, "its folder goes")
 
 

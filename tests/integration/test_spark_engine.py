@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from support.leftovers import runs
 from support.said import Ask, Say, Tell, said
 from support.scripts import Script
 from support.waiting import wait_for
@@ -81,13 +82,6 @@ class Events:
         found = self.of(thread, kind)
         assert len(found) >= times, f"it failed instead: {self.of(thread, 'failed')}"
         return found[times - 1]
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 @contextmanager
