@@ -22,10 +22,7 @@ from conformance.fuzz import GROUPS, random_scenario
 from conformance.vendored.interpret import Build, encode, stores
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.depth_first import depth_first_tasks
-from support.queued_driver import QueuedDriver, topics_apart
-
-from millstream.serdes import BYTES
+from support.queued_driver import QueuedDriver
 
 VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
 #: Batches that differ in size, and in whether records of different topics are kept in order.
@@ -68,14 +65,15 @@ def result_of(
 ) -> Result:
     """Run the scenario: in batches, or plainly one record at a time."""
     with ExitStack() as stack:
-        if plain:
-            stack.enter_context(depth_first_tasks())
-        if not order:
-            stack.enter_context(topics_apart())
         try:
             build = Build(scenario)
-            config = build.config(str(folder))
-            driver = QueuedDriver(build.topology, config, batch_size=batch_size)
+            driver = QueuedDriver(
+                build.topology,
+                build.config(str(folder)),
+                batch_size=batch_size,
+                order_across_topics=order,
+                plain=plain,
+            )
             stack.callback(driver.close)
             feed(driver, scenario)
         except Exception as error:
@@ -86,10 +84,9 @@ def result_of(
 def feed(driver: QueuedDriver, scenario: Scenario) -> None:
     for event in scenario["events"]:
         if "topic" in event:
-            topic = driver.create_input_topic(event["topic"], key=BYTES, value=BYTES)
             headers = [(n, None if v is None else v.encode()) for n, v in event.get("headers", [])]
             key, value = encode(event.get("key")), encode(event.get("value"))
-            topic.pipe_input(key, value, timestamp=event["ts"], headers=headers)
+            driver.feed(event["topic"], key, value, event["ts"], tuple(headers))
     driver.finish()
 
 

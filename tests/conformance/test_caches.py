@@ -26,7 +26,6 @@ from hypothesis import strategies as st
 from support.lazy_driver import LazyDriver
 
 from millstream.record import ValueAndTimestamp
-from millstream.serdes import BYTES
 from millstream.testing.driver_topics import Captured
 from millstream.windowed import MAX_TIME_MS
 
@@ -80,10 +79,9 @@ def run(
 def feed(driver: LazyDriver, scenario: Scenario) -> None:
     for each in scenario["events"]:
         if "topic" in each:
-            topic = driver.create_input_topic(each["topic"], key=BYTES, value=BYTES)
             headers = [(n, None if v is None else v.encode()) for n, v in each.get("headers", [])]
             key, value = encode(each.get("key")), encode(each.get("value"))
-            topic.pipe_input(key, value, timestamp=each["ts"], headers=headers)
+            driver.feed(each["topic"], key, value, each["ts"], tuple(headers))
 
 
 def contents(store: Any) -> Any:

@@ -21,7 +21,7 @@ from support.lazy_driver import LazyDriver
 
 from millstream.processor.processor import Processor
 from millstream.record import ValueAndTimestamp
-from millstream.serdes import BYTES, LONG, STRING, Serde
+from millstream.serdes import LONG, STRING, Serde
 from millstream.testing import TopologyTestDriver
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.options.materialized import Materialized
@@ -63,9 +63,8 @@ def test_a_commit_leaves_nothing_behind(seed: int, commit_every: int) -> None:
         driver = LazyDriver(build.topology, build.config(folder), commit_every=commit_every)
         stack.callback(driver.close)
         for each in (event for event in scenario["events"] if "topic" in event):
-            topic = driver.create_input_topic(each["topic"], key=BYTES, value=BYTES)
             key, value = encode(each.get("key")), encode(each.get("value"))
-            topic.pipe_input(key, value, timestamp=each["ts"])
+            driver.feed(each["topic"], key, value, each["ts"])
             if driver.has_just_committed:
                 assert driver.held_back() == []
                 for name, store in driver.get_all_state_stores().items():

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from support.depth_first import depth_first_tasks
 from support.programs import Event, events
 from support.queued_driver import QueuedDriver
 
@@ -253,8 +252,6 @@ def written(
     build(builder, use)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        if isinstance(use, Pure):
-            stack.enter_context(depth_first_tasks())
         config = StreamsConfig(
             application_id="app",
             bootstrap_servers="not-used:9092",
@@ -263,15 +260,16 @@ def written(
             statestore_cache_max_bytes=cache_bytes,
         )
         topology = builder.build()
-        driver = QueuedDriver(topology, config, batch_size=batch_size)
+        plain = isinstance(use, Pure)
+        driver = QueuedDriver(topology, config, batch_size=batch_size, plain=plain)
         stack.callback(driver.close)
         read = {topic for part in topology._subtopologies() for topic in part.source_topics}
         wanted = [event for event in queued if event.topic in read]
         # What was flushed by the first commit is changed again before the second one.
         for part in (wanted[: len(wanted) // 2], wanted[len(wanted) // 2 :]):
             for event in part:
-                topic = driver.create_input_topic(event.topic, key=STRING, value=STRING)
-                topic.pipe_input(event.key, event.value, timestamp=event.timestamp)
+                key, value = STRING.serialize("", event.key), STRING.serialize("", event.value)
+                driver.feed(event.topic, key, value, event.timestamp)
             driver.finish()
         return driver.written()
 

@@ -7,61 +7,104 @@ are the engine's own; whether they are right is for the comparison with Kafka St
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
-from unittest.mock import patch
+from collections.abc import Callable, Sequence
 
 from millstream.operators.batch import Batch
-from millstream.runtime.task.executor import Executor, SinkFactory
-from millstream.topology.physical.nodes import Node
+from millstream.operators.operator import Operator
+from millstream.runtime.task.compile_operator import compile_operator
+from millstream.runtime.task.executor import ContextFactory, SinkFactory
+from millstream.runtime.task.sinks import Sink
+from millstream.runtime.task.steps import children_of, needs_order
+from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode
 
 
-class _Recursion:
-    """The edges from a node to its children, which are called at once."""
+class _Calls:
+    """A node, and the edges to its children, which are called at once.
+
+    Args:
+        name: of the node.
+        operator: of a processor node, a sink, or None for a source.
+    """
 
     immediate = True
     may_wait = True
 
-    def __init__(self, children: Sequence[Any]) -> None:
-        self._children = children
-        self.children = [child.name for child in children]
+    def __init__(self, name: str, operator: Operator | Sink | None) -> None:
+        self.name = name
+        self.operator = operator
+        self.followers: list[_Calls] = []
+
+    @property
+    def children(self) -> list[str]:
+        return [child.name for child in self.followers]
+
+    def take(self, record: Batch) -> None:
+        if self.operator is None:
+            self.emit(record)
+        else:
+            self.operator.process(record, self)
 
     def emit(self, batch: Batch) -> None:
         for index in range(len(batch)):
-            for child in self._children:
-                child.operator.process(batch.take([index]), child.output)
+            for child in self.followers:
+                child.take(batch.take([index]))
 
     def emit_to(self, child: str, batch: Batch) -> None:
-        station = next(each for each in self._children if each.name == child)
+        (follower,) = [each for each in self.followers if each.name == child]
         for index in range(len(batch)):
-            station.operator.process(batch.take([index]), station.output)
+            follower.take(batch.take([index]))
 
 
-class DepthFirst(Executor):
-    """An executor that knows nothing of batches."""
+class DepthFirst:
+    """An executor that knows nothing of batches. Takes what `Executor` takes."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        make_context: ContextFactory,
+        make_sink: SinkFactory,
+        *,
+        order_across_topics: bool = False,
+    ) -> None:
+        self.ordered = order_across_topics or needs_order(nodes)
+        self._nodes = nodes
+        self._make_context = make_context
+        self._calls = {node.name: _Calls(node.name, _made(node, make_sink)) for node in nodes}
+        for name, children in children_of(nodes).items():
+            self._calls[name].followers = [self._calls[child] for child in children]
+
+    def init(self) -> None:
+        for node in self._nodes:
+            if isinstance(node, ProcessorNode):
+                calls = self._calls[node.name]
+                self._operator(node).init(self._make_context(node, calls))
 
     def run(self, batches: Sequence[tuple[str, Batch]]) -> None:
-        assert sum(len(batch) for _, batch in batches) == 1
-        for source, batch in batches:
-            station = self._stations[source]
-            station.operator.process(batch, station.output)
+        ((source, batch),) = [each for each in batches if len(each[1])]
+        assert len(batch) == 1
+        self._calls[source].take(batch)
 
-    def _run_steps(self) -> None:
-        """Nothing waits anywhere."""
+    def flush(self, store: str) -> None:
+        for node in self._nodes:
+            if isinstance(node, ProcessorNode) and self._operator(node).holds_back_in == store:
+                self._operator(node).flush()
 
-    def _make_stations(self, nodes: Sequence[Node], make_sink: SinkFactory) -> Mapping[str, Any]:
-        # Sinks write at once: nobody has to put their records in order.
-        return super()._make_stations(nodes, lambda node, meeting: make_sink(node, None))
+    def punctuate(self, callback: Callable[[int], None], time_ms: int) -> None:
+        callback(time_ms)
 
-    def _connect(self, children: Mapping[str, list[str]], steps: list[list[str]]) -> None:
-        for name, followers in children.items():
-            station: Any = self._stations[name]
-            station.output = _Recursion([self._stations[child] for child in followers])
+    def close(self) -> None:
+        for node in self._nodes:
+            if isinstance(node, ProcessorNode):
+                self._operator(node).close()
+
+    def _operator(self, node: ProcessorNode) -> Operator:
+        operator = self._calls[node.name].operator
+        assert isinstance(operator, Operator)
+        return operator
 
 
-@contextmanager
-def depth_first_tasks() -> Iterator[None]:
-    """Tasks made in here run depth-first."""
-    with patch("millstream.runtime.task.build_task.Executor", DepthFirst):
-        yield
+def _made(node: Node, make_sink: SinkFactory) -> Operator | Sink | None:
+    if isinstance(node, ProcessorNode):
+        return compile_operator(node.operation)
+    # Sinks write at once: nobody has to put their records in order.
+    return make_sink(node, None) if isinstance(node, SinkNode) else None

@@ -6,68 +6,61 @@ is queued by the commit at the end of a round, and taken in the next one.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
-from unittest.mock import patch
 
-from millstream.runtime.task.build_task import TaskServices
-from millstream.testing import TopologyTestDriver
+from millstream.clock import ManualClock
+from millstream.runtime.task.executor import Executor
 from millstream.testing.driver_topics import Captured
+from millstream.testing.stepping import SteppingDriver
+from support.depth_first import DepthFirst
 
 #: Rounds of batches and commits; a topology that feeds itself may have no last one.
 _MOST_ROUNDS = 50
 
 
-class QueuedDriver(TopologyTestDriver):
+class QueuedDriver(SteppingDriver):
     """Takes nothing before it is told to.
 
     Args:
         batch_size: how many records a batch has at most.
+        order_across_topics: whether there is an order among different topics, too; the tasks of an
+            application keep none.
+        plain: whether records go depth-first, one at a time, instead of in batches.
     """
 
-    def __init__(self, topology: Any, config: Any, *, batch_size: int) -> None:
+    def __init__(
+        self,
+        topology: Any,
+        config: Any,
+        *,
+        batch_size: int,
+        order_across_topics: bool = True,
+        plain: bool = False,
+    ) -> None:
         self._batch_size = batch_size
-        self._holding = True
-        super().__init__(topology, config, initial_wall_clock_ms=0)
-        take = self._collector.take
-        # In which order a task writes to different topics is no promise, but decides which of them
-        # gets its first record earlier, and so what is read first where timestamps are equal.
-        self._collector.take = lambda: sorted(take(), key=lambda record: record.topic)  # type: ignore[method-assign]
+        super().__init__(
+            topology,
+            config,
+            ManualClock(0),
+            order_across_topics=order_across_topics,
+            make_executor=DepthFirst if plain else Executor,
+        )
 
     def finish(self) -> None:
         """Process what is queued, and what that leads to."""
-        self._holding = False
-        try:
-            for _ in range(_MOST_ROUNDS):
-                while self._parts.is_ready():
-                    self._task.step(self._batch_size)
-                self._commit()
-                if not self._parts.is_ready():
-                    break
-        finally:
-            self._holding = True
+        for _ in range(_MOST_ROUNDS):
+            while self.is_ready:
+                self.step(self._batch_size)
+            self.commit()
+            if not self.is_ready:
+                break
+
+    def in_order_of_delivery(self, records: list[Captured]) -> Sequence[Captured]:
+        # In which order a task writes to different topics is no promise, but decides which of them
+        # gets its first record earlier, and so what is read first where timestamps are equal.
+        return sorted(records, key=lambda record: record.topic)
 
     def written(self) -> dict[str, list[Captured]]:
         """What was written to each topic, internal ones included, in the order of writing."""
-        written: dict[str, list[Captured]] = defaultdict(list)
-        for topic, records in self._outputs.items():
-            written[topic] += records
-        return dict(written)
-
-    def _work(self, *, commit: bool = False, punctuate: bool = False) -> None:
-        """Nothing now."""
-
-
-@contextmanager
-def topics_apart() -> Iterator[None]:
-    """Drivers made in here keep no order across topics, like an application's tasks."""
-    make: Callable[..., TaskServices] = TaskServices
-
-    def without_order(**given: Any) -> TaskServices:
-        return make(**{**given, "order_across_topics": False})
-
-    with patch("millstream.testing.driver.TaskServices", partial(without_order)):
-        yield
+        return {topic: list(records) for topic, records in self.outputs.items()}

@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
-from millstream.config_fields import did_you_mean
-from millstream.errors import IllegalStateError, StreamsError, UnknownStateStoreError
-from millstream.operators.emit_interval import OUTER_JOIN_INTERVAL, WINDOW_CLOSE_INTERVAL
 from millstream.processor.metrics import MetricName
-from millstream.record import Headers, TaskId, TopicPartition
-from millstream.runtime.check import check_building
-from millstream.runtime.ownership.global_stores import GlobalStores
-from millstream.runtime.task.build_task import TaskParts, TaskServices
-from millstream.runtime.task.engine_task import task_metrics
-from millstream.runtime.task.node_context import Dropped
+from millstream.record import Headers
 from millstream.serdes import Serde
-from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.directory import StateDirectory
-from millstream.testing.driver_topics import (
-    Captured,
-    CapturingCollector,
-    RawColumns,
-    TestInputTopic,
-    TestOutputTopic,
-)
-from millstream.testing.driver_views import as_one_subtopology, topology_metadata
+from millstream.testing.driver_topics import TestInputTopic, TestOutputTopic
+from millstream.testing.stepping import SteppingDriver
 from millstream.topology.arguments import checked_serdes
 from millstream.topology.physical.topology import Topology
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-_TASK = TaskId(0, 0)
 
 
 class TopologyTestDriver:
@@ -86,57 +64,11 @@ class TopologyTestDriver:
             config = StreamsConfig(
                 application_id="topology-test-driver", bootstrap_servers="not-used:9092"
             )
-        check_building(topology, config)
-        self._topology = topology
-        self._config = _searching_always(config)
         now_ms = time.time_ns() // 1_000_000
         self._clock = ManualClock(
             now_ms if initial_wall_clock_ms is None else initial_wall_clock_ms
         )
-        self._collector = CapturingCollector()
-        self._outputs: dict[str, deque[Captured]] = defaultdict(deque)
-        self._offsets: dict[str, int] = defaultdict(int)
-        self._closed = False
-        self._failure: StreamsError | None = None
-        whole = as_one_subtopology(topology)
-        self._sources = {
-            whole.decorate(topic, self._config.application_id) for topic in whole.source_topics
-        }
-        self._patterns = whole.source_patterns
-        self._matched: set[str] = set()
-        self._folder = tempfile.mkdtemp(prefix="millstream-test-driver-")
-        drops = Dropped(_TASK, self._clock)
-        self._global = GlobalStores(
-            topology.global_stores.values(),
-            self._config,
-            self._clock,
-            Path(self._folder) / self._config.application_id / "global",
-            drops,
-        )
-        services = TaskServices(
-            config=self._config,
-            clock=self._clock,
-            collector=self._collector,
-            changelog_writer=self._collector.changelog_writer,
-            directory=StateDirectory(self._folder, self._config.application_id),
-            budget=CacheBudget(self._config.statestore_cache_max_bytes),
-            order_across_topics=True,
-            global_stores=self._global,
-        )
-        try:
-            self._global.open()
-            partitions = frozenset(TopicPartition(topic, 0) for topic in self._sources)
-            self._parts = TaskParts(whole, _TASK, partitions, services, drops)
-            # What a test writes to a store by itself belongs to no record and has the time 0:
-            # follows Kafka Streams.
-            self._parts.record.timestamp = 0
-            self._task = self._parts.task
-            self._task.open_stores()
-            self._guard(lambda: self._task.start({}))
-        except BaseException:
-            self._global.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise
+        self._steps = SteppingDriver(topology, config, self._clock)
 
     def __enter__(self) -> TopologyTestDriver:
         return self
@@ -212,7 +144,7 @@ class TopologyTestDriver:
             ('ann', 1)
         """
         checked_serdes("create_output_topic", key=key, value=value)
-        return TestOutputTopic(topic, key, value, self._outputs)
+        return TestOutputTopic(topic, key, value, self._steps.outputs)
 
     def produced_topic_names(self) -> set[str]:
         """The topics that were written so far, internal ones included.
@@ -227,7 +159,7 @@ class TopologyTestDriver:
             ...     sorted(driver.produced_topic_names())
             ['out', 'topology-test-driver-counts-changelog']
         """
-        return set(self._outputs)
+        return set(self._steps.outputs)
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -254,9 +186,10 @@ class TopologyTestDriver:
             ...     driver.advance_wall_clock_time(timedelta(seconds=1))
             60000
         """
-        self._check_usable()
+        self._steps.check_usable()
         self._clock.advance(step // timedelta(milliseconds=1))
-        self._work(punctuate=True)
+        self._steps.punctuate()
+        self._commit_and_work()
 
     # --- state and views -------------------------------------------------------------------------
 
@@ -278,15 +211,7 @@ class TopologyTestDriver:
             ...     driver.get_state_store("counts").get("ann").value
             1
         """
-        if name in self._global.names:
-            return self._global.store(name)
-        if name in self._task.stores.names:
-            return self._task.stores.store(name)
-        names = sorted((*self._task.stores.names, *self._global.names))
-        raise UnknownStateStoreError(
-            f"The topology has no store '{name}', but {', '.join(names) or 'none at all'}."
-            f"{did_you_mean(name, names)} A table is kept in a store where store=... names one."
-        )
+        return self._steps.get_state_store(name)
 
     def get_all_state_stores(self) -> Mapping[str, Any]:
         """Every store by its name, global ones included.
@@ -299,8 +224,7 @@ class TopologyTestDriver:
             ...     list(driver.get_all_state_stores())
             ['counts']
         """
-        stores = {name: self._task.stores.store(name) for name in self._task.stores.names}
-        return stores | {name: self._global.store(name) for name in self._global.names}
+        return self._steps.get_all_state_stores()
 
     def metrics(self) -> Mapping[MetricName, float]:
         """What was counted so far, by Kafka Streams' names.
@@ -318,7 +242,7 @@ class TopologyTestDriver:
             ...     {name.name: value for name, value in driver.metrics().items() if value}
             {'dropped-records-total': 1.0}
         """
-        return task_metrics(_TASK, self._parts.drops.total)
+        return self._steps.metrics()
 
     def topology_metadata(self) -> dict[str, Any]:
         """The topics of the topology under their real names, as an application would use them.
@@ -337,7 +261,7 @@ class TopologyTestDriver:
             ...     driver.topology_metadata()["subtopologies"][0]["changelogs"]
             ['topology-test-driver-counts-changelog']
         """
-        return topology_metadata(self._topology, self._config, self._matched)
+        return self._steps.topology_metadata()
 
     def close(self) -> None:
         """Commit what is left, close the task and remove its state.
@@ -357,20 +281,13 @@ class TopologyTestDriver:
             >>> driver.create_output_topic("out", key=STRING, value=LONG).read_value()
             1
         """
-        if self._closed:
+        if self._steps.closed:
             return
         try:
-            if self._failure is None:
-                self._work(commit=True)
+            if not self._steps.failed:
+                self._commit_and_work()
         finally:
-            self._closed = True
-            try:
-                self._task.close(clean=self._failure is None)
-            finally:
-                self._global.close()
-                shutil.rmtree(self._folder, ignore_errors=True)
-
-    # --- inside ----------------------------------------------------------------------------------
+            self._steps.close()
 
     def _pipe(
         self,
@@ -380,87 +297,14 @@ class TopologyTestDriver:
         timestamp: int,
         headers: Headers,
     ) -> None:
-        self._check_usable()
-        if not self._reads(topic) and topic not in self._global.topics:
-            read = [
-                *sorted(self._sources | self._global.topics),
-                *(f"{p.pattern} (pattern)" for p in self._patterns),
-            ]
-            raise ValueError(
-                f"Unknown topic: the topology does not read '{topic}'. It reads: "
-                f"{', '.join(read) or 'nothing'}."
-            )
-        record = Captured(topic, key, value, timestamp, headers)
-        self._guard(lambda: self._deliver(record))
+        self._steps.feed(topic, key, value, timestamp, headers)
         self._work()
 
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise IllegalStateError("The test driver is closed. Make a new one.")
-        if self._failure is not None:
-            raise IllegalStateError(
-                f"The topology failed before ({type(self._failure).__name__}: {self._failure}), "
-                "so its task is given up. Close this test driver and make a new one."
-            ) from self._failure
+    def _commit_and_work(self) -> None:
+        self._steps.commit()
+        self._work()
 
-    def _work(self, *, commit: bool = False, punctuate: bool = False) -> None:
-        """Work until nothing is left to do, after punctuations by wall clock if it has moved."""
-        self._guard(lambda: self._work_or_fail(commit or punctuate, punctuate))
-
-    def _work_or_fail(self, commit: bool, punctuate: bool) -> None:
-        task = self._task
-        if punctuate:
-            task.punctuate_wall_clock_time()
-        if commit:
-            self._commit()
-        while self._parts.is_ready():
-            task.step(1)
-            self._commit()
-
-    def _guard(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:
-            self._failure = self._task.fail(error)
-            if self._failure is error:
-                raise
-            raise self._failure from error
-
-    def _commit(self) -> None:
-        task = self._task
-        task.prepare_commit()
-        task.post_commit(task.offsets_to_commit(), self._collector.acked_offsets())
-        for record in self._collector.take():
-            self._outputs[record.topic].append(record)
-            self._deliver(record)
-
-    def _reads(self, topic: str) -> bool:
-        if topic in self._sources or topic in self._matched:
-            return True
-        if any(pattern.fullmatch(topic) for pattern in self._patterns):
-            self._parts.read_also(TopicPartition(topic, 0))
-            self._matched.add(topic)
-            return True
-        return False
-
-    def _deliver(self, record: Captured) -> None:
-        """Take a record to those who read its topic: the task, or a global store at once."""
-        place = TopicPartition(record.topic, 0)
-        is_global = record.topic in self._global.topics
-        if not is_global and not self._reads(record.topic):
-            return
-        offset = self._offsets[record.topic]
-        self._offsets[record.topic] = offset + 1
-        if is_global:
-            self._global.update(place, RawColumns.of(record, offset))
-        else:
-            self._task.add_records(place, RawColumns.of(record, offset))
-
-
-def _searching_always(config: StreamsConfig) -> StreamsConfig:
-    """The config with no pause between searches for windows that have ended, unless it says so.
-
-    As in Kafka Streams, so that a test need not move the wall clock to see a result.
-    """
-    always = {WINDOW_CLOSE_INTERVAL: 0, OUTER_JOIN_INTERVAL: 0}
-    return config.replace(extra={**always, **config.extra})
+    def _work(self) -> None:
+        while self._steps.is_ready:
+            self._steps.step()
+            self._steps.commit()

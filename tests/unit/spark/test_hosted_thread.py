@@ -30,13 +30,13 @@ class Jobs:
     alive = True
 
     def __init__(self, *jobs: Callable[[], ThreadExit]) -> None:
-        self._jobs = list(jobs)
+        self.todo = list(jobs)
         self.submitted = 0
         self.cancelled = threading.Event()
 
     def run(self, *_: Any, **__: Any) -> ThreadExit:
         self.submitted += 1
-        return self._jobs[min(self.submitted, len(self._jobs)) - 1]()
+        return self.todo[min(self.submitted, len(self.todo)) - 1]()
 
     def cancel(self, tag: str) -> None:
         self.cancelled.set()
@@ -102,7 +102,7 @@ def test_what_spark_has_run_once_is_started_again_without_end() -> None:
     jobs = Jobs()
     host = Host(jobs)
     again = [host.registers(is_lost), *[is_lost] * 15, *[host.registers(is_lost)] * 15]
-    jobs._jobs = [*again, host.registers(lambda: ThreadExit("closed"))]
+    jobs.todo = [*again, host.registers(lambda: ThreadExit("closed"))]
     host.thread.run()
     assert host.last() == ThreadEvent("t1", "exited", ThreadExit("closed"))
     assert jobs.submitted == 32
@@ -131,7 +131,7 @@ def test_a_thread_that_takes_the_place_of_one_that_ran_is_not_given_up() -> None
 def test_a_session_that_has_ended_is_not_waited_for() -> None:
     jobs = Jobs()
     host = Host(jobs)
-    jobs._jobs = [host.registers(is_lost)]
+    jobs.todo = [host.registers(is_lost)]
     jobs.alive = False
     host.thread.run()
     assert host.last().kind == "failed"
@@ -158,7 +158,7 @@ def test_a_thread_that_is_ending_and_does_not_end_is_killed() -> None:
     """Its job is cancelled when its time is over, not before, and it is not started again."""
     jobs = Jobs()
     host = Host(jobs)
-    jobs._jobs = [host.registers(jobs.until_cancelled)]
+    jobs.todo = [host.registers(jobs.until_cancelled)]
     host.start()
     wait_for(lambda: jobs.submitted == 1 and host.thread.proven, 30, "it runs")
     host.thread.check()
@@ -177,7 +177,7 @@ def test_the_time_for_ending_is_not_the_next_attempts() -> None:
     """A process that dies while it ends is started again: that one is not ending."""
     jobs = Jobs()
     host = Host(jobs)
-    jobs._jobs = [host.registers(jobs.until_cancelled)]
+    jobs.todo = [host.registers(jobs.until_cancelled)]
     host.start()
     wait_for(lambda: jobs.submitted == 1 and host.thread.proven, 30, "it runs")
     host.thread.expect_end(30_000)
@@ -195,13 +195,13 @@ def test_a_commit_that_fails_while_the_machine_stops_a_thread_is_a_reason_to_go_
     lost = ThreadExit("lost", failed, reason="SIGTERM; while closing: no answer")
     jobs = Jobs()
     host = Host(jobs)
-    jobs._jobs = [host.registers(lambda: lost), lambda: lost]
+    jobs.todo = [host.registers(lambda: lost), lambda: lost]
 
     def lost_while_closing() -> ThreadExit:
         host.thread.ask_to_close(Close())
         return lost
 
-    jobs._jobs.append(lost_while_closing)
+    jobs.todo.append(lost_while_closing)
     host.thread.run()
     reasons = [event.data for event in host.events if event.kind == "restarting"]
     assert reasons == ["the thread stopped: SIGTERM; while closing: no answer."] * 2

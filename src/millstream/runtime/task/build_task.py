@@ -27,7 +27,7 @@ from millstream.runtime.task.node_context import (
     SourceErrors,
 )
 from millstream.runtime.task.partition_group import PartitionGroup
-from millstream.runtime.task.processing import Processing
+from millstream.runtime.task.processing import ExecutorFactory, Processing
 from millstream.runtime.task.punctuations import Punctuations
 from millstream.runtime.task.record_queue import RecordQueue, TimestampExtractor
 from millstream.runtime.task.required_serde import required_serde
@@ -59,6 +59,7 @@ class TaskServices:
         order_across_topics: whether the order of outputs matters even among different topics. It
             does where what is written is read back at once, as in the test driver.
         global_stores: those that every task can read; None if there are none.
+        make_executor: what runs the nodes of a task.
     """
 
     config: StreamsConfig
@@ -70,6 +71,7 @@ class TaskServices:
     storages: Storages | None = None
     order_across_topics: bool = False
     global_stores: SharedStores | None = None
+    make_executor: ExecutorFactory = Executor
 
 
 def build_task(
@@ -160,7 +162,7 @@ class TaskParts:
             self.record,
             lambda: group.stream_time,
         )
-        executor = Executor(
+        executor = services.make_executor(
             self._subtopology.nodes,
             partial(self._make_context, engine_task),
             self._make_sink,

@@ -1,0 +1,105 @@
+"""Tests use what the package offers: who reaches for what is private is listed here, with why."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+FILES = {
+    str(path.relative_to(TESTS)): path
+    for path in sorted(TESTS.rglob("*.py"))
+    if "vendored" not in path.parts
+}
+
+#: The engine's side of a `Topology`: for all of the package, private to users only.
+ENGINES = {
+    "_add_internal_topic",
+    "_changelog_topics",
+    "_check_copartition",
+    "_copartition",
+    "_copartition_groups",
+    "_logical_plan",
+    "_subtopologies",
+}
+
+#: Of the standard library: names that only look private.
+OTHERS = {"_asdict", "_exit", "_fields", "_make", "_replace"}
+
+#: By file the names, where a test of that very module has no other way.
+ALLOWED: dict[str, set[str]] = {
+    # What happens inside a member, a client or a broker at the moment that the test needs.
+    "integration/test_data_clients.py": {"_client"},
+    "integration/test_embedded_kafka.py": {"_guard", "_home"},
+    "integration/test_member.py": {"_life", "_watch"},
+    "integration/test_member_failures.py": {
+        "_generation",
+        "_give_up",
+        "_life",
+        "_on_join_complete_async",
+        "_without_progress",
+    },
+    "integration/test_spark_engine.py": {"_patience", "_server"},
+    "unit/kafka/test_client_log.py": {"_seen"},
+    "unit/kafka/test_delivery.py": {
+        "_FENCED",  # librdkafka's own names, as all below
+        "_MSG_TIMED_OUT",
+        "_PURGE_INFLIGHT",
+        "_PURGE_QUEUE",
+    },
+    "unit/kafka/test_offset_errors.py": {"_out_of_range_error"},
+    "unit/runtime/test_thread_clients.py": {"_most_bytes"},
+    "unit/spark/test_control.py": {"_sent_frames"},
+    "unit/spark/test_jobs.py": {"_translated"},
+    # The supervisor of an application, whose threads are not started.
+    "integration/test_clear_errors.py": {"_config"},
+    "integration/test_closing.py": {"_supervisor"},
+    "unit/app/test_replacing_threads.py": {
+        "_clock",
+        "_engine",
+        "_on_event",
+        "_start_thread",
+        "_take_directory",
+    },
+    "unit/app/test_restore_audience.py": {"_main", "_process_id", "_supervisor"},
+    "unit/app/test_restore_bars.py": {"_progress"},
+    "unit/cli/test_cli_arguments.py": {"_port", "_property", "_topic"},
+    # A round of the loop, and the opening of a task, by themselves.
+    "unit/runtime/test_many_tasks.py": {"_commit", "_last_commit_ms", "_process"},
+    "unit/runtime/test_untrusted_state.py": {"_open", "_opening"},
+    # What lies below a store, and disks that fail.
+    "properties/test_buffer_state_model.py": {"_base"},
+    "unit/state/test_key_value_store.py": {"_stores"},
+    "unit/state/test_record_cache.py": {"_eviction", "_resting"},
+    "unit/state/test_rocksdb_storage.py": {"_db"},
+    "unit/state/test_task_stores.py": {"_builders", "_directory"},
+    "unit/topology/test_streams_dsl.py": {"_part"},
+}
+
+
+def privates(path: Path) -> Iterator[str]:
+    """The private names that are taken from other objects than `self`, and from modules."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield from (each.name for each in node.names if each.name.startswith("_"))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            is_supers = isinstance(node.value, ast.Call) and (
+                isinstance(node.value.func, ast.Name) and node.value.func.id == "super"
+            )
+            if not (node.attr.startswith("__") or is_own or is_supers):
+                yield node.attr
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_private_names_are_used_for_a_reason(name: str) -> None:
+    """What is on the list is used, and nothing else is."""
+    assert set(privates(FILES[name])) - ENGINES - OTHERS == ALLOWED.get(name, set())
+
+
+def test_what_is_listed_exists() -> None:
+    """Files that have gone are on no list."""
+    assert set(ALLOWED) <= set(FILES)
