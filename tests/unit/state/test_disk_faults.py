@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from support.failing_disk import (
     FullDisk,
 )
 
+from millstream.clock import SystemClock
 from millstream.errors import StreamsError, TaskCorruptedError
 from millstream.record import TaskId, TopicPartition
 from millstream.serdes import LONG, STRING
@@ -228,6 +231,40 @@ def test_that_it_cannot_be_noted_how_far_a_task_is_does_not_keep_it_from_closing
     with caplog.at_level(logging.WARNING):
         stores.close(clean=True)
     assert "No space left on device" in caplog.text
+
+
+def test_room_can_be_made_on_a_full_disk(make: Open, tmp_path: Path) -> None:
+    """Neither locking nor deleting needs any, and what is half deleted is no state."""
+    disk = FullDisk()
+    stores = make(disk=disk)
+    stores.open()
+    stores.store("s").put("a", 1)
+    stores.commit({CHANGELOG: 0})
+    stores.close(clean=True)
+    disk.is_full = True
+    directory = StateDirectory(tmp_path, "app", disk=disk)
+    assert directory.remove_obsolete_tasks(unused_for_ms=0, clock=SystemClock()) == [TASK]
+    assert directory.task_ids() == []
+
+
+def test_what_was_left_by_a_deletion_that_failed_is_no_state(make: Open, tmp_path: Path) -> None:
+    """An offset without the data that it stands for would lose what the changelog has."""
+    stores = make()
+    stores.open()
+    stores.store("s").put("a", 1)
+    stores.commit({CHANGELOG: 0})
+    stores.close(clean=True)
+
+    class Stubborn(Disk):
+        def delete_tree(self, path: Path) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    directory = StateDirectory(tmp_path, "app", disk=Stubborn())
+    assert directory.remove_obsolete_tasks(unused_for_ms=0, clock=SystemClock()) == []
+    stores.open()
+    assert stores.changelog_offsets() == {CHANGELOG: None}
+    assert list(stores.store("s").all()) == []
+    stores.close(clean=True)
 
 
 def test_a_full_disk_is_told_of_the_driver_s_directory(tmp_path: Path) -> None:

@@ -400,6 +400,9 @@ class StateDirectory:
             except (LockError, FileNotFoundError):
                 # Somebody uses it, or was faster in removing it.
                 continue
+            except (OSError, StreamsError) as error:
+                logger.warning("task %s: its obsolete state stays: %s", task_id, error)
+                continue
             logger.info("task %s: its obsolete state was deleted", task_id)
             removed.append(task_id)
         return removed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from datetime import UTC, datetime
@@ -50,7 +51,10 @@ class FileLock:
             try:
                 fcntl.flock(self._file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._file.is_current:
-                    self._file.write(str(os.getpid()))
+                    # Only whoever comes second reads it. A full disk is no reason not to lock, as
+                    # what is to be deleted has to be locked, too.
+                    with contextlib.suppress(OSError):
+                        self._file.write(str(os.getpid()))
                     return
             except BlockingIOError:
                 raise self._refused() from None

@@ -110,15 +110,15 @@ class LockedDirectory:
                 self.path,
                 found.strip() or "of Kafka Streams, or unknown",
             )
-            self.wipe()
+        self.wipe()
         self._disk.write_text(marker, _FORMAT)
 
     def wipe(self) -> None:
         """Delete what is in the directory, which is locked, and keep the lock."""
-        # Until everything is gone, so that nobody takes the rest for a state.
-        self.distrust()
-        empty_directory(self.path, self._disk, keep=(_LOCK_FILE, _DISTRUSTED_FILE))
-        self._disk.delete(self.path / _DISTRUSTED_FILE)
+        # First, as nobody takes what is left for a state without it. Nothing is written, so that
+        # room can be made on a full disk.
+        self._disk.delete(self.path / _FORMAT_FILE)
+        empty_directory(self.path, self._disk, keep=(_LOCK_FILE,))
 
     def remove(self) -> None:
         """Delete the directory, which nobody may use.
