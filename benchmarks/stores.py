@@ -20,9 +20,9 @@ from typing import Any
 from millstream import Stores, TaskId, TopicPartition, Window, Windowed
 from millstream.record import Headers
 from millstream.serdes import LONG, STRING
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.directory import StateDirectory
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.task_stores import TaskStores
 
 RECORDS = 100_000

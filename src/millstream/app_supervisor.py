@@ -39,7 +39,7 @@ from millstream.spark.session import require_slots
 from millstream.spark.shipped_thread import StreamThreadMain
 from millstream.spark.shipping import ship
 from millstream.spark.worker_logging import short_name
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.topology.physical.topology import Topology
 
 if TYPE_CHECKING:

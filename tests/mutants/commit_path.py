@@ -27,7 +27,7 @@ def _mutant(breaks: str, module: str, *texts: str) -> Mutant:
 _COMMITS = "runtime/loop/commits.py"
 _TASK = "runtime/task/stream_task.py"
 _STORES = "state/task_stores.py"
-_CHANGELOG = "state/changelogs/changelog.py"
+_CHANGELOG = "state/changelogs/store_changelog.py"
 _OVERLAY = "state/storage/overlay.py"
 _ROCKSDB = "state/storage/rocksdb.py"
 _REBALANCES = "runtime/loop/rebalances.py"

@@ -20,13 +20,13 @@ from support.store_model import LITTLE, MUCH, SOURCE, Logged, StoreModel, run_mo
 from millstream.record import Headers, ValueAndTimestamp
 from millstream.serdes import BYTES, STRING, list_of
 from millstream.state.buffers.buffer_value import BufferedContext, BufferValue
-from millstream.state.buffers.builders import (
+from millstream.state.buffers.time_ordered_buffer import NEVER
+from millstream.state.builders.buffers import (
     GraceBufferBuilder,
     OuterJoinStoreBuilder,
+    SubscriptionStoreBuilder,
     SuppressBufferBuilder,
 )
-from millstream.state.buffers.subscription_store import SubscriptionStoreBuilder
-from millstream.state.buffers.time_ordered_buffer import NEVER
 from millstream.state.task_stores import TaskStores
 
 KEYS = ["", "a", "ab", "é"]

@@ -18,8 +18,8 @@ from support.store_model import LITTLE, MUCH, SOURCE, Logged, StoreModel, run_mo
 
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import BYTES, JSON, LONG
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.caches.cache_entries import FlushedChanges
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
 from millstream.state.task_stores import TaskStores
 
 keys = st.one_of(

@@ -17,9 +17,9 @@ from hypothesis.stateful import initialize, rule
 from support.store_model import LITTLE, MUCH, Logged, StoreModel, run_model
 
 from millstream.serdes import BYTES
+from millstream.state.builders.versioned import VersionedStoreBuilder
 from millstream.state.task_stores import TaskStores
-from millstream.state.versioned.builder import VersionedStoreBuilder
-from millstream.state.versioned.bytes import NOT_PUT, VALID_TO_UNDEFINED
+from millstream.state.versioned.versions import NOT_PUT, VALID_TO_UNDEFINED
 
 # A key that is the beginning of another one, even with a time appended.
 KEYS = [b"", b"a", b"a\x00", b"a" + bytes(8), b"b"]

@@ -20,9 +20,9 @@ from support.store_model import MUCH, SOURCE, Logged, StoreModel, run_model, sev
 
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import BYTES, JSON, LONG
+from millstream.state.builders.windows import SessionStoreBuilder, WindowStoreBuilder
 from millstream.state.caches.cache_entries import FlushedChanges
 from millstream.state.task_stores import TaskStores
-from millstream.state.windows.builders import SessionStoreBuilder, WindowStoreBuilder
 from millstream.state.windows.window_keys import session_of, window_key
 from millstream.windowed import MAX_TIME_MS, Window, Windowed
 

@@ -14,7 +14,7 @@ from millstream.record import Headers, TaskId, TopicPartition
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.serdes import JSON, LONG, STRING
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
 from millstream.testing.driver_views import as_one_subtopology
 from millstream.topology.dsl.builder import StreamsBuilder

@@ -11,7 +11,7 @@ from support.scripts import Program, python
 _HOLDER = """
 import sys, time
 from millstream.record import TaskId
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 directory = StateDirectory(sys.argv[1], "app")
 if sys.argv[2] == "app":
     directory.lock_application()

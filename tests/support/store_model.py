@@ -32,9 +32,9 @@ from hypothesis.stateful import (
 
 from millstream.errors import InvalidStateStoreError
 from millstream.record import Headers, TaskId, TopicPartition
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget, FlushedChanges
-from millstream.state.directories.directory import StateDirectory
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.iterators import KeyValueIterator
 from millstream.state.task_stores import TaskStores
 from support.flushing import flush_caches

@@ -23,7 +23,7 @@ from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.serdes import STRING
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.testing.driver_topics import RawColumns
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.options.materialized import Materialized

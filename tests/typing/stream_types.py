@@ -14,7 +14,7 @@ from millstream.processor.context import FixedKeyProcessorContext, ProcessorCont
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.record import FixedKeyRecord, Record, ValueAndTimestamp
 from millstream.serdes import JSON, LONG, STRING, Serde, avro, json_schema, protobuf
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.keyvalue.store import KeyValueStore
 from millstream.state.storage.iterators import KeyValueIterator
 from millstream.state.stores import Stores

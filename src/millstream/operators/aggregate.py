@@ -25,8 +25,8 @@ from millstream.operators.fold import (
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.stored_versions import StoredVersions
 from millstream.operators.usable import complete, with_key_bytes
-from millstream.state.caches.cache import RecordCache
 from millstream.state.caches.cache_entries import FlushedChanges
+from millstream.state.caches.record_cache import RecordCache
 from millstream.state.versioned.table import VersionedTable
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from millstream.operators.batch import Batch
 from millstream.record import Headers
-from millstream.state.caches.cache import RecordCache
+from millstream.state.caches.record_cache import RecordCache
 from millstream.state.keyvalue.table import TimestampedTable
 from millstream.state.windows.window_table import WindowTable
 

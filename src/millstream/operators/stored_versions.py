@@ -6,7 +6,7 @@ from typing import Any
 
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
-from millstream.state.versioned.bytes import NOT_PUT, VALID_TO_UNDEFINED
+from millstream.state.versioned.versions import NOT_PUT, VALID_TO_UNDEFINED
 
 
 class StoredVersions:

@@ -46,8 +46,8 @@ from millstream.runtime.topology_topics import (
     topology_topics,
 )
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.directory import StateDirectory
 from millstream.state.directories.disk import Disk
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.state.storage.storages import Storages
 from millstream.topology.physical.topology import Topology

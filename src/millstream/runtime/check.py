@@ -8,7 +8,7 @@ from millstream.config import StreamsConfig
 from millstream.config_optimization import optimizations
 from millstream.errors import ConfigError, TopologyError
 from millstream.runtime.task.required_serde import required_serde
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.physical.nodes import ProcessorNode, SourceNode
 from millstream.topology.physical.topology import Topology
 

@@ -14,7 +14,7 @@ from millstream.assignment.topics import (
 )
 from millstream.config import StreamsConfig
 from millstream.config_checks import default_offset_reset
-from millstream.state.windows.builders import changelog_retention
+from millstream.state.builders.windows import changelog_retention
 from millstream.topology.physical.nodes import SourceNode
 from millstream.topology.physical.subtopology import SubTopology
 from millstream.topology.physical.topology import Topology

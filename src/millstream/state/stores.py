@@ -8,9 +8,10 @@ from datetime import timedelta
 from millstream.errors import ConfigError
 from millstream.record import K, V
 from millstream.serdes import Serde
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder, StoreKind, check_store_name
-from millstream.state.versioned.builder import VersionedStoreBuilder, VersionedStoreSupplier
-from millstream.state.windows.builders import (
+from millstream.state.builders.key_value import KeyValueStoreBuilder
+from millstream.state.builders.store_builder import StoreKind, check_store_name
+from millstream.state.builders.versioned import VersionedStoreBuilder, VersionedStoreSupplier
+from millstream.state.builders.windows import (
     SessionStoreBuilder,
     SessionStoreSupplier,
     WindowStoreBuilder,

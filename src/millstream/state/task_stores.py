@@ -17,15 +17,15 @@ from millstream.errors import (
     UnknownStateStoreError,
 )
 from millstream.record import TaskId, TopicPartition
-from millstream.state.caches.cache import RecordCache
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.changelogs.changelog import ChangelogWriter
+from millstream.state.caches.record_cache import RecordCache
 from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.changelogs.restore import StoreRestorer
+from millstream.state.changelogs.store_changelog import ChangelogWriter
 from millstream.state.directories.checkpoint import CheckpointFile
-from millstream.state.directories.directory import StateDirectory
 from millstream.state.directories.disk import disk_errors
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.opening.by_kind import open_store
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.opening.open_store import OpenStore

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from millstream.errors import IllegalStateError
 from millstream.record import Headers, Record, TaskId, TopicPartition
 from millstream.serdes import Serde
-from millstream.state.changelogs.changelog import ChangelogWriter
+from millstream.state.changelogs.store_changelog import ChangelogWriter
 
 K = TypeVar("K")
 V = TypeVar("V")

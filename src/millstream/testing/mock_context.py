@@ -20,8 +20,8 @@ from millstream.processor.metrics import MetricName
 from millstream.processor.punctuation import PunctuationType, Punctuator, checked_interval_ms
 from millstream.processor.task_context import CurrentRecord
 from millstream.record import FixedKeyRecord, Record, RecordMetadata, TaskId
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.keyvalue.builders import StoreBuilder
 from millstream.state.opening.by_kind import open_store
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.storage.rocksdb import RocksDBStorages

@@ -25,7 +25,7 @@ from millstream.runtime.task.executor import Executor
 from millstream.runtime.task.node_context import Dropped
 from millstream.runtime.task.processing import ExecutorFactory
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
 from millstream.testing.driver_views import as_one_subtopology, topology_metadata
 from millstream.topology.physical.topology import Topology

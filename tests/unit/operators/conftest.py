@@ -21,9 +21,9 @@ from millstream.processor.task_context import CurrentRecord
 from millstream.record import Headers, Record, TaskId, TopicPartition
 from millstream.runtime.task.node_context import Dropped, NodeContext
 from millstream.serdes import STRING, Serde
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.directory import StateDirectory
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.task_stores import TaskStores
 
 TASK = TaskId(0, 0)

@@ -21,7 +21,7 @@ from millstream.record import Record, TaskId, TopicPartition
 from millstream.runtime.task.build_task import TaskParts, TaskServices
 from millstream.serdes import LONG, STRING
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.stores import Stores
 from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
 from millstream.topology.dsl.builder import StreamsBuilder

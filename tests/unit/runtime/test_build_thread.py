@@ -16,7 +16,7 @@ from millstream.runtime.build_thread import ThreadIdentity, build_thread
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.serdes import STRING
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.options.materialized import Materialized
 

@@ -30,7 +30,7 @@ from millstream.runtime.ownership.global_stores import GLOBAL_TASK, GlobalStores
 from millstream.runtime.ownership.global_updates import GlobalUpdates
 from millstream.runtime.task.node_context import Dropped
 from millstream.serdes import LONG, STRING
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.stores import Stores
 from millstream.topology.dsl.builder import StreamsBuilder
 

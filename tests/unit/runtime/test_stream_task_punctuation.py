@@ -20,7 +20,7 @@ from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.serdes import STRING
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.testing.driver_topics import CapturingCollector, RawColumns
 from millstream.topology.physical.topology import Topology
 

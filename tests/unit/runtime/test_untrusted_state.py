@@ -20,7 +20,7 @@ from support.task_bench import STORE, Cluster, TaskBench, Topic, changelog
 from millstream.errors import LockError, TaskCorruptedError
 from millstream.record import TaskId
 from millstream.runtime.states import TaskState
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 
 TASK = TaskId(0, 0)
 KEYS = [f"key-{n:04}" for n in range(1_500)]

@@ -9,9 +9,10 @@ import pytest
 
 from millstream.record import Headers, TaskId, TopicPartition
 from millstream.serdes import LONG, STRING
+from millstream.state.builders.key_value import KeyValueStoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.directory import StateDirectory
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder, StoreBuilder
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.rocksdb import RocksDBStorage, RocksDBStorages
 from millstream.state.task_stores import TaskStores
 

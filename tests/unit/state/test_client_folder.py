@@ -17,8 +17,8 @@ from millstream.clock import ManualClock, SystemClock
 from millstream.errors import LockError
 from millstream.record import TaskId
 from millstream.state.directories import client_folder
-from millstream.state.directories.directory import StateDirectory
 from millstream.state.directories.file_lock import FileLock
+from millstream.state.directories.state_directory import StateDirectory
 
 TASK = TaskId(0, 0)
 A, B, C = (uuid.UUID(int=number) for number in (1, 2, 3))
@@ -28,7 +28,7 @@ _THREAD = """
 import os, sys, time, uuid
 from millstream.clock import SystemClock
 from millstream.record import TaskId
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 state_dir, client, task, forks = sys.argv[1:]
 sys.stdin.readline()
 directory = StateDirectory.of_client(state_dir, "app", uuid.UUID(client), SystemClock())

@@ -24,10 +24,10 @@ from millstream.clock import SystemClock
 from millstream.errors import StreamsError, TaskCorruptedError
 from millstream.record import TaskId, TopicPartition
 from millstream.serdes import LONG, STRING
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.directory import StateDirectory
 from millstream.state.directories.disk import Disk
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.state.storage.storages import storage_error
 from millstream.state.task_stores import TaskStores

@@ -12,7 +12,7 @@ from support.scripts import Program, python
 
 from millstream.errors import LockError
 from millstream.record import TaskId
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 
 TASK = TaskId(0, 1)
 
@@ -21,7 +21,7 @@ _PARENT = """
 import multiprocessing, os, sys, threading, time
 from millstream.errors import LockError
 from millstream.record import TaskId
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 task = TaskId(0, 1)
 directory = StateDirectory(sys.argv[1], "app")
 directory.lock_application()

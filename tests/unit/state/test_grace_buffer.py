@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from millstream.record import TopicPartition
 from millstream.serdes import STRING
-from millstream.state.buffers.builders import GraceBufferBuilder
 from millstream.state.buffers.grace_buffer import GraceBuffer
-from millstream.state.changelogs.changelog import StoreChangelog
+from millstream.state.builders.buffers import GraceBufferBuilder
+from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.storage.memory import MemoryStore
 from millstream.state.task_stores import TaskStores
 

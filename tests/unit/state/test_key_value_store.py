@@ -12,7 +12,7 @@ import pytest
 from millstream.errors import InvalidStateStoreError, SerializationError, StreamsError
 from millstream.record import TopicPartition, ValueAndTimestamp
 from millstream.serdes import INTEGER, JSON, LONG, STRING
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.task_stores import TaskStores
 
 OpenTask = Callable[..., TaskStores]

@@ -12,7 +12,7 @@ from support.waiting import wait_for
 
 from millstream.record import TopicPartition
 from millstream.serdes import LONG, STRING
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.task_stores import TaskStores
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
@@ -22,9 +22,9 @@ _WORKER = """
 import sys
 from millstream.record import TaskId, TopicPartition
 from millstream.serdes import LONG, STRING
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.task_stores import TaskStores
 
 class Writer:

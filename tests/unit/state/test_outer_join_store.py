@@ -7,8 +7,8 @@ import pytest
 
 from millstream.record import TopicPartition
 from millstream.serdes import LONG, STRING
-from millstream.state.buffers.builders import OuterJoinStoreBuilder
-from millstream.state.keyvalue.builders import StoreKind
+from millstream.state.builders.buffers import OuterJoinStoreBuilder
+from millstream.state.builders.store_builder import StoreKind
 from millstream.state.task_stores import TaskStores
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)

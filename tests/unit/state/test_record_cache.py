@@ -13,9 +13,9 @@ from support.flushing import flush_caches
 from millstream.errors import SerializationError
 from millstream.record import TopicPartition, ValueAndTimestamp
 from millstream.serdes import JSON, LONG, STRING
-from millstream.state.caches.cache import RecordCache
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget, FlushedChanges
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.caches.record_cache import RecordCache
 from millstream.state.task_stores import TaskStores
 
 OpenTask = Callable[..., TaskStores]

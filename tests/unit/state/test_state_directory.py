@@ -21,7 +21,7 @@ from support.scripts import Program
 from millstream.clock import ManualClock
 from millstream.errors import LockError, StreamsError
 from millstream.record import TaskId
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 
 TASK = TaskId(0, 1)
 

@@ -13,16 +13,16 @@ from unit.state.conftest import CHANGELOG, TASK, Context
 import millstream.state
 from millstream.record import Headers, ValueAndTimestamp
 from millstream.serdes import BYTES, LONG, STRING
-from millstream.state.buffers.builders import (
+from millstream.state.builders.buffers import (
     GraceBufferBuilder,
     OuterJoinStoreBuilder,
+    SubscriptionStoreBuilder,
     SuppressBufferBuilder,
 )
-from millstream.state.buffers.subscription_store import SubscriptionStoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.changelogs.changelog import StoreChangelog
-from millstream.state.directories.directory import StateDirectory
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.changelogs.store_changelog import StoreChangelog
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.value_formats import TIMESTAMPED
 from millstream.state.stores import Stores
 from millstream.state.task_stores import TaskStores
@@ -198,4 +198,4 @@ def test_nobody_passes_by_the_changelog() -> None:
         for path in folder.rglob("*.py")
         if "ChangelogWriter" in path.read_text()
     }
-    assert users == {"changelogs/changelog.py", "opening/environment.py", "task_stores.py"}
+    assert users == {"changelogs/store_changelog.py", "opening/environment.py", "task_stores.py"}

@@ -13,7 +13,7 @@ from support.flushing import flush_caches
 
 from millstream.errors import ConfigError
 from millstream.serdes import JSON, LONG, STRING
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.stores import KeyValueStoreSupplier, Stores
 from millstream.state.task_stores import TaskStores
 

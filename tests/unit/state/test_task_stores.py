@@ -19,10 +19,11 @@ from millstream.errors import (
 )
 from millstream.record import TaskId, TopicPartition, ValueAndTimestamp
 from millstream.serdes import JSON, LONG, STRING
+from millstream.state.builders.key_value import KeyValueStoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder, StoreDefaults
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.restore import apply_latest
-from millstream.state.directories.directory import StateDirectory
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder, StoreBuilder, StoreDefaults
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.opening.by_kind import open_store
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.opening.open_store import OpenStore

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from millstream.record import Headers, TopicPartition
 from millstream.serdes import STRING
-from millstream.state.buffers.builders import SuppressBufferBuilder
 from millstream.state.buffers.time_ordered_buffer import NEVER, TimeOrderedBuffer
-from millstream.state.changelogs.changelog import StoreChangelog
+from millstream.state.builders.buffers import SuppressBufferBuilder
+from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.task_stores import TaskStores
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from millstream.record import TopicPartition
 from millstream.serdes import STRING
+from millstream.state.builders.versioned import VersionedStoreBuilder, default_segment_ms
 from millstream.state.storage.memory import MemoryStore
 from millstream.state.task_stores import TaskStores
-from millstream.state.versioned.builder import VersionedStoreBuilder, default_segment_ms
-from millstream.state.versioned.bytes import NOT_PUT, VALID_TO_UNDEFINED, VersionedBytes
+from millstream.state.versioned.versions import NOT_PUT, VALID_TO_UNDEFINED, VersionedBytes
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
 

@@ -21,14 +21,14 @@ from millstream.errors import (
 )
 from millstream.record import TopicPartition, ValueAndTimestamp
 from millstream.serdes import LONG, STRING
-from millstream.state.storage.rocksdb import RocksDBStorage
-from millstream.state.stores import Stores
-from millstream.state.task_stores import TaskStores
-from millstream.state.windows.builders import (
+from millstream.state.builders.windows import (
     SessionStoreBuilder,
     WindowStoreBuilder,
     changelog_retention,
 )
+from millstream.state.storage.rocksdb import RocksDBStorage
+from millstream.state.stores import Stores
+from millstream.state.task_stores import TaskStores
 from millstream.state.windows.window_keys import window_key
 from millstream.windowed import MAX_TIME_MS, Window, Windowed
 

@@ -9,8 +9,8 @@ import pytest
 
 from millstream.errors import ConfigError, TopologyError
 from millstream.serdes import LONG, STRING
+from millstream.state.builders.windows import WindowStoreSupplier
 from millstream.state.stores import Stores
-from millstream.state.windows.builders import WindowStoreSupplier
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.dsl.streams_and_tables import KStream
 from millstream.topology.options.join_windows import JoinWindows

@@ -11,7 +11,7 @@ import pytest
 
 from millstream.errors import CopartitionError, TopologyError
 from millstream.serdes import JSON, LONG, STRING, Serde, json_of
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.stores import Stores
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.dsl.streams_and_tables import KStream

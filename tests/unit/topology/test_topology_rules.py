@@ -11,7 +11,7 @@ import pytest
 
 from millstream.errors import CopartitionError, TopologyError
 from millstream.processor.processor import Processor
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.topology.physical.internal_topics import RepartitionTopic
 from millstream.topology.physical.topology import Topology
 

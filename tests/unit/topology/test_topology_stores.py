@@ -12,7 +12,7 @@ from millstream.errors import ConfigError, TopologyError
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.runtime.check import check_topology
 from millstream.serdes import STRING
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.stores import Stores
 from millstream.testing import TopologyTestDriver
 from millstream.topology.dsl.builder import StreamsBuilder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.clock import Clock
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 
 
 class StateCleanup:

@@ -8,7 +8,7 @@ from millstream.assignment.protocol import LATEST_OFFSET
 from millstream.record import TaskId
 from millstream.runtime.states import TaskState
 from millstream.runtime.task.stream_task import StreamTask
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory
 
 
 class OffsetSums:

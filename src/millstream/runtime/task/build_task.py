@@ -34,8 +34,8 @@ from millstream.runtime.task.required_serde import required_serde
 from millstream.runtime.task.sinks import Collector, Sink, SinkMeeting
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.changelogs.changelog import ChangelogWriter
-from millstream.state.directories.directory import StateDirectory
+from millstream.state.changelogs.store_changelog import ChangelogWriter
+from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.storages import Storages
 from millstream.state.task_stores import TaskStores
 from millstream.topology.physical.nodes import ProcessorNode, SinkNode, SourceNode

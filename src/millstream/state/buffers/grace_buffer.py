@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from millstream.record import UNKNOWN, Headers, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.buffers.buffer_value import BufferedContext, BufferValue
-from millstream.state.changelogs.changelog import StoreChangelog
+from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.storage.bytes_store import ByteItems, CommittableStore
 
 _TIME: Final = struct.Struct(">q")

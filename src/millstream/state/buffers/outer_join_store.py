@@ -10,7 +10,7 @@ from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
 from millstream.serdes import BYTES, Serde, list_of
-from millstream.state.changelogs.changelog import StoreChangelog
+from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.storage.bytes_store import ByteItems, BytesStore
 
 _TIME: Final = struct.Struct(">q")

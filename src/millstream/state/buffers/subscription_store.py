@@ -7,20 +7,10 @@ that caused them, as Kafka Streams 4.3 does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from millstream.record import Headers
-from millstream.state.changelogs.changelog import StoreChangelog
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
+from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.storage.bytes_store import BytesStore, end_of_prefix
 from millstream.state.storage.value_formats import TIMESTAMPED
-
-
-@dataclass(frozen=True)
-class SubscriptionStoreBuilder(KeyValueStoreBuilder):
-    """A store of subscriptions to be; never cached."""
-
-    timestamped: bool = True
 
 
 class SubscriptionTable:

@@ -14,7 +14,7 @@ from millstream.errors import StreamsError
 from millstream.record import Headers, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.buffers.buffer_value import BufferedContext, BufferValue
-from millstream.state.changelogs.changelog import StoreChangelog
+from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.storage.java_hash_order import JavaHashSet
 
 #: The time of the first change in an empty buffer.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.state.changelogs.changelog import StoreChangelog
 from millstream.state.changelogs.record_at_hand import RecordAtHand
+from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.storage.lru import LRUStore
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.state.changelogs.changelog import StoreChangelog
+from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.storage.timed_store import TimedStore
 
 

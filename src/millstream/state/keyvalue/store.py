@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import Serde
-from millstream.state.caches.cache import RecordCache
+from millstream.state.caches.record_cache import RecordCache
 from millstream.state.changelogs.logged_lru import LoggedLRUStore
 from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.keyvalue.typed_store import TypedStore

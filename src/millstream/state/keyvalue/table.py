@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from millstream.serdes import Serde
-from millstream.state.caches.cache import RecordCache
 from millstream.state.caches.eviction import GONE
+from millstream.state.caches.record_cache import RecordCache
 from millstream.state.keyvalue.encoded_table import EncodedTable
 from millstream.state.storage.bytes_store import BytesStore
 from millstream.state.storage.value_formats import TIMESTAMPED

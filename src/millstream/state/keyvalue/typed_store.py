@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from millstream.errors import InvalidStateStoreError, NullKeyError, StreamsError
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import Serde
-from millstream.state.caches.cache import RecordCache
+from millstream.state.caches.record_cache import RecordCache
 
 K = TypeVar("K")
 L = TypeVar("L")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.state.buffers.builders import (
-    GraceBufferBuilder,
-    OuterJoinStoreBuilder,
-    SuppressBufferBuilder,
-)
 from millstream.state.buffers.grace_buffer import GraceBuffer
 from millstream.state.buffers.outer_join_store import OuterJoinStore
-from millstream.state.buffers.subscription_store import SubscriptionStoreBuilder, SubscriptionTable
+from millstream.state.buffers.subscription_store import SubscriptionTable
 from millstream.state.buffers.time_ordered_buffer import TimeOrderedBuffer
+from millstream.state.builders.buffers import (
+    GraceBufferBuilder,
+    OuterJoinStoreBuilder,
+    SubscriptionStoreBuilder,
+    SuppressBufferBuilder,
+)
 from millstream.state.changelogs.logged_store import LoggedStore
 from millstream.state.changelogs.restore import apply_each, apply_latest
 from millstream.state.keyvalue.store import KeyValueStore

@@ -5,13 +5,16 @@ from __future__ import annotations
 from functools import singledispatch
 
 from millstream.errors import StreamsError
-from millstream.state.buffers.builders import (
+from millstream.state.builders.buffers import (
     GraceBufferBuilder,
     OuterJoinStoreBuilder,
+    SubscriptionStoreBuilder,
     SuppressBufferBuilder,
 )
-from millstream.state.buffers.subscription_store import SubscriptionStoreBuilder
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder, StoreBuilder
+from millstream.state.builders.key_value import KeyValueStoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder
+from millstream.state.builders.versioned import VersionedStoreBuilder
+from millstream.state.builders.windows import SessionStoreBuilder, WindowStoreBuilder
 from millstream.state.opening.buffers import (
     open_grace_buffer,
     open_outer_join_store,
@@ -23,8 +26,6 @@ from millstream.state.opening.key_value_stores import open_key_value_store
 from millstream.state.opening.open_store import OpenStore
 from millstream.state.opening.versioned_stores import open_versioned_store
 from millstream.state.opening.window_stores import open_session_store, open_window_store
-from millstream.state.versioned.builder import VersionedStoreBuilder
-from millstream.state.windows.builders import SessionStoreBuilder, WindowStoreBuilder
 
 
 @singledispatch

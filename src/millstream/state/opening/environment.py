@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.record import TaskId, TopicPartition
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.changelogs.changelog import ChangelogWriter, StoreChangelog
 from millstream.state.changelogs.record_at_hand import RecordAtHand
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.changelogs.store_changelog import ChangelogWriter, StoreChangelog
 from millstream.state.storage.storages import Storages
 from millstream.state.storage.value_formats import PLAIN, ValueFormat
 

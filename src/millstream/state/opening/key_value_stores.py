@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.state.caches.cache import RecordCache
+from millstream.state.builders.key_value import KeyValueStoreBuilder
+from millstream.state.caches.record_cache import RecordCache
 from millstream.state.changelogs.logged_lru import LoggedLRUStore
 from millstream.state.changelogs.logged_store import LoggedStore
 from millstream.state.changelogs.restore import apply_each, apply_latest
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder
 from millstream.state.keyvalue.store import KeyValueStore
 from millstream.state.keyvalue.table import TimestampedTable
 from millstream.state.opening.environment import StoreEnvironment

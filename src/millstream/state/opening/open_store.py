@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.state.caches.cache import RecordCache
+from millstream.state.caches.record_cache import RecordCache
 from millstream.state.changelogs.restore import ApplyRecords
 from millstream.state.storage.bytes_store import Committable
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from millstream.state.builders.versioned import VersionedStoreBuilder
 from millstream.state.changelogs.restore import apply_each
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.opening.lowest_layer import open_base
 from millstream.state.opening.open_store import OpenStore
 from millstream.state.storage.bytes_store import ChangelogOffset
-from millstream.state.versioned.builder import VersionedStoreBuilder
-from millstream.state.versioned.bytes import VersionedBytes
 from millstream.state.versioned.store import VersionedKeyValueStore
 from millstream.state.versioned.table import VersionedTable
+from millstream.state.versioned.versions import VersionedBytes
 
 
 def open_versioned_store(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from millstream.state.changelogs.changelog import StoreChangelog
+from millstream.state.builders.windows import SessionStoreBuilder, WindowStoreBuilder
 from millstream.state.changelogs.logged_windows import LoggedWindows
 from millstream.state.changelogs.restore import apply_latest
+from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.opening.lowest_layer import open_overlay, open_storage
 from millstream.state.opening.open_store import OpenStore
 from millstream.state.storage.timed_store import CommittableTimedStore, TimedStore
 from millstream.state.storage.value_formats import PLAIN, ValueFormat, format_of
-from millstream.state.windows.builders import SessionStoreBuilder, WindowStoreBuilder
 from millstream.state.windows.memory_windows import MemoryWindows
 from millstream.state.windows.segmented_windows import SegmentedWindows, segment_length_ms
 from millstream.state.windows.session_store import SessionStore

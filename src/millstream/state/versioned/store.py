@@ -7,8 +7,8 @@ from typing import Any, Generic, TypeVar
 from millstream.record import VersionedRecord
 from millstream.serdes import Serde
 from millstream.state.keyvalue.typed_store import TypedStore
-from millstream.state.versioned.bytes import NOT_PUT, VALID_TO_UNDEFINED
 from millstream.state.versioned.table import VersionedTable
+from millstream.state.versioned.versions import NOT_PUT, VALID_TO_UNDEFINED
 
 K = TypeVar("K")
 V = TypeVar("V")

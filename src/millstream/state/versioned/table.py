@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from millstream.serdes import Serde
-from millstream.state.changelogs.changelog import StoreChangelog
+from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.keyvalue.encoded_table import EncodedTable
 from millstream.state.keyvalue.table import TimedValue
-from millstream.state.versioned.bytes import NOT_PUT, VersionedBytes
+from millstream.state.versioned.versions import NOT_PUT, VersionedBytes
 
 
 class VersionedValue(NamedTuple):

@@ -11,8 +11,8 @@ from typing import Any
 
 from millstream.record import Headers, TopicPartition
 from millstream.serdes import Serde
-from millstream.state.caches.cache import RecordCache
 from millstream.state.caches.cache_entries import UNREAD, CacheBudget, CachedEntry
+from millstream.state.caches.record_cache import RecordCache
 from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.keyvalue.table import TimedValue
 from millstream.state.storage.bytes_store import ByteItems

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from millstream.record import UNKNOWN, Headers, TopicPartition
 from millstream.serdes import Serde
-from millstream.state.changelogs.changelog import StoreChangelog
+from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.keyvalue.encoded_table import EncodedTable
 from millstream.state.keyvalue.table import TimedValue
 from millstream.state.storage.bytes_store import ByteItems

@@ -12,7 +12,7 @@ from millstream.errors import TopologyError
 from millstream.processor.processor import Processor
 from millstream.record import K, V
 from millstream.serdes import Serde
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.arguments import checked_extractor, checked_serdes, topic_names
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.global_table import GlobalKTable

@@ -15,7 +15,7 @@ from typing import Any
 from millstream.operators.foreign_key_formats import Response, ResponseSerde, SubscriptionSerde
 from millstream.operators.foreign_key_send import ForeignKeySerdes
 from millstream.serdes import BYTES, Serde
-from millstream.state.buffers.subscription_store import SubscriptionStoreBuilder
+from millstream.state.builders.buffers import SubscriptionStoreBuilder
 from millstream.topology.arguments import checked_function
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import check_same_builder

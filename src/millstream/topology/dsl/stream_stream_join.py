@@ -8,8 +8,8 @@ from typing import Final
 
 from millstream.errors import TopologyError
 from millstream.operators.stream_join import JoinSide, StreamJoiner
-from millstream.state.buffers.builders import OuterJoinStoreBuilder
-from millstream.state.windows.builders import WindowStoreBuilder, WindowStoreSupplier
+from millstream.state.builders.buffers import OuterJoinStoreBuilder
+from millstream.state.builders.windows import WindowStoreBuilder, WindowStoreSupplier
 from millstream.topology.arguments import wrong_type
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.join_options import JoinKind

@@ -10,8 +10,8 @@ from typing import Any
 from millstream.durations import milliseconds
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
-from millstream.state.buffers.builders import GraceBufferBuilder
-from millstream.state.versioned.builder import VersionedStoreBuilder
+from millstream.state.builders.buffers import GraceBufferBuilder
+from millstream.state.builders.versioned import VersionedStoreBuilder
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.dsl.table_part import TablePart

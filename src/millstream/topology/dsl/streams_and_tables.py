@@ -20,7 +20,7 @@ from millstream.operators.value_getter import FilteredGetter, MappedGetter
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.record import K, V
 from millstream.serdes import LONG, Serde
-from millstream.state.windows.builders import WindowStoreSupplier
+from millstream.state.builders.windows import WindowStoreSupplier
 from millstream.topology.arguments import (
     checked_function,
     checked_serdes,

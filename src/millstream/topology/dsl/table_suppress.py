@@ -7,7 +7,7 @@ from dataclasses import replace
 from millstream.errors import TopologyError
 from millstream.operators.suppress import SuppressedGetter, SuppressLimits
 from millstream.operators.value_getter import GetterSupplier
-from millstream.state.buffers.builders import SuppressBufferBuilder
+from millstream.state.builders.buffers import SuppressBufferBuilder
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.table_part import TableInner, TablePart
 from millstream.topology.logical.graph_nodes import GraphNode, OperatorGraphNode, is_versioned

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.arguments import checked_partitioner
 from millstream.topology.logical_plan import LogicalKind
 from millstream.topology.operations.operation import Operation, VersionHeedingOperation

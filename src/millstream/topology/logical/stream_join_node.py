@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.logical.graph_nodes import GraphNode, OperatorGraphNode
 from millstream.topology.operations.joins import StreamSelfJoin, StreamStreamJoin
 from millstream.topology.operations.streams import PassThrough

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn
 from millstream.durations import milliseconds
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
-from millstream.state.keyvalue.builders import KeyValueStoreBuilder, StoredK, StoredV
+from millstream.state.builders.key_value import KeyValueStoreBuilder
+from millstream.state.builders.store_builder import StoredK, StoredV
+from millstream.state.builders.versioned import VersionedStoreBuilder, VersionedStoreSupplier
+from millstream.state.builders.windows import SessionStoreSupplier, WindowStoreSupplier
 from millstream.state.stores import KeyValueStoreSupplier
-from millstream.state.versioned.builder import VersionedStoreBuilder, VersionedStoreSupplier
-from millstream.state.windows.builders import SessionStoreSupplier, WindowStoreSupplier
 from millstream.topology.arguments import checked_serdes, wrong_type
 from millstream.topology.call_site import call_site
 from millstream.topology.naming import Names, checked_name

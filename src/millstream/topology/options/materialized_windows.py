@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from millstream.durations import milliseconds
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
-from millstream.state.windows.builders import (
+from millstream.state.builders.windows import (
     SessionStoreBuilder,
     SessionStoreSupplier,
     WindowStoreBuilder,

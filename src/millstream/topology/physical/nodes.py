@@ -15,7 +15,7 @@ from typing import Any
 
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.call_site import call_site
 from millstream.topology.operations.operation import Operation
 

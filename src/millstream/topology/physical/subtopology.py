@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.physical.internal_topics import RepartitionTopic, changelog_name, decorated
 from millstream.topology.physical.java_order import hash_order
 from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode, SourceNode

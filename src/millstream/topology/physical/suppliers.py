@@ -9,7 +9,7 @@ from typing import Any
 from millstream.errors import TopologyError
 from millstream.operators.process import PROCESSOR_METHODS
 from millstream.processor.processor import FixedKeyProcessor, Processor
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.arguments import takes
 from millstream.unawaited import asynchronous_advice, asynchronous_method, is_asynchronous, name_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.arguments import (
     checked_extractor,
     checked_partitioner,

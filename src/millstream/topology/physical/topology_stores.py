@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from millstream.errors import TopologyError
-from millstream.state.keyvalue.builders import StoreBuilder
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.arguments import wrong_type
 from millstream.topology.physical.nodes import GlobalStoreNodes, Node, ProcessorNode
 

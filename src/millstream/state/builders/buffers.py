@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from millstream.serdes import Serde
-from millstream.state.keyvalue.builders import (
+from millstream.state.builders.key_value import KeyValueStoreBuilder
+from millstream.state.builders.store_builder import (
     SerdedBuilder,
     StoreDefaults,
     StoreKind,
@@ -107,3 +108,10 @@ class OuterJoinStoreBuilder(SerdedBuilder):
             kind=self.kind or config.default_dsl_store,
             right_serde=value_serde_of(right, config),
         )
+
+
+@dataclass(frozen=True)
+class SubscriptionStoreBuilder(KeyValueStoreBuilder):
+    """The subscriptions of a foreign-key join: operators get a `SubscriptionTable`. Not cached."""
+
+    timestamped: bool = True

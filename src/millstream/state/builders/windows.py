@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from millstream.durations import milliseconds
 from millstream.errors import ConfigError
 from millstream.serdes import Serde
-from millstream.state.keyvalue.builders import (
+from millstream.state.builders.store_builder import (
     COMPACTED,
     SerdedBuilder,
     StoreBuilder,

@@ -10,7 +10,7 @@ from typing import Final, Self
 from millstream.durations import milliseconds
 from millstream.errors import IllegalStateError
 from millstream.serdes import Serde
-from millstream.state.keyvalue.builders import (
+from millstream.state.builders.store_builder import (
     COMPACTED,
     SerdedBuilder,
     StoredK,
