@@ -51,7 +51,7 @@ PARTITIONS = 4
 _WRITE_S = 0.1
 _IDS = 5
 _NAMES = ("one", "other")
-_RECOVERED_S = 120
+_RECOVERED_S = 240
 _RECOVERED_IDS = 100
 #: The next fault does not wait for the end of this one.
 _OVERLAPS = 0.25
@@ -278,15 +278,15 @@ class Storm:
         began = time.monotonic()
         with self._tended(), Watch(application) as watch:
             with self._written():
-                wait_for(lambda: all(each.is_up for each in self._all), 120, "both run")
-                wait_for(lambda: watch.told > 0, 60, "ids are told")
+                wait_for(lambda: all(each.is_up for each in self._all), _RECOVERED_S, "both run")
+                wait_for(lambda: watch.told > 0, _RECOVERED_S, "ids are told")
                 chosen = self._chosen(time.monotonic() + seconds) if kinds is None else kinds
                 for kind in chosen:
                     self._strike(kind, watch, overlaps=kinds is None)
                 self._recover(watch)
             application.wait_committed(_RECOVERED_S)
             account = application.account()
-            wait_for(lambda: all(each.is_up for each in self._all), 120, "both run")
+            wait_for(lambda: all(each.is_up for each in self._all), _RECOVERED_S, "both run")
             self._tending.set()
             assert [each.end() for each in self._all] == [0, 0]
         return Report(
@@ -335,12 +335,12 @@ class Storm:
             _RECOVERED_S,
             lambda: f"{wanted} ids are told after {self.rows}; {watch.told} are",
         )
-        wait_for(lambda: all(each.is_up for each in self._all), _RECOVERED_S, "both run")
         if self._open:
             # Each fault may have every one of them be done again.
             done = application.ends - self._committed
             application.may_repeat += self._open * done
             self._open = 0
+        wait_for(lambda: all(each.is_up for each in self._all), _RECOVERED_S, "both run")
 
     def _any(self) -> Instance:
         return self._chance.choice(self._all)
