@@ -36,8 +36,8 @@ from millstream.spark.events import ThreadEvent
 from millstream.spark.local_session import StartGivenUpError
 from millstream.spark.messages import ThreadExit
 from millstream.spark.session import require_slots
-from millstream.spark.shipped_thread import StreamThreadMain
 from millstream.spark.shipping import ship
+from millstream.spark.thread_main import StreamThreadMain
 from millstream.spark.worker_logging import short_name
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.topology.physical.topology import Topology

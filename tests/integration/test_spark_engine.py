@@ -33,9 +33,9 @@ from millstream.runtime.control import Close
 from millstream.spark.control import ControlChannel
 from millstream.spark.engine import SparkEngine
 from millstream.spark.events import ThreadEvent
+from millstream.spark.hosted_thread import Patience, RestartPolicy
 from millstream.spark.messages import Hello, ThreadExit
 from millstream.spark.session import is_local, resolve_session, slots
-from millstream.spark.thread_job import Patience, RestartPolicy
 from millstream.spark.worker_task import AttemptInfo
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from millstream.runtime.control import Asked, Close, Report
 from millstream.spark import wire
-from millstream.spark.conversation import SILENCE_LIMIT_S, Conversation, Link
+from millstream.spark.conversation import SILENCE_LIMIT_S, ControlLink, Conversation
 from millstream.spark.messages import (
     Hello,
     What,
@@ -78,7 +78,7 @@ class ControlChannel:
         # A SimpleQueue because its `put` is safe in a signal handler; `_on_message` bounds it.
         self._commands: queue.SimpleQueue[Asked] = queue.SimpleQueue()
         self._waited_for: list[Asked] = []
-        self._link: Link | None = None
+        self._link: ControlLink | None = None
         self._connected = threading.Event()
         self._settled = threading.Event()
         self._closing = threading.Event()
@@ -226,7 +226,7 @@ class ControlChannel:
                 )
         self._settled.set()
 
-    def _connect(self) -> Link | None:
+    def _connect(self) -> ControlLink | None:
         """Try until there is a link, the channel closes, or the grace period is over."""
         deadline = time.monotonic() + self._grace_s
         backoff_s = _BACKOFF_FIRST_S
@@ -250,7 +250,7 @@ class ControlChannel:
                 backoff_s = min(backoff_s * 2, _BACKOFF_MOST_S)
         return None
 
-    def _introduce(self) -> Link:
+    def _introduce(self) -> ControlLink:
         connection = wire.dial(
             self._address,
             self._authkey,
@@ -268,7 +268,7 @@ class ControlChannel:
             connection.close()
             raise _TurnedAwayError(decode_value(reason))
         self._conversation.resume(received_there)
-        return Link(connection, self._conversation, self._on_message)
+        return ControlLink(connection, self._conversation, self._on_message)
 
     def _on_message(self, payload: bytes) -> None:
         _, data, number = decode_message(payload)

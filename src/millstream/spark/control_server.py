@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 from millstream.errors import SparkError, ThreadUnavailableError
 from millstream.runtime.control import Command, Question, Report
 from millstream.spark import wire
-from millstream.spark.conversation import SILENCE_LIMIT_S, Conversation, Link
+from millstream.spark.conversation import SILENCE_LIMIT_S, ControlLink, Conversation
 from millstream.spark.messages import (
     MAX_DATA_BYTES,
     Hello,
@@ -60,7 +60,7 @@ class _Attempt:
     def __init__(self, hello: Hello) -> None:
         self.hello = hello
         self.conversation = Conversation(drop_oldest=False)
-        self.link: Link | None = None
+        self.link: ControlLink | None = None
         self.requests: dict[int, Future[Any]] = {}
 
     def end(self, why: str) -> None:
@@ -333,7 +333,7 @@ class ControlServer:
         return attempt
 
     def _carry(self, attempt: _Attempt, connection: Connection, received_there: int) -> None:
-        link = Link(
+        link = ControlLink(
             connection, attempt.conversation, lambda payload: self._on_message(attempt, payload)
         )
         with self._lock:

@@ -2,7 +2,7 @@
 
 Messages are numbered and kept until the other end has acknowledged them, so that after a reconnect
 each is delivered once and in order: a blip of the network loses no state change and runs no command
-twice. `Conversation` is that memory; `Link` moves it over one connection while that lasts.
+twice. `Conversation` is that memory; `ControlLink` moves it over one connection while that lasts.
 
 A frame's body is: type (1 byte), number of this message, number of the last one received from the
 other end (8 bytes each, big-endian), then the message.
@@ -186,7 +186,7 @@ class Conversation:
         return False
 
 
-class Link:
+class ControlLink:
     """One connection that carries a conversation, for as long as it lasts.
 
     Args:

@@ -22,12 +22,12 @@ from millstream.spark.control import GRACE_MS
 from millstream.spark.control_server import ControlServer
 from millstream.spark.environment import installed_versions
 from millstream.spark.events import EventQueue, ThreadEvent
+from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
 from millstream.spark.jobs import SparkJobs
 from millstream.spark.messages import Hello
 from millstream.spark.py4j_traces import hide_traces, show_traces
 from millstream.spark.session import HostSession, is_local, resolve_session, slots
 from millstream.spark.shipping import ship
-from millstream.spark.thread_job import HostedThread, Patience, RestartPolicy
 from millstream.spark.worker_logging import LoggingSetup, short_name
 from millstream.spark.worker_task import ThreadMain, ThreadPlan
 

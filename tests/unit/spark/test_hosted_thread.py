@@ -15,8 +15,8 @@ from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError, SparkError
 from millstream.runtime.control import Close
 from millstream.spark.events import ThreadEvent
+from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
 from millstream.spark.messages import Epoch, Hello, ThreadExit
-from millstream.spark.thread_job import HostedThread, Patience, RestartPolicy
 
 HELLO = Hello("shop", "t1", 1, Epoch(1, 0), 4711, "host")
 #: The first pause is a millisecond and none is longer.

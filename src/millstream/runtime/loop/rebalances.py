@@ -24,7 +24,7 @@ _COMMIT_PAUSE_MS = 50
 
 
 @dataclass(frozen=True)
-class Change:
+class OwnershipChange:
     """What a rebalance event has done to the thread.
 
     Args:
@@ -105,7 +105,7 @@ class Rebalances:
         self._rejoin = (Deadline(self._clock, after_ms), self._generation, why)
         self._ask_again()
 
-    def next_change(self) -> Change | None:
+    def next_change(self) -> OwnershipChange | None:
         """Act on the next event; None if there is none.
 
         Raises:
@@ -130,7 +130,7 @@ class Rebalances:
         leave = leave_group and not self._static
         self._member.close(leave_group=leave, timeout_ms=_CLOSE_TIMEOUT_MS)
 
-    def _revoke(self, event: Revoked) -> Change:
+    def _revoke(self, event: Revoked) -> OwnershipChange:
         """Commit and close what is revoked. Whatever goes wrong, the member must go on."""
         revoked = self._tasks.owners_of(event.partitions)
         names = [str(task.task_id) for task in revoked]
@@ -148,7 +148,7 @@ class Rebalances:
             raise
         finally:
             self._member.acknowledge(event)
-        return Change(f"tasks {names} go to other threads", revoked=True)
+        return OwnershipChange(f"tasks {names} go to other threads", revoked=True)
 
     def _commit_if_needed(self, tasks: Collection[Work]) -> bool:
         """Commit before tasks are given up; whether what they did is committed.
@@ -185,15 +185,17 @@ class Rebalances:
         self._tasks.close_active(clean=False)
         self._commits.forget_sent()
 
-    def _lose(self, event: Lost) -> Change:
+    def _lose(self, event: Lost) -> OwnershipChange:
         names = [str(task.task_id) for task in self._tasks.owners_of(event.partitions)]
         try:
             self.drop_work()
         finally:
             self._member.acknowledge(event)
-        return Change(f"tasks {names} were lost: the group went on without us", revoked=True)
+        return OwnershipChange(
+            f"tasks {names} were lost: the group went on without us", revoked=True
+        )
 
-    def _assign(self, event: Assigned) -> Change:
+    def _assign(self, event: Assigned) -> OwnershipChange:
         assignment = self._decode(event)
         self._generation = event.generation
         self._commit_if_needed(self._tasks.outdated(assignment.active, assignment.standby))
@@ -202,7 +204,7 @@ class Rebalances:
         names += [f"{task_id} (standby)" for task_id in sorted(assignment.standby)]
         due_ms = assignment.next_rebalance_ms
         self._follow_up = None if due_ms is None else (due_ms, event.generation)
-        return Change(f"generation {event.generation}: tasks {names}", assigned=True)
+        return OwnershipChange(f"generation {event.generation}: tasks {names}", assigned=True)
 
     def _ask_again(self) -> None:
         if self._rejoin is not None and self._rejoin[0].passed:

@@ -108,7 +108,7 @@ class _Changelog:
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _NotBegun:
     """A task whose restoration could not begin yet."""
 
     changelogs: Mapping[TopicPartition, StoreRestorer]
@@ -147,7 +147,7 @@ class Restoration:
         self._listener = listener
         self._limits = limits or (lambda partitions: {})
         self._is_called = is_called
-        self._waiting: dict[TaskId, _Waiting] = {}
+        self._waiting: dict[TaskId, _NotBegun] = {}
         self._reading: dict[TopicPartition, _Changelog] = {}
         self._held: set[TopicPartition] = set()
 
@@ -176,7 +176,7 @@ class Restoration:
         if changelogs:
             what = f"beginning to restore task {task_id}"
             retry = Retry(what, self._clock, self._timeout_ms)
-            self._waiting[task_id] = _Waiting(changelogs, retry, standby)
+            self._waiting[task_id] = _NotBegun(changelogs, retry, standby)
 
     def remove(self, task_id: TaskId) -> None:
         """Stop restoring a task that is given up."""
@@ -301,7 +301,7 @@ class Restoration:
             self._consumer.resume(sorted(self._held))
             self._held.clear()
 
-    def _begin(self, task_id: TaskId, waiting: _Waiting) -> None:
+    def _begin(self, task_id: TaskId, waiting: _NotBegun) -> None:
         try:
             ends = self._cluster.end_offsets(waiting.changelogs, _REQUEST_TIMEOUT_MS)
             limits = self._limits(waiting.changelogs)

@@ -29,7 +29,7 @@ from millstream.runtime.task.node_context import (
 from millstream.runtime.task.partition_group import PartitionGroup
 from millstream.runtime.task.processing import ExecutorFactory, Processing
 from millstream.runtime.task.punctuations import Punctuations
-from millstream.runtime.task.record_queue import RecordQueue, TimestampExtractor
+from millstream.runtime.task.record_queue import RecordQueue
 from millstream.runtime.task.required_serde import required_serde
 from millstream.runtime.task.sinks import Collector, Sink, SinkMeeting
 from millstream.runtime.task.stream_task import StreamTask
@@ -38,7 +38,12 @@ from millstream.state.changelogs.store_changelog import ChangelogWriter
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.storages import Storages
 from millstream.state.task_stores import TaskStores
-from millstream.topology.physical.nodes import ProcessorNode, SinkNode, SourceNode
+from millstream.topology.physical.nodes import (
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    TimestampExtractor,
+)
 from millstream.topology.physical.subtopology import SubTopology
 from millstream.topology.physical.windowed_serdes import PartitionByInnerKey
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -13,12 +13,10 @@ from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.record import Headers, Record, TaskId, TopicPartition
 from millstream.runtime.task.pending_offsets import PendingOffsets
 from millstream.serdes import Serde
+from millstream.topology.physical.nodes import TimestampExtractor
 from millstream.unawaited import checked_result
 
 logger = logging.getLogger(__name__)
-
-#: (record with deserialized key and value, highest time seen in the partition or -1) → time in ms.
-TimestampExtractor = Callable[[Record[Any, Any], int], int]
 
 
 class RawRecords(Protocol):

@@ -13,10 +13,8 @@ from millstream.operators.calls import call_each, serialize_each
 from millstream.operators.operator import Output
 from millstream.record import Headers, RecordMetadata, TaskId
 from millstream.serdes import Serde
+from millstream.topology.physical.nodes import Partitioner
 from millstream.topology.physical.windowed_serdes import BoundToInnerKey
-
-#: (topic, key, value, number of partitions) → a partition, or None for the default.
-Partitioner = Callable[[str, Any, Any, int], int | None]
 
 
 class RecordContext(NamedTuple):
@@ -74,7 +72,7 @@ class Outgoing(NamedTuple):
     order: list[Order] | None
 
 
-class SinkErrors(Protocol):
+class EncodeErrors(Protocol):
     """Decides about records that cannot be written."""
 
     def unwritable(self, batch: Batch, index: int, error: Exception) -> bool:
@@ -110,7 +108,7 @@ class Sink:
         partitioner: Partitioner | None,
         collector: Collector,
         meeting: SinkMeeting | None,
-        errors: SinkErrors,
+        errors: EncodeErrors,
     ) -> None:
         self._name = name
         self._task_id = task_id

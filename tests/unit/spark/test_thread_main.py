@@ -7,7 +7,7 @@ import pytest
 from millstream.errors import BrokerUnavailableError, ProcessingError
 from millstream.runtime.control import ThreadOutcome
 from millstream.spark.messages import ThreadExit
-from millstream.spark.shipped_thread import thread_exit
+from millstream.spark.thread_main import thread_exit
 
 DOWN = BrokerUnavailableError("no answer")
 USERS = ProcessingError("division by zero")
