@@ -26,7 +26,9 @@ _SAY_MS: Final = 10_000
 
 
 class Retry:
-    """When something that failed is tried next.
+    """When something that failed is tried next, by a caller who goes on with other work meanwhile.
+
+    Who can do nothing without it waits in `kafka.cluster.insisting.insist`.
 
     The timeout is Kafka Streams' `task.timeout.ms`: with 0 the first failure raises its error, with
     more it is tried again at least once, however long a try takes.

@@ -17,28 +17,42 @@ T = TypeVar("T")
 
 
 def insist(
-    ask: Callable[[], T], what: str, timeout_ms: int, clock: Clock, on_wait: Callable[[], None]
+    ask: Callable[[], T],
+    what: str,
+    timeout_ms: int,
+    clock: Clock,
+    on_wait: Callable[[], None],
+    *,
+    pause_ms: int = _PAUSE_MS,
+    whole: Deadline | None = None,
 ) -> T:
     """The answer to a question, which is asked again until it comes.
+
+    For callers who have nothing to do without it. Who goes on with other work meanwhile, and looks
+    again later, takes a `Retry` of the runtime.
 
     Args:
         ask: one attempt, with a timeout of its own.
         what: what waits for the answer, for the log: "in cannot be written to".
-        timeout_ms: how long the cluster may not answer (`task.timeout.ms`); with 0 it is asked
-            once.
+        timeout_ms: how long it is asked again after the first attempt without an answer, which has
+            the time that it needs (`task.timeout.ms`); with 0 it is asked once.
         clock: where the time is read.
         on_wait: called after each attempt without an answer.
+        pause_ms: before each further attempt; 0 where an attempt itself waits for long.
+        whole: nothing is tried after it; None for no such bound.
 
     Raises:
         BrokerUnavailableError: no answer for the whole timeout.
     """
-    deadline = Deadline(clock, timeout_ms)
+    failing: Deadline | None = None
     while True:
         try:
             return ask()
         except BrokerUnavailableError as error:
-            if deadline.passed:
+            failing = failing or Deadline(clock, timeout_ms)
+            if failing.passed or (whole is not None and whole.passed):
                 raise
             _log.warning("%s yet, trying again: %s", what, error)
             on_wait()
-            clock.sleep_ms(_PAUSE_MS)
+            if pause_ms:
+                clock.sleep_ms(pause_ms)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError
+from millstream.kafka.cluster.insisting import insist
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Producer
 from millstream.record import TopicPartition
@@ -129,7 +130,7 @@ class Commits:
         for task in needing:
             offsets.update(task.offsets_to_commit())
         self._insist(
-            "offsets are not committed yet",
+            "offsets are not committed",
             lambda timeout_ms: self._committer.commit(offsets, timeout_ms),
             _COMMIT_TIMEOUT_MS,
             whole,
@@ -162,7 +163,7 @@ class Commits:
         self._producer.purge()
 
     def _flush(self, whole: Deadline) -> None:
-        what = "records that were sent are not acknowledged yet"
+        what = "records that were sent are not acknowledged"
         self._insist(what, self._flush_in_steps, self._flush_timeout_ms, whole)
 
     def _flush_in_steps(self, timeout_ms: int) -> None:
@@ -182,15 +183,13 @@ class Commits:
     def _insist(
         self, what: str, attempt: Callable[[int], None], most_ms: int, whole: Deadline
     ) -> None:
-        """Try until it works, or the cluster has not answered for too long."""
-        failing: Deadline | None = None
-        while True:
-            try:
-                attempt(whole.remaining_ms(most_ms))
-                return
-            except BrokerUnavailableError as error:
-                failing = failing or Deadline(self._clock, self._timeout_ms)
-                if failing.passed or whole.passed:
-                    raise
-                logger.warning("%s, trying again: %s", what, error)
-            self._committer.progress()
+        insist(
+            lambda: attempt(whole.remaining_ms(most_ms)),
+            what,
+            self._timeout_ms,
+            self._clock,
+            self._committer.progress,
+            # An attempt itself waits for long.
+            pause_ms=0,
+            whole=whole,
+        )
