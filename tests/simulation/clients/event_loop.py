@@ -1,0 +1,371 @@
+"""kafka-python's event loop and connections on simulated time, so that the production code of a
+group member runs on them unchanged: its life, its coordinator, its commits, kafka-python's own
+`BaseCoordinator`.
+
+`SimulatedLink` stands in for `millstream.kafka.member.link.Link`; what it holds has the parts of
+kafka-python's `NetworkSelector`, `KafkaConnectionManager`, `KafkaNetClient` and `ClusterMetadata`
+that a member uses.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from math import ceil
+from types import ModuleType, SimpleNamespace
+from typing import Any, Final
+
+from kafka import errors as client_errors
+from kafka.future import Future
+from kafka.net.manager import KafkaConnectionManager
+
+from simulation.broker.cluster import Cluster
+from simulation.clients.group_requests import answer
+from simulation.scheduler import Actor, Process, Scheduler
+
+_CONNECT_FAILS_US: Final = 20_000
+
+
+class SimulatedTime(ModuleType):
+    """The module `time` for kafka-python, whose timers ask it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__("time")
+        self._scheduler = scheduler
+
+    def monotonic(self) -> float:
+        return self._scheduler.now_us / 1_000_000
+
+    def time(self) -> float:
+        return self.monotonic()
+
+
+def tell_time(scheduler: Scheduler) -> None:
+    """Let kafka-python, and what stands on it, live in simulated time."""
+    simulated = SimulatedTime(scheduler)
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("kafka.", "millstream.kafka.member.")):
+            known = getattr(module, "time", None)
+            if known is time or isinstance(known, SimulatedTime):
+                module.time = simulated  # type: ignore[attr-defined]
+
+
+class Timer:
+    """Something due later on the loop, which can be cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+
+class SimulatedLoop:
+    """Runs a member's coroutines as calls of the scheduler.
+
+    Args:
+        scheduler: the world.
+        process: dies with it.
+    """
+
+    def __init__(self, scheduler: Scheduler, process: Process) -> None:
+        self._scheduler = scheduler
+        self._process = process
+        self._exception: BaseException | None = None
+        self.closed = False
+
+    def call_later(self, delay_s: float, call: Callable[[], Any]) -> Timer:
+        timer = Timer()
+
+        def due() -> None:
+            if not timer.cancelled and not self.closed:
+                self._begin(call)
+
+        self._scheduler.call_after(max(0, ceil(delay_s * 1_000_000)), due, self._process)
+        return timer
+
+    def cancel(self, timer: Timer) -> None:
+        timer.cancelled = True
+
+    def call_soon(self, call: Callable[[], Any]) -> Timer:
+        return self.call_later(0, call)
+
+    call_soon_threadsafe = call_soon
+
+    def sleep(self, delay_s: float) -> Future:
+        future = Future()
+        self.call_later(delay_s, lambda: future.success(None))
+        return future
+
+    def call_soon_with_future(self, call: Any, *args: Any) -> Future:
+        future = Future()
+
+        async def run() -> None:
+            try:
+                result = call(*args) if callable(call) else call
+                while inspect.isawaitable(result):
+                    result = await result
+                future.success(result)
+            except BaseException as error:
+                if isinstance(error, GeneratorExit):
+                    raise
+                future.failure(error)
+
+        self.call_soon(run)
+        return future
+
+    def _begin(self, call: Callable[[], Any]) -> None:
+        started = call()
+        if inspect.iscoroutine(started):
+            self._advance(started)
+
+    def _advance(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        if self.closed:
+            coroutine.close()
+            return
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration:
+            return
+        assert isinstance(awaited, Future), f"a member awaits {awaited!r}"
+
+        def go_on(_: object) -> None:
+            self._scheduler.call_after(0, lambda: self._advance(coroutine), self._process)
+
+        awaited.add_both(go_on)
+
+
+class _Connection:
+    """Requests to one broker, which answers them one after the other."""
+
+    def __init__(self, manager: SimulatedManager, broker: int) -> None:
+        self._manager = manager
+        self._broker = broker
+        self._last_arrival_us = 0
+        self._last_answer_us = 0
+        self._arrived: deque[tuple[Any, Future]] = deque()
+        self._answering: Future | None = None
+        self.in_flight: list[Future] = []
+
+    def send(self, request: Any, future: Future, timeout_ms: int) -> None:
+        manager = self._manager
+        scheduler, cluster, process = manager.scheduler, manager.cluster_of_brokers, manager.process
+        self.in_flight.append(future)
+        if not process.cut_off and not cluster.up[self._broker]:
+            scheduler.call_after(_CONNECT_FAILS_US, self.broken, process)
+            return
+        scheduler.call_after(timeout_ms * 1000, lambda: self._timed_out(future), process)
+        if process.cut_off:
+            return
+        arrival = max(self._last_arrival_us, scheduler.now_us + cluster.latency_us())
+        self._last_arrival_us = arrival
+        if cluster.loses():
+            scheduler.call_after(arrival - scheduler.now_us, self.broken, process)
+            return
+        # What is on the wire arrives, even if its sender is dead by then.
+        scheduler.call_after(arrival - scheduler.now_us, lambda: self._arrive(request, future))
+
+    def _arrive(self, request: Any, future: Future) -> None:
+        if not self._manager.cluster_of_brokers.up[self._broker]:
+            return
+        self._arrived.append((request, future))
+        self._serve()
+
+    def _serve(self) -> None:
+        if self._answering is not None or not self._arrived:
+            return
+        request, future = self._arrived.popleft()
+        self._answering = future
+        manager = self._manager
+        cluster = manager.cluster_of_brokers
+
+        def reply(response: Any) -> None:
+            if self._answering is not future:
+                return
+            self._answering = None
+            scheduler = manager.scheduler
+            at_us = max(self._last_answer_us, scheduler.now_us + cluster.latency_us())
+            self._last_answer_us = at_us
+            lost = cluster.loses()
+            deliver = self.broken if lost else lambda: self._answered(future, response)
+            if not manager.process.cut_off:
+                scheduler.call_after(at_us - scheduler.now_us, deliver, manager.process)
+            scheduler.call_after(0, self._serve)
+
+        answer(cluster, self._broker, request, reply)
+
+    def _answered(self, future: Future, response: Any) -> None:
+        if future in self.in_flight:
+            self.in_flight.remove(future)
+            future.success(response)
+
+    def _timed_out(self, future: Future) -> None:
+        if future in self.in_flight:
+            self.broken(client_errors.RequestTimedOutError("Request timed out"))
+
+    def broken(self, error: Exception | None = None) -> None:
+        """The connection is lost, with all that was under way on it."""
+        self._arrived.clear()
+        self._answering = None
+        self._manager.forget(self)
+        failed, self.in_flight = self.in_flight, []
+        for future in failed:
+            future.failure(error or client_errors.KafkaConnectionError("connection lost"))
+
+
+class SimulatedManager:
+    """A member's connections.
+
+    Args:
+        cluster: of brokers.
+        process: the member's.
+        request_timeout_ms: of requests that say nothing else.
+    """
+
+    wait_for = KafkaConnectionManager.wait_for
+    broker_version = (4, 0)
+
+    def __init__(self, cluster: Cluster, process: Process, request_timeout_ms: int) -> None:
+        self.cluster_of_brokers = cluster
+        self.scheduler = cluster.scheduler
+        self.process = process
+        self.cluster = SimulatedMetadata(cluster)
+        self._net = SimulatedLoop(cluster.scheduler, process)
+        self._timeout_ms = request_timeout_ms
+        self._connections: dict[object, _Connection] = {}
+        self._on_stop: Callable[[int], None] = self._broker_stopped
+        cluster.on_stop.append(self._on_stop)
+
+    def send(
+        self, request: Any, node_id: Any = None, request_timeout_ms: int | None = None
+    ) -> Future:
+        future = Future()
+        if node_id is None:
+            node_id = self._least_loaded()
+            if node_id is None:
+                return future.failure(client_errors.NodeNotReadyError("no broker is there"))
+        connection = self._connections.get(node_id)
+        if connection is None:
+            connection = _Connection(self, broker_of(node_id))
+            self._connections[node_id] = connection
+        connection.send(request, future, request_timeout_ms or self._timeout_ms)
+        return future
+
+    def call_soon(self, call: Any, *args: Any) -> Future:
+        return self._net.call_soon_with_future(call, *args)
+
+    def forget(self, connection: _Connection) -> None:
+        """A connection was lost: the next request makes another."""
+        for node, known in list(self._connections.items()):
+            if known is connection:
+                del self._connections[node]
+
+    def close(self) -> None:
+        """No more of this."""
+        self._net.closed = True
+        if self._on_stop in self.cluster_of_brokers.on_stop:
+            self.cluster_of_brokers.on_stop.remove(self._on_stop)
+
+    def is_connected(self, node_id: Any) -> bool:
+        """Whether requests to a node have a chance."""
+        return self.cluster_of_brokers.reaches(self.process, broker_of(node_id))
+
+    def _least_loaded(self) -> int | None:
+        up = [broker for broker, is_up in self.cluster_of_brokers.up.items() if is_up]
+        return self.scheduler.random.choice(up) if up else None
+
+    def _broker_stopped(self, broker: int) -> None:
+        for node, connection in list(self._connections.items()):
+            if broker_of(node) == broker:
+                if self.process.alive:
+                    self.scheduler.call_after(1_000, connection.broken, self.process)
+                del self._connections[node]
+
+
+def broker_of(node_id: Any) -> int:
+    """The broker behind a node id: the coordinator has a second one, for a second connection."""
+    return int(str(node_id).rsplit("-", 1)[-1])
+
+
+class SimulatedMetadata:
+    """What a member knows of the brokers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def brokers(self) -> Collection[Any]:
+        return [self.broker_metadata(broker) for broker in self._cluster.up]
+
+    def broker_metadata(self, node_id: Any) -> Any:
+        if node_id is None:
+            return None
+        return SimpleNamespace(node_id=node_id, host="sim", port=9092 + broker_of(node_id))
+
+    def add_coordinator(self, response: Any, kind: Any, group: str) -> str:
+        return f"coordinator-{response.node_id}"
+
+    def request_update(self) -> Future:
+        return Future().success(None)
+
+
+class SimulatedNetClient:
+    """The part of kafka-python's client that a coordinator asks."""
+
+    def __init__(self, manager: SimulatedManager) -> None:
+        self._manager = manager
+
+    def connected(self, node_id: Any) -> bool:
+        return node_id is not None and self._manager.is_connected(node_id)
+
+    def is_disconnected(self, node_id: Any) -> bool:
+        return not self._manager.is_connected(node_id)
+
+    def connection_delay(self, node_id: Any) -> int:
+        return 0 if self._manager.is_connected(node_id) else 50
+
+    def least_loaded_node(self) -> int | None:
+        return self._manager._least_loaded()
+
+    def maybe_connect(self, node_id: Any) -> None:
+        return None
+
+
+class SimulatedLink:
+    """Open connections to the simulated cluster; see `millstream.kafka.member.link.Link`.
+
+    Args:
+        cluster: of brokers.
+        process: the member's.
+        config: kafka-python's settings, defaults included.
+    """
+
+    def __init__(self, cluster: Cluster, process: Process, config: Mapping[str, Any]) -> None:
+        self.config = config
+        self._scheduler = cluster.scheduler
+        self._process = process
+        self.manager = SimulatedManager(cluster, process, config["request_timeout_ms"])
+        self.client = SimulatedNetClient(self.manager)
+        self.cluster = self.manager.cluster
+        self.net = self.manager._net
+
+    @property
+    def alive(self) -> bool:
+        return not self.net.closed
+
+    def run(self, call: Callable[..., Any], *args: Any, timeout_ms: int) -> Any:
+        """Call a coroutine function on the loop; the running actor waits for what it returns."""
+        future = self.manager.call_soon(call, *args)
+        waiting: Actor = self._scheduler.current
+        future.add_both(lambda _: waiting.wake(future))
+        until_us = self._scheduler.now_us + timeout_ms * 1000
+        while not future.is_done:
+            left_us = until_us - self._scheduler.now_us
+            if left_us <= 0:
+                raise client_errors.KafkaTimeoutError(f"No answer within {timeout_ms} ms")
+            self._scheduler.sleep(left_us, future)
+        if future.exception is not None:
+            raise future.exception
+        return future.value
+
+    def close(self, timeout_ms: int) -> None:
+        self.manager.close()

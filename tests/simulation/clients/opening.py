@@ -1,0 +1,107 @@
+"""All clients of one stream thread on the simulated cluster (`thread_clients.Clients`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+
+from millstream.clock import Clock
+from millstream.config import StreamsConfig
+from millstream.kafka.member.assignor_interface import MemberAssignor
+from millstream.kafka.settings.clients import kafka_python_settings, librdkafka_settings
+from simulation.broker.cluster import Cluster
+from simulation.clients.admin import SimulatedAdmin
+from simulation.clients.consumer import SimulatedConsumer
+from simulation.clients.member import SimulatedMember
+from simulation.clients.producer import SimulatedProducer
+from simulation.scheduler import Process
+
+
+class SimulatedClients:
+    """The clients of one thread, with the settings that the real ones would get.
+
+    Args:
+        cluster: the cluster.
+        process: what the thread lives in.
+        config: the application's settings.
+        name: the thread's name.
+        index: the thread's number.
+    """
+
+    def __init__(
+        self, cluster: Cluster, process: Process, config: StreamsConfig, name: str, index: int
+    ) -> None:
+        self._cluster = cluster
+        self._process = process
+        self._name = name
+        self._settings = kafka_python_settings(
+            config, client_id=f"{name}-consumer", thread_index=index
+        )
+        producer = librdkafka_settings(config, "producer", f"{name}-producer")
+        self.admin = SimulatedAdmin(cluster, process)
+        self.assignor_admin = SimulatedAdmin(cluster, process)
+        self.producer = SimulatedProducer(
+            cluster, process, int(producer["delivery.timeout.ms"]), config.task_timeout_ms
+        )
+        committed = self._settings["isolation_level"] == "read_committed"
+        self.consumer = SimulatedConsumer(cluster, process, read_committed=committed)
+        self.restore_consumer = SimulatedConsumer(cluster, process, read_committed=committed)
+        self.global_consumer = None
+        #: The thread's place in the group, once it was asked for.
+        self.joined: SimulatedMember | None = None
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return int(self._settings.get("session_timeout_ms", 45_000))
+
+    @property
+    def static(self) -> bool:
+        return "group_instance_id" in self._settings
+
+    def member(
+        self,
+        group_id: str,
+        topics: Sequence[str] | None,
+        pattern: re.Pattern[str] | None,
+        assignor: MemberAssignor,
+    ) -> SimulatedMember:
+        self.joined = SimulatedMember(
+            self._cluster,
+            self._process,
+            self._settings,
+            group_id=group_id,
+            topics=topics,
+            pattern=pattern,
+            assignor=assignor,
+            client_id=f"{self._name}-consumer",
+        )
+        return self.joined
+
+    @property
+    def closers_beside_tasks(self) -> Collection[Callable[[], None]]:
+        return [self.restore_consumer.close, self.admin.close, self.assignor_admin.close]
+
+    def close(self) -> None:
+        return None
+
+
+def opening(
+    cluster: Cluster, process: Process, opened: Callable[[SimulatedClients], None]
+) -> Callable[[StreamsConfig, str, int, Clock, bool], SimulatedClients]:
+    """What `build_thread` opens clients with.
+
+    Args:
+        cluster: the cluster.
+        process: what the thread lives in.
+        opened: told of the clients.
+    """
+
+    def open_clients(
+        config: StreamsConfig, name: str, index: int, clock: Clock, reads_global_topics: bool
+    ) -> SimulatedClients:
+        assert not reads_global_topics, "global topics are not simulated"
+        clients = SimulatedClients(cluster, process, config, name, index)
+        opened(clients)
+        return clients
+
+    return open_clients

@@ -1,0 +1,182 @@
+"""One instance of the application: its stream threads, each a process of its own, and its driver,
+which starts a thread anew when it ends though nobody asked for that."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millstream.errors import StreamsError
+from millstream.runtime.build_thread import ThreadIdentity, build_thread
+from millstream.runtime.control import ThreadOutcome
+from millstream.runtime.loop.stream_thread import StreamThread
+from millstream.runtime.ownership.restore_reports import RestoreAudience
+from simulation.application import Shape
+from simulation.broker.cluster import Cluster
+from simulation.clients.opening import SimulatedClients, opening
+from simulation.scheduler import Actor, Process, SimulatedClock
+
+_START_AGAIN_US: Final = 2_000_000
+#: How likely it takes a moment to read the clock.
+_STALLS: Final = 0.002
+
+
+@dataclass(frozen=True)
+class Order:
+    """A command of the driver."""
+
+    kind: str
+    data: Any = None
+
+
+class Driver:
+    """A thread's connection to its driver, which says what it is told to."""
+
+    lost = False
+    lost_reason = None
+
+    def __init__(self) -> None:
+        self._orders: list[Order] = []
+        #: What the thread said last, by kind.
+        self.told: dict[str, Any] = {}
+
+    def order(self, order: Order) -> None:
+        """Ask something of the thread."""
+        self._orders.append(order)
+
+    def report(self, kind: str, data: Any) -> None:
+        self.told[kind] = data
+
+    def commands(self) -> Sequence[Order]:
+        orders, self._orders = self._orders, []
+        return orders
+
+    def reply(self, command: Any, data: Any) -> None:
+        self.told["reply"] = data
+
+
+class Worker:
+    """A stream thread in its process.
+
+    Args:
+        process: of the thread.
+        index: which of the instance's.
+    """
+
+    def __init__(self, process: Process, index: int) -> None:
+        self.process = process
+        self.index = index
+        self.driver = Driver()
+        self.actor: Actor | None = None
+        self.thread: StreamThread | None = None
+        self.clients: SimulatedClients | None = None
+        self.outcome: ThreadOutcome | None = None
+        self.closing = False
+
+
+class Instance:
+    """One instance.
+
+    Args:
+        cluster: the cluster.
+        name: such as "a".
+        shape: of the application.
+        state_dir: its own.
+        threads: how many.
+        on_failure: told of a thread that ended by itself: its worker and why.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        shape: Shape,
+        state_dir: str,
+        threads: int,
+        on_failure: Callable[[Worker, StreamsError], None],
+    ) -> None:
+        self._cluster = cluster
+        self._scheduler = cluster.scheduler
+        self.name = name
+        self._shape = shape
+        self.state_dir = state_dir
+        self._threads = threads
+        self._on_failure = on_failure
+        self._process_id = uuid.UUID(int=self._scheduler.random.getrandbits(128), version=4)
+        self._topology = shape.topology()
+        self.workers: dict[int, Worker] = {}
+        #: Whether it is meant to run.
+        self.wanted = False
+        self._starts = 0
+
+    def start(self) -> None:
+        """Start all threads that do not run."""
+        self.wanted = True
+        for index in range(1, self._threads + 1):
+            self.start_thread(index)
+
+    def start_thread(self, index: int) -> None:
+        """Start one thread, unless it runs or the instance is not wanted."""
+        known = self.workers.get(index)
+        if not self.wanted or (known is not None and known.outcome is None and known.process.alive):
+            return
+        self._starts += 1
+        process = Process(f"{self.name}{index}.{self._starts}")
+        worker = self.workers[index] = Worker(process, index)
+        self._scheduler.tell(f"{process.name} starts")
+        worker.actor = self._scheduler.start(process, process.name, lambda: self._run(worker))
+
+    def _run(self, worker: Worker) -> None:
+        """What the process of a thread does."""
+        identity = ThreadIdentity(
+            f"{self.name}-StreamThread-{worker.index}", worker.index, self._process_id
+        )
+
+        def opened(clients: SimulatedClients) -> None:
+            worker.clients = clients
+
+        try:
+            worker.thread = build_thread(
+                self._topology,
+                self._shape.config(self.state_dir, self.name, self._threads),
+                identity,
+                worker.driver,
+                RestoreAudience(),
+                open_clients=opening(self._cluster, worker.process, opened),
+                clock=SimulatedClock(self._scheduler, _STALLS),
+            )
+            outcome = worker.thread.run()
+        except StreamsError as error:
+            outcome = ThreadOutcome(error)
+        if not worker.process.alive:
+            return
+        worker.outcome = outcome
+        # Nothing of it lives on: its process goes on to nothing.
+        self._scheduler.kill(worker.process)
+        self._scheduler.tell(f"{worker.process.name} ended: {outcome.error or outcome.close_error}")
+        if outcome.error is not None:
+            self._on_failure(worker, outcome.error)
+            self._scheduler.call_after(_START_AGAIN_US, lambda: self.start_thread(worker.index))
+
+    def close(self, *, leave_group: bool = True) -> None:
+        """Ask all threads to close in an orderly way."""
+        self.wanted = False
+        for worker in self.workers.values():
+            if worker.outcome is None and worker.process.alive:
+                worker.closing = True
+                worker.driver.order(Order("close", {"leave_group": leave_group}))
+
+    @property
+    def closed(self) -> bool:
+        """Whether no thread runs."""
+        return all(
+            worker.outcome is not None or not worker.process.alive
+            for worker in self.workers.values()
+        )
+
+    @property
+    def living(self) -> list[Worker]:
+        """The threads whose processes live."""
+        return [worker for worker in self.workers.values() if worker.process.alive]
