@@ -7,23 +7,29 @@ import shutil
 import tempfile
 import zlib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import orjson
 
-from millstream.errors import StreamsError
+from millstream.errors import ProductionError, StreamsError
+from millstream.kafka.partitioner import partition_for
 from millstream.record import TopicPartition
 from simulation.application import INPUT, OUTPUT, REPARTITION, WINDOWS, Shape, key_of
 from simulation.broker.cluster import Cluster
 from simulation.broker.group import State
+from simulation.checks import Checks, Violation
 from simulation.clients.event_loop import tell_time
+from simulation.faults import Faults
 from simulation.instance import Instance, Worker
-from simulation.scheduler import EPOCH_MS, Scheduler
-from millstream.kafka.partitioner import partition_for
+from simulation.scheduler import EPOCH_MS, Process, Scheduler
+from simulation.watching import Disk, watched
 
 _LAST_LINES: Final = 80
+_MOST_INSTANCES: Final = 4
+_READ: Final = (INPUT, REPARTITION)
 _LOOK_US: Final = 250_000
 _SETTLES_US: Final = 240_000_000
 _CLOSES_US: Final = 60_000_000
@@ -43,6 +49,8 @@ class Result:
     rebalances: int = 0
     commits: int = 0
     repeated: int = 0
+    overwritten: int = 0
+    crashes: int = 0
     settle_ms: int = 0
     simulated_ms: int = 0
     faults: dict[str, int] = field(default_factory=dict)
@@ -68,8 +76,15 @@ class History:
         self.cluster = Cluster(self.scheduler)
         self.shape = Shape.chosen(self._chance)
         self.instances: list[Instance] = []
-        self._records = self._chance.randrange(100, 300)
+        self._records = self._chance.randrange(80, 220)
         self._next_id = 0
+        self.checks = Checks(self.cluster)
+        self.checks.member_of = self._member_of
+        self.disk = Disk(self.scheduler)
+        self._root = ""
+        self.faults = Faults(
+            self.cluster, self.checks, self.disk, self._chance, self.instances, self._add_instance
+        )
 
     def _note(self, line: str) -> None:
         self.result.trace_hash = zlib.crc32(line.encode(), self.result.trace_hash)
@@ -82,40 +97,93 @@ class History:
         tell_time(self.scheduler)
         root = tempfile.mkdtemp(prefix="simulation-", dir=state_root())
         try:
-            self._play(root)
+            self._root = root
+            with watched(self.scheduler, self.checks, self.disk):
+                try:
+                    self._play()
+                finally:
+                    self._end()
         except (AssertionError, Exception) as error:
             self.result.failure = f"{type(error).__name__}: {error}\n" + "\n".join(self._last)
         finally:
-            self._end()
             shutil.rmtree(root, ignore_errors=True)
         self.result.simulated_ms = self.scheduler.now_us // 1000
         self.result.rebalances = self.cluster.group.rebalances
         self.result.records = self._next_id
+        self.result.commits = self.checks.commits
+        self.result.faults = dict(self.faults.counts)
+        self.result.crashes = self.faults.crashes
         return self.result
 
-    def _play(self, root: str) -> None:
+    def _play(self) -> None:
         self.scheduler.tell(f"seed {self.result.seed}: {self.shape}")
         for topic in (INPUT, OUTPUT, WINDOWS):
             self.cluster.create_topic(topic, self.shape.partitions, {})
-        for name in "a":
-            self.instances.append(
-                Instance(self.cluster, name, self.shape, f"{root}/{name}", 1, self._thread_failed)
-            )
-        for instance in self.instances:
-            instance.start()
-        self._feed()
-        settled_us = self.scheduler.now_us
-        while not self.settled():
-            assert self.scheduler.now_us - settled_us < _SETTLES_US, "does not settle"
-            self.wait(_LOOK_US)
-        self.result.settle_ms = (self.scheduler.now_us - settled_us) // 1000
-        self.scheduler.tell("settled")
+        for _ in range(2):
+            self._add_instance()
+        plan = self._plan()
+        self._feed(plan)
+        self.faults.heal()
+        self._settle()
+        self.result.repeated, self.result.overwritten = self.checks.at_end()
         for instance in self.instances:
             instance.close()
-        closing_us = self.scheduler.now_us
-        while not all(instance.closed for instance in self.instances):
-            assert self.scheduler.now_us - closing_us < _CLOSES_US, "does not close"
+        self._until(
+            lambda: all(instance.closed for instance in self.instances), _CLOSES_US, "close"
+        )
+
+    def _plan(self) -> list[tuple[int, str]]:
+        """When which faults happen, by the number of records that were written by then."""
+        count = self._chance.choice((0, 1, 2, 3, 4, 6))
+        kinds = self._chance.choices(self.faults.kinds, k=count)
+        return sorted((self._chance.randrange(self._records), kind) for kind in kinds)
+
+    def _settle(self) -> None:
+        settling_us = self.scheduler.now_us
+        self._until(self.settled, _SETTLES_US, "settle")
+        self.result.settle_ms = (self.scheduler.now_us - settling_us) // 1000
+        # Of the last commit, its members have heard by then.
+        self.wait(4 * _LOOK_US)
+        self.scheduler.tell("settled")
+
+    def _until(self, holds: Callable[[], bool], within_us: int, what: str) -> None:
+        began_us = self.scheduler.now_us
+        while not holds():
+            if self.scheduler.now_us - began_us > within_us:
+                raise Violation(f"does not {what}: {self._where_it_is()}")
             self.wait(_LOOK_US)
+
+    def _where_it_is(self) -> str:
+        group = self.cluster.group
+        ends = {str(p): log.end for p, log in self.cluster.logs.items() if p.topic in _READ}
+        offsets = {str(place): known.offset for place, known in group.offsets.items()}
+        states = {
+            worker.process.name: worker.thread.state.name
+            for instance in self.instances
+            for worker in instance.living
+            if worker.thread is not None
+        }
+        unassigned = [str(task) for task in self.checks.unassigned(self.shape.partitions)]
+        return f"{group.state}, ends {ends}, committed {offsets}, {states}, idle {unassigned}"
+
+    def _add_instance(self) -> bool:
+        if len(self.instances) >= _MOST_INSTANCES:
+            return False
+        name = "abcd"[len(self.instances)]
+        instance = Instance(
+            self.cluster, name, self.shape, f"{self._root}/{name}", 2, self._thread_failed
+        )
+        self.instances.append(instance)
+        instance.start()
+        return True
+
+    def _member_of(self, process: Process) -> str:
+        for instance in self.instances:
+            for worker in instance.workers.values():
+                if worker.process is process and worker.clients is not None:
+                    member = worker.clients.joined
+                    return "" if member is None else member.member_id
+        return ""
 
     def wait(self, delay_us: int) -> None:
         """Let the world go on for a while."""
@@ -123,12 +191,15 @@ class History:
         if self.scheduler.failure is not None:
             raise self.scheduler.failure
 
-    def _feed(self) -> None:
-        """Somebody writes input."""
+    def _feed(self, plan: list[tuple[int, str]]) -> None:
+        """Somebody writes input, and meanwhile faults happen."""
         while self._next_id < self._records:
+            while plan and plan[0][0] <= self._next_id:
+                self.faults.make(plan.pop(0)[1])
             for _ in range(self._chance.randrange(1, 20)):
                 key = key_of(self._next_id).encode()
                 place = TopicPartition(INPUT, partition_for(key, self.shape.partitions))
+                self.checks.fed(self._next_id, place.partition)
                 log = self.cluster.logs[place]
                 timestamp = EPOCH_MS + self.scheduler.now_us // 1000
                 first = log.append([(key, orjson.dumps(self._next_id), timestamp, None)])
@@ -147,10 +218,14 @@ class History:
                 known = self.cluster.group.offsets.get(place)
                 if end and (known is None or known.offset < end):
                     return False
-        return REPARTITION in self.cluster.topics
+        return not self.checks.unassigned(self.shape.partitions)
 
     def _thread_failed(self, worker: Worker, error: StreamsError) -> None:
-        self.scheduler.tell(f"{worker.process.name} failed: {error}")
+        self.checks.killed(worker.process)
+        if isinstance(error, ProductionError):
+            self.checks.in_order = False
+        if not self.faults.explains(error):
+            raise Violation(f"{worker.process.name} ended without a reason: {error!r}") from error
 
     def _end(self) -> None:
         """Kill whatever is left, so that no thread of this history lives on."""

@@ -40,6 +40,7 @@ class Process:
         cut_off: its packets go nowhere, and none reach it.
         crash_after_calls: how many more calls to clients it makes before it is killed; None for no
             such plan.
+        slow_us: how much longer each of its batches takes.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Process:
     frozen_until_us: int = 0
     cut_off: bool = False
     crash_after_calls: int | None = None
+    slow_us: int = 0
 
 
 class Actor:

@@ -1,0 +1,355 @@
+"""What must hold at every moment of a history, and what at its end.
+
+- An offset is committed only after everything that its record caused is in the logs.
+- In one generation one member commits a partition; no two members of a generation run one task.
+- A task begins to process with what its changelogs told up to where it restored, and with nothing
+  missing of what is committed.
+- What is processed twice was not committed when its owner lost it.
+- Records of one key come out in the order of their partition.
+- In the end every id is in every place that it had to pass, and each store is what its changelog
+  says.
+
+At-least-once has no fence: what a process that was given up for dead has on the wire is still
+written, over what the new owner has written. Keys that this befell are told apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.states import TaskState
+from millstream.runtime.task.stream_task import StreamTask
+from simulation.application import (
+    CAUSED,
+    FOLDED,
+    INPUT,
+    OUTPUT,
+    REPARTITION,
+    SEEN,
+    WINDOWED,
+    group_of,
+    ids_in,
+    key_of,
+)
+from simulation.broker.cluster import Cluster
+from simulation.broker.group import Committed
+from simulation.broker.log import Entry
+from simulation.scheduler import Process
+
+#: Which sub-topology writes a topic.
+_WRITER: Final = {SEEN: 0, FOLDED: 1, WINDOWED: 1, OUTPUT: 1}
+_STORES: Final = {SEEN: "seen", FOLDED: "folded", WINDOWED: "windowed"}
+_READS: Final = {0: INPUT, 1: REPARTITION}
+
+
+class Violation(AssertionError):
+    """Something that must never be."""
+
+
+class Checks:
+    """Watches one history.
+
+    Args:
+        cluster: its cluster.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._scheduler = cluster.scheduler
+        #: Offset and id of what came into each partition that is read.
+        self._brought: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
+        self._written: dict[str, set[int]] = defaultdict(set)
+        self._looked_at: Counter[TopicPartition] = Counter()
+        self._committers: dict[tuple[int, TopicPartition], str] = {}
+        self._source_of: dict[int, int] = {}
+        self._seen: dict[TopicPartition, set[int]] = defaultdict(set)
+        self._first_seen: dict[tuple[TopicPartition, int], int] = {}
+        #: Every record of the topics that stores are compared with, compacted or not.
+        self._history: dict[TopicPartition, list[Entry]] = defaultdict(list)
+        #: Who processes each task, and who began to last.
+        self._running: dict[TaskId, dict[Process, str]] = defaultdict(dict)
+        self._owner: dict[TaskId, Process] = {}
+        self._open: dict[Process, dict[TaskId, StreamTask]] = defaultdict(dict)
+        self._uncommitted: dict[Process, Counter[TaskId]] = defaultdict(Counter)
+        self.processed: Counter[TaskId] = Counter()
+        self.allowed: Counter[TaskId] = Counter()
+        self.commits = 0
+        self.started = 0
+        #: Keys that somebody wrote who had lost the task.
+        self.overwritten: set[tuple[str, bytes]] = set()
+        #: Whether the order of first appearances is kept: not where a batch failed.
+        self.in_order = True
+        #: The group's member of a process.
+        self.member_of: Callable[[Process], str] = lambda process: ""
+        cluster.on_append.append(self.appended)
+        cluster.group.on_commit.append(self.committed)
+
+    def fed(self, record_id: int, partition: int) -> None:
+        """An input record is about to be written."""
+        self._source_of[record_id] = partition
+
+    # --- logs ----------------------------------------------------------------------------------
+
+    def appended(self, place: TopicPartition, first: int, process: Process | None) -> None:
+        """Records were appended."""
+        topic = place.topic
+        entries = _entries_from(self._cluster.logs[place].entries, first)
+        writer = _WRITER.get(topic)
+        zombie = writer is not None and self._is_zombie(TaskId(writer, place.partition), process)
+        for entry in entries:
+            ids = ids_in(topic, entry.value)
+            self._written[topic].update(ids)
+            if topic in _READS.values():
+                self._brought[place].extend((entry.offset, each) for each in ids)
+            if topic == REPARTITION:
+                self._check_order(place, ids)
+            if writer is not None:
+                self._history[place].append(entry)
+                if zombie:
+                    self._overwrite(topic, entry)
+
+    def _is_zombie(self, task_id: TaskId, process: Process | None) -> bool:
+        return self._owner.get(task_id) is not process
+
+    def _overwrite(self, topic: str, entry: Entry) -> None:
+        assert entry.key is not None
+        if (topic, entry.key) not in self.overwritten:
+            self.overwritten.add((topic, entry.key))
+            self._scheduler.tell(f"{topic}: {entry.key!r} is written by one who lost the task")
+
+    def _check_order(self, place: TopicPartition, ids: list[int]) -> None:
+        for each in ids:
+            source = self._source_of[each]
+            last = self._first_seen.get((place, source), -1)
+            if each <= last:
+                if self.in_order and each not in self._seen[place]:
+                    raise Violation(f"{place}: {each} came first after {last}")
+            else:
+                self._first_seen[place, source] = each
+            self._seen[place].add(each)
+
+    def committed(
+        self, generation: int, member_id: str, offsets: Mapping[TopicPartition, Committed]
+    ) -> None:
+        """The group took a commit."""
+        self.commits += 1
+        for place, (offset, _, _) in offsets.items():
+            known = self._committers.setdefault((generation, place), member_id)
+            if known != member_id:
+                raise Violation(
+                    f"{place} is committed by {known} and {member_id} in generation {generation}"
+                )
+            if offset > self._cluster.logs[place].end:
+                raise Violation(f"{place} ends before the committed offset {offset}")
+            brought = self._brought[place]
+            index = self._looked_at[place]
+            while index < len(brought) and brought[index][0] < offset:
+                record_id = brought[index][1]
+                for topic in CAUSED[place.topic]:
+                    if record_id not in self._written[topic]:
+                        raise Violation(
+                            f"offset {offset} of {place} is committed, but {record_id}, which is "
+                            f"before it, is not in {topic}"
+                        )
+                index += 1
+            self._looked_at[place] = index
+
+    # --- tasks ---------------------------------------------------------------------------------
+
+    def opened(self, process: Process, task: StreamTask) -> None:
+        """A task opened its stores."""
+        self._open[process][task.task_id] = task
+
+    def begins(self, process: Process, task: StreamTask) -> None:
+        """A task is restored and begins to process."""
+        task_id = task.task_id
+        group = self._cluster.group
+        for other, member_id in self._running[task_id].items():
+            if other is not process and other.alive and member_id in group.members:
+                if group.members[member_id].instance is None:
+                    raise Violation(
+                        f"{process.name} begins task {task_id}, which {other.name} still works on "
+                        f"in generation {group.generation}"
+                    )
+        self.started += 1
+        self._running[task_id][process] = self.member_of(process)
+        self._owner[task_id] = process
+        self._check_stores(task, "begins to process")
+
+    def processes(self, process: Process, task: StreamTask, count: int) -> None:
+        """A task has processed some records."""
+        self.processed[task.task_id] += count
+        self._uncommitted[process][task.task_id] += count
+
+    def has_committed(self, process: Process, task: StreamTask) -> None:
+        """A task was committed."""
+        self._uncommitted[process].pop(task.task_id, None)
+
+    def stops(self, process: Process, task: StreamTask) -> None:
+        """A task does not process any more."""
+        self._running[task.task_id].pop(process, None)
+        self.allowed[task.task_id] += self._uncommitted[process].pop(task.task_id, 0)
+
+    def closes(self, process: Process, task: StreamTask) -> None:
+        """A task is given up."""
+        self.stops(process, task)
+        self._open[process].pop(task.task_id, None)
+
+    def killed(self, process: Process) -> None:
+        """A process is no more."""
+        for task_id, count in self._uncommitted.pop(process, Counter()).items():
+            self.allowed[task_id] += count
+        self._open.pop(process, None)
+        for running in self._running.values():
+            running.pop(process, None)
+
+    # --- stores --------------------------------------------------------------------------------
+
+    def _check_stores(self, task: StreamTask, when: str) -> None:
+        for place, restorer in task.stores.restorers().items():
+            reached = -1 if restorer.reached is None else restorer.reached
+            history = self._history[place]
+            for entry in reversed(history):
+                if entry.offset <= reached:
+                    break
+                # Somebody wrote them who has no part in this task any more.
+                self._overwrite(place.topic, entry)
+            self._compare(task, place, reached, when)
+
+    def _compare(self, task: StreamTask, place: TopicPartition, reached: int, when: str) -> None:
+        told = {
+            entry.key: entry.value
+            for entry in self._history[place]
+            if entry.offset <= reached and entry.key is not None
+        }
+        expected = {
+            _readable(place.topic, key): ids_in(place.topic, value)
+            for key, value in told.items()
+            if (place.topic, key) not in self.overwritten
+        }
+        spoilt = {_readable(t, key) for t, key in self.overwritten if t == place.topic}
+        found = {
+            key: ids for key, ids in _content(task, place.topic).items() if key not in spoilt
+        }
+        if found != expected:
+            differing = sorted(
+                key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)
+            )
+            key = differing[0]
+            raise Violation(
+                f"task {task.task_id} {when} at offset {reached} of {place}, but for {key} its "
+                f"store has {found.get(key)}, and the changelog {expected.get(key)}"
+            )
+        if task.state is TaskState.RUNNING:
+            self._check_committed(task, place, found, spoilt, when)
+
+    def _check_committed(
+        self,
+        task: StreamTask,
+        place: TopicPartition,
+        found: Mapping[str, list[int]],
+        spoilt: set[str],
+        when: str,
+    ) -> None:
+        """Whatever is committed of the task's input is in its store."""
+        source = TopicPartition(_READS[task.task_id.subtopology], place.partition)
+        committed = self._cluster.group.offsets.get(source)
+        if committed is None or place.topic == WINDOWED:
+            return
+        name = key_of if place.topic == SEEN else group_of
+        present = {key: set(ids) for key, ids in found.items()}
+        for offset, record_id in self._brought[source]:
+            key = name(record_id)
+            if offset < committed.offset and key not in spoilt:
+                if record_id not in present.get(key, ()):
+                    raise Violation(
+                        f"task {task.task_id} {when} without {record_id}, though offset "
+                        f"{committed.offset} of {source} is committed"
+                    )
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def unassigned(self, partitions: int) -> list[TaskId]:
+        """The tasks that not exactly one living process works on."""
+        tasks = [TaskId(part, number) for part in (0, 1) for number in range(partitions)]
+        return [
+            task_id
+            for task_id in tasks
+            if sum(process.alive for process in self._running[task_id]) != 1
+        ]
+
+    def at_end(self) -> tuple[int, int]:
+        """Everything is settled: how many records were processed again, and how many results are
+        missing ids because of a process that wrote though it had lost the task."""
+        for tasks in list(self._open.values()):
+            for task in tasks.values():
+                for place, restorer in task.stores.restorers().items():
+                    reached = -1 if restorer.reached is None else restorer.reached
+                    self._compare(task, place, reached, "has settled")
+        missing = self._missing_at_end()
+        repeated = 0
+        for task_id, count in self.processed.items():
+            source = TopicPartition(_READS[task_id.subtopology], task_id.partition)
+            more = count - len(self._brought[source])
+            if more > self.allowed[task_id]:
+                raise Violation(
+                    f"task {task_id} processed {more} records again, but no more than "
+                    f"{self.allowed[task_id]} were not committed when they were lost"
+                )
+            repeated += more
+        return repeated, missing
+
+    def _missing_at_end(self) -> int:
+        everything = self._written[INPUT]
+        for topics in CAUSED.values():
+            for topic in topics:
+                lost = everything - self._written[topic]
+                if lost:
+                    raise Violation(f"{sorted(lost)[:5]} are not in {topic}")
+        missing = 0
+        for topic, name in ((SEEN, key_of), (FOLDED, group_of), (OUTPUT, group_of)):
+            last: dict[bytes, set[int]] = {}
+            for place, history in sorted(self._history.items()):
+                if place.topic == topic:
+                    last.update((e.key or b"", set(ids_in(topic, e.value))) for e in history)
+            for record_id in everything:
+                key = name(record_id).encode()
+                if record_id not in last.get(key, ()):
+                    if (topic, key) not in self.overwritten:
+                        raise Violation(f"{record_id} is not in the last {topic} of {key!r}")
+                    missing += 1
+        return missing
+
+
+def _entries_from(entries: list[Entry], first: int) -> list[Entry]:
+    found = []
+    for entry in reversed(entries):
+        if entry.offset < first:
+            break
+        found.append(entry)
+    return found[::-1]
+
+
+def _readable(topic: str, key: bytes) -> str:
+    """The key of a store's entry, from the key in its changelog."""
+    if topic != WINDOWED:
+        return key.decode()
+    # Kafka Streams puts the window's start and a sequence number behind the key.
+    return f"{key[:-12].decode()}@{int.from_bytes(key[-12:-4], 'big')}"
+
+
+def _content(task: StreamTask, topic: str) -> dict[str, list[int]]:
+    """What a store holds."""
+    name = _STORES[topic]
+    store: Any = task.stores.store(name)
+    found = {}
+    with store.all() as items:
+        for key, value in items:
+            if topic == WINDOWED:
+                key = f"{key.key}@{key.window.start_ms}"
+            found[key] = list(getattr(value, "value", value))
+    return found
+

@@ -1,0 +1,322 @@
+"""What goes wrong in a history: when, for how long, and to whom."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from millstream.errors import (
+    BrokerUnavailableError,
+    GroupMembershipError,
+    ProductionError,
+    StreamsError,
+    TaskCorruptedError,
+)
+from simulation.broker.cluster import Cluster, Network
+from simulation.checks import Checks
+from simulation.instance import Instance, Worker
+from simulation.scheduler import Process
+from simulation.watching import Disk
+
+#: After which faults which errors may end a thread.
+_CLUSTER: Final = frozenset({"broker", "outage", "cut", "lossy", "late"})
+_DISK: Final = frozenset({"disk full", "corrupt"})
+
+
+class Faults:
+    """Makes faults happen.
+
+    Args:
+        cluster: the cluster.
+        checks: told of processes that are killed.
+        disk: of the instances.
+        chance: decides.
+        instances: who may suffer.
+        add_instance: starts one more, if there may be more.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        checks: Checks,
+        disk: Disk,
+        chance: random.Random,
+        instances: Sequence[Instance],
+        add_instance: Callable[[], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._scheduler = cluster.scheduler
+        self._checks = checks
+        self._disk = disk
+        self._chance = chance
+        self._instances = instances
+        self._add_instance = add_instance
+        self.counts: Counter[str] = Counter()
+        self.crashes = 0
+        self._scheduler.on_planned_crash = self._kill
+        self._makers: dict[str, Callable[[], bool]] = {
+            "crash": self._crash_thread,
+            "crash instance": self._crash_instance,
+            "wiped": self._wipe,
+            "corrupt": self._corrupt,
+            "freeze": self._freeze,
+            "slow": self._slow,
+            "cut": self._cut,
+            "broker": self._stop_broker,
+            "outage": self._stop_all_brokers,
+            "lossy": self._lossy,
+            "late": self._late,
+            "scale up": self._scale_up,
+            "scale down": self._scale_down,
+            "restart": self._restart,
+            "disk full": self._fill_disk,
+            "compaction": self._compact,
+        }
+
+    @property
+    def kinds(self) -> list[str]:
+        """All there are."""
+        return list(self._makers)
+
+    def make(self, kind: str) -> None:
+        """Let a fault of a kind happen, where it can."""
+        self._scheduler.tell(f"--- fault: {kind}")
+        if self._makers[kind]():
+            self.counts[kind] += 1
+
+    def heal(self) -> None:
+        """No more faults: everything that was stopped goes on."""
+        self._scheduler.tell("--- no more faults")
+        for broker in self._cluster.up:
+            self._cluster.restart(broker)
+        self._cluster.network = Network()
+        self._disk.full.clear()
+        for instance in self._instances:
+            for worker in instance.workers.values():
+                process = worker.process
+                process.frozen_until_us = min(process.frozen_until_us, self._scheduler.now_us)
+                process.cut_off = False
+                process.crash_after_calls = None
+                process.slow_us = 0
+        for instance in self._instances[:2]:
+            if instance.closed:
+                instance.start()
+        for instance in self._instances:
+            if instance.wanted:
+                instance.start()
+
+    def explains(self, error: StreamsError) -> bool:
+        """Whether a thread may end with an error, after what has happened."""
+        kinds = frozenset(self.counts)
+        if isinstance(error, BrokerUnavailableError | ProductionError):
+            return bool(kinds & (_CLUSTER | {"freeze", "slow"}))
+        if isinstance(error, GroupMembershipError):
+            # A static member whose place was taken by its own next life.
+            return "static member" in str(error)
+        if isinstance(error, TaskCorruptedError):
+            return bool(kinds & _DISK)
+        if "No space left" in str(error):
+            return "disk full" in kinds
+        return False
+
+    # --- who -----------------------------------------------------------------------------------
+
+    def _some_worker(self) -> Worker | None:
+        living = [worker for instance in self._instances for worker in instance.living]
+        return self._chance.choice(living) if living else None
+
+    def _some_instance(self, *, living: bool = True) -> Instance | None:
+        some = [i for i in self._instances if i.wanted and (i.living or not living)]
+        return self._chance.choice(some) if some else None
+
+    def _later(self, least_ms: int, most_ms: int, call: Callable[[], None]) -> None:
+        self._scheduler.call_after(self._chance.randrange(least_ms, most_ms) * 1000, call)
+
+    # --- processes -----------------------------------------------------------------------------
+
+    def _kill(self, process: Process) -> None:
+        if not process.alive:
+            return
+        self.crashes += 1
+        self._scheduler.tell(f"{process.name} is killed")
+        self._checks.killed(process)
+        self._scheduler.kill(process)
+
+    def _crash_thread(self) -> bool:
+        """Kill the process of one thread, at one of its next calls; its driver starts another."""
+        worker = self._some_worker()
+        if worker is None:
+            return False
+        worker.process.crash_after_calls = self._chance.randrange(0, 80)
+        instance = next(i for i in self._instances if worker in i.workers.values())
+        self._later(1_500, 10_000, lambda: instance.start_thread(worker.index))
+        return True
+
+    def _crash_instance(self) -> bool:
+        """The machine of an instance fails; it is back later, with its disk."""
+        instance = self._some_instance()
+        if instance is None:
+            return False
+        calls = self._chance.randrange(0, 80)
+        first = instance.living[0].process
+        first.crash_after_calls = calls
+
+        def all_of_it() -> None:
+            for worker in instance.living:
+                self._kill(worker.process)
+
+        self._later(0, 300, all_of_it)
+        self._later(500, 15_000, instance.start)
+        return True
+
+    def _wipe(self) -> bool:
+        """An instance comes back on another disk."""
+        instance = self._some_instance()
+        if instance is None:
+            return False
+        for worker in instance.living:
+            self._kill(worker.process)
+
+        def back() -> None:
+            shutil.rmtree(instance.state_dir, ignore_errors=True)
+            instance.start()
+
+        self._later(1_000, 10_000, back)
+        return True
+
+    def _corrupt(self) -> bool:
+        """An instance comes back, and some file of its stores is damaged."""
+        instance = self._some_instance()
+        if instance is None:
+            return False
+        for worker in instance.living:
+            self._kill(worker.process)
+
+        def back() -> None:
+            files = sorted(Path(instance.state_dir).rglob("rocksdb/*/*"))
+            files = [file for file in files if file.name.endswith((".sst", "CURRENT"))]
+            if files:
+                hit = self._chance.choice(files)
+                hit.write_bytes(b"not what it was")
+            instance.start()
+
+        self._later(1_000, 10_000, back)
+        return True
+
+    def _freeze(self) -> bool:
+        """A process stands still, perhaps for longer than its session."""
+        worker = self._some_worker()
+        if worker is None:
+            return False
+        us = self._chance.choice((500, 3_000, 9_000, 16_000)) * 1000
+        worker.process.frozen_until_us = self._scheduler.now_us + us
+        self._scheduler.tell(f"{worker.process.name} stands still for {us // 1000} ms")
+        return True
+
+    def _slow(self) -> bool:
+        """A function of the user takes long, perhaps longer than `max.poll.interval.ms`."""
+        worker = self._some_worker()
+        if worker is None:
+            return False
+        process = worker.process
+        process.slow_us = self._chance.choice((20, 300, 3_000, 14_000)) * 1000
+
+        def quick() -> None:
+            process.slow_us = 0
+
+        self._later(1_000, 15_000, quick)
+        return True
+
+    def _cut(self) -> bool:
+        """A process is cut off from the cluster for a while."""
+        worker = self._some_worker()
+        if worker is None:
+            return False
+        process = worker.process
+        process.cut_off = True
+        self._scheduler.tell(f"{process.name} is cut off")
+
+        def back() -> None:
+            process.cut_off = False
+
+        self._later(500, 12_000, back)
+        return True
+
+    def _scale_up(self) -> bool:
+        return self._add_instance()
+
+    def _scale_down(self) -> bool:
+        running = [i for i in self._instances if i.wanted and i.living]
+        if len(running) < 2:
+            return False
+        self._chance.choice(running).close(leave_group=self._chance.random() < 0.7)
+        return True
+
+    def _restart(self) -> bool:
+        """An instance is closed in an orderly way, and started again."""
+        instance = self._some_instance()
+        if instance is None:
+            return False
+        instance.close(leave_group=self._chance.random() < 0.7)
+
+        def back() -> None:
+            if instance.closed:
+                instance.start()
+            else:
+                self._later(200, 1_000, back)
+
+        self._later(200, 4_000, back)
+        return True
+
+    # --- brokers and the network ---------------------------------------------------------------
+
+    def _stop_broker(self) -> bool:
+        broker = self._chance.randrange(self._cluster.brokers)
+        self._cluster.stop(broker)
+        self._later(500, 12_000, lambda: self._cluster.restart(broker))
+        return True
+
+    def _stop_all_brokers(self) -> bool:
+        for broker in self._cluster.up:
+            self._cluster.stop(broker)
+        after_ms = self._chance.choice((1_000, 5_000, 9_000, 18_000))
+        for broker in self._cluster.up:
+            self._later(after_ms, after_ms + 2_000, lambda b=broker: self._cluster.restart(b))  # type: ignore[misc]
+        return True
+
+    def _lossy(self) -> bool:
+        return self._bad_network(Network(loses=self._chance.choice((0.02, 0.1, 0.3))))
+
+    def _late(self) -> bool:
+        most = self._chance.choice((20, 300, 2_000)) * 1000
+        return self._bad_network(Network(delays=0.2, most_delay_us=most))
+
+    def _bad_network(self, network: Network) -> bool:
+        self._cluster.network = network
+
+        def good() -> None:
+            if self._cluster.network is network:
+                self._cluster.network = Network()
+
+        self._later(500, 8_000, good)
+        return True
+
+    # --- disks and logs ------------------------------------------------------------------------
+
+    def _fill_disk(self) -> bool:
+        instance = self._some_instance()
+        if instance is None:
+            return False
+        self._disk.full.add(instance.name)
+        self._later(500, 6_000, lambda: self._disk.full.discard(instance.name))
+        return True
+
+    def _compact(self) -> bool:
+        for place, log in sorted(self._cluster.logs.items()):
+            if "compact" in log.cleanup and log.end:
+                log.compact(self._chance.randrange(log.end + 1))
+        return True

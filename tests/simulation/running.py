@@ -1,0 +1,99 @@
+"""Many histories on several processors, and what they were like together."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from simulation.history import History, Result
+
+
+def silence() -> logging.Logger:
+    engine = logging.getLogger("millstream")
+    engine.propagate = False
+    engine.addHandler(logging.NullHandler())
+    engine.setLevel(logging.CRITICAL + 1)
+    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+    return engine
+
+
+class _IntoStory(logging.Handler):
+    def __init__(self, history: History) -> None:
+        super().__init__()
+        self._scheduler = history.scheduler
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._scheduler.tell(f"    {self._scheduler.current.name}: {record.getMessage()}")
+
+
+def tell_one(seed: int, *, with_log: bool) -> int:
+    engine = silence()
+    history = History(seed, keep_trace=True)
+    if with_log:
+        engine.setLevel(logging.INFO)
+        engine.addHandler(_IntoStory(history))
+    result = history.run()
+    _say("\n".join(result.trace))
+    _say(f"seed {seed}: {result.failure or 'nothing failed'}")
+    return 1 if result.failure else 0
+
+
+def run_one(seed: int) -> Result:
+    return History(seed).run()
+
+
+def _results(first: int, count: int, jobs: int, seconds: float | None) -> Iterator[Result]:
+    ends = None if seconds is None else time.monotonic() + seconds
+    seeds = range(first, first + count)
+    if jobs == 1:
+        silence()
+        for seed in seeds:
+            if ends is not None and time.monotonic() > ends:
+                return
+            yield run_one(seed)
+        return
+    with multiprocessing.get_context("forkserver").Pool(jobs, silence) as pool:
+        for result in pool.imap(run_one, seeds, chunksize=4):
+            yield result
+            if ends is not None and time.monotonic() > ends:
+                return
+
+
+def run_many(first: int, count: int, jobs: int, seconds: float | None) -> int:
+    began = time.monotonic()
+    kinds: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
+    failed: list[Result] = []
+    longest_ms, slowest = 0, 0
+    for result in _results(first, count, jobs, seconds):
+        totals["histories"] += 1
+        kinds.update(result.faults)
+        for name in ("records", "crashes", "rebalances", "commits", "repeated", "overwritten"):
+            totals[name] += getattr(result, name)
+        totals["simulated s"] += result.simulated_ms // 1000
+        if result.settle_ms > longest_ms:
+            longest_ms, slowest = result.settle_ms, result.seed
+        if result.failure is not None:
+            failed.append(result)
+            _say(f"seed {result.seed} FAILED {result.failure.splitlines()[0]}")
+    for result in failed[:1]:
+        _say(f"--- the story of seed {result.seed}: {result.failure}")
+    for name, number in totals.items():
+        _say(f"{name:>20} {number}")
+    _say(f"{'lost':>20} {0 if not failed else '?'}")
+    _say(f"{'longest settling':>20} {longest_ms / 1000:.1f} s (seed {slowest})")
+    for kind, number in sorted(kinds.items()):
+        _say(f"{'fault: ' + kind:>20} {number}")
+    _say(f"{'failed':>20} {len(failed)} {[result.seed for result in failed][:20]}")
+    _say(f"{'took':>20} {time.monotonic() - began:.1f} s")
+    return 1 if failed or not totals["histories"] else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
