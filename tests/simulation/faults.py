@@ -57,6 +57,7 @@ class Faults:
         self._add_instance = add_instance
         self.counts: Counter[str] = Counter()
         self.crashes = 0
+        self._healed = False
         self._scheduler.on_planned_crash = self._kill
         self._makers: dict[str, Callable[[], bool]] = {
             "crash": self._crash_thread,
@@ -90,6 +91,7 @@ class Faults:
 
     def heal(self) -> None:
         """No more faults: everything that was stopped goes on."""
+        self._healed = True
         self._scheduler.tell("--- no more faults")
         for broker in self._cluster.up:
             self._cluster.restart(broker)
@@ -134,7 +136,11 @@ class Faults:
         return self._chance.choice(some) if some else None
 
     def _later(self, least_ms: int, most_ms: int, call: Callable[[], None]) -> None:
-        self._scheduler.call_after(self._chance.randrange(least_ms, most_ms) * 1000, call)
+        def due() -> None:
+            if not self._healed:
+                call()
+
+        self._scheduler.call_after(self._chance.randrange(least_ms, most_ms) * 1000, due)
 
     # --- processes -----------------------------------------------------------------------------
 

@@ -171,7 +171,13 @@ class History:
             return False
         name = "abcd"[len(self.instances)]
         instance = Instance(
-            self.cluster, name, self.shape, f"{self._root}/{name}", 2, self._thread_failed
+            self.cluster,
+            name,
+            self.shape,
+            f"{self._root}/{name}",
+            2,
+            self._thread_failed,
+            self._thread_ended,
         )
         self.instances.append(instance)
         instance.start()
@@ -209,6 +215,9 @@ class History:
 
     def settled(self) -> bool:
         """Whether everything was processed and committed, by somebody who lives."""
+        if not any(instance.wanted for instance in self.instances) and self.instances[0].closed:
+            # The last one was closed when the faults ended.
+            self.instances[0].start()
         if self.cluster.group.state is not State.STABLE:
             return False
         for topic in (INPUT, REPARTITION):
@@ -218,7 +227,7 @@ class History:
                 known = self.cluster.group.offsets.get(place)
                 if end and (known is None or known.offset < end):
                     return False
-        return not self.checks.unassigned(self.shape.partitions)
+        return not self.checks.unassigned(self.shape.partitions) and not self.checks.behind()
 
     def _thread_failed(self, worker: Worker, error: StreamsError) -> None:
         self.checks.killed(worker.process)
@@ -226,6 +235,11 @@ class History:
             self.checks.in_order = False
         if not self.faults.explains(error):
             raise Violation(f"{worker.process.name} ended without a reason: {error!r}") from error
+
+    def _thread_ended(self, worker: Worker) -> None:
+        left = self.disk.open_files(worker.process)
+        if left:
+            raise Violation(f"{worker.process.name} ended and has {left} open")
 
     def _end(self) -> None:
         """Kill whatever is left, so that no thread of this history lives on."""

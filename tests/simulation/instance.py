@@ -86,6 +86,7 @@ class Instance:
         state_dir: its own.
         threads: how many.
         on_failure: told of a thread that ended by itself: its worker and why.
+        on_end: told of a thread that ended, before its process does.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Instance:
         state_dir: str,
         threads: int,
         on_failure: Callable[[Worker, StreamsError], None],
+        on_end: Callable[[Worker], None],
     ) -> None:
         self._cluster = cluster
         self._scheduler = cluster.scheduler
@@ -104,6 +106,7 @@ class Instance:
         self.state_dir = state_dir
         self._threads = threads
         self._on_failure = on_failure
+        self._on_end = on_end
         self._process_id = uuid.UUID(int=self._scheduler.random.getrandbits(128), version=4)
         self._topology = shape.topology()
         self.workers: dict[int, Worker] = {}
@@ -153,6 +156,7 @@ class Instance:
         if not worker.process.alive:
             return
         worker.outcome = outcome
+        self._on_end(worker)
         # Nothing of it lives on: its process goes on to nothing.
         self._scheduler.kill(worker.process)
         self._scheduler.tell(f"{worker.process.name} ended: {outcome.error or outcome.close_error}")

@@ -94,6 +94,8 @@ class Scheduler:
         self.failure: BaseException | None = None
         #: Told of a process that ends itself by its plan.
         self.on_planned_crash: Callable[[Process], None] = lambda process: None
+        #: Told of a process that was killed when the last of its actors has ended.
+        self.on_end: Callable[[Process], None] = lambda process: None
         self._trace = trace
         self._sequence = 0
         self._heap: list[tuple[int, int, Process | None, Any, int]] = []
@@ -139,6 +141,10 @@ class Scheduler:
             except BaseException as error:
                 self.failed(error)
             actor.done = True
+            try:
+                self._ended(actor)
+            except BaseException as error:
+                self.failed(error)
             self._hand_over()
 
         threading.Thread(target=main, name=name, daemon=True).start()
@@ -172,8 +178,10 @@ class Scheduler:
         """Kill a process. Its actors unwind when their turn comes, now."""
         process.alive = False
         process.frozen_until_us = 0
+        # A call is made on the thread of whoever waits: that one does not run.
+        running = None if self.in_call else self.current
         for actor in self.actors:
-            if actor.process is process and not actor.done and actor is not self.current:
+            if actor.process is process and not actor.done and actor is not running:
                 actor.turn += 1
                 self.push(0, None, actor, actor.turn)
         self.actors = [actor for actor in self.actors if not actor.done]
@@ -195,6 +203,11 @@ class Scheduler:
         if me.dead:
             raise Crashed
         self.sleep(delay_us, waits_for)
+
+    def _ended(self, actor: Actor) -> None:
+        if actor.process is not None and not actor.process.alive:
+            if all(other.done for other in self.actors if other.process is actor.process):
+                self.on_end(actor.process)
 
     def failed(self, error: BaseException) -> None:
         """Keep an error for the director, who ends the history with it."""

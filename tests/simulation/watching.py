@@ -5,6 +5,7 @@ Also what the disk does to stores: everything that writes to it asks here first.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.directories.checkpoint import CheckpointFile
 from millstream.state.directories.directory import StateDirectory
 from millstream.state.directories.locked_directory import LockedDirectory
+from millstream.state.directories.own_file import OwnFile
 from millstream.state.storage.rocksdb import RocksDBStorage
 from simulation.checks import Checks
 from simulation.scheduler import Process, Scheduler
@@ -29,6 +31,31 @@ class Disk:
         self._scheduler = scheduler
         #: Instances whose disks are full.
         self.full: set[str] = set()
+        self._files: dict[Process, set[OwnFile]] = defaultdict(set)
+        self._databases: dict[Process, list[RocksDBStorage]] = defaultdict(list)
+        scheduler.on_end = self._ended
+
+    def opened(self, file: OwnFile) -> None:
+        """The running process has opened a file."""
+        if (process := self._scheduler.current.process) is not None:
+            self._files[process].add(file)
+
+    def has_database(self, database: RocksDBStorage) -> None:
+        """The running process has opened a database."""
+        if (process := self._scheduler.current.process) is not None:
+            self._databases[process].append(database)
+
+    def open_files(self, process: Process) -> list[str]:
+        """The files that a process has open."""
+        return sorted(str(file.path) for file in self._files[process] if file.is_open)
+
+    def _ended(self, process: Process) -> None:
+        """Close what a process that was killed has left open, as its system does."""
+        for database in self._databases.pop(process, []):
+            database.close()
+        for file in self._files.pop(process, set()):
+            if file.is_open:
+                file.close()
 
     def refuses(self) -> bool:
         """Whether the disk of the running process takes nothing."""
@@ -128,6 +155,7 @@ def _task_methods(
 def _disk_methods(disk: Disk) -> dict[tuple[type, str], Callable[..., Any]]:
     write_batch, close = RocksDBStorage.write_batch, RocksDBStorage.close
     write_checkpoint, note = CheckpointFile.write, StateDirectory.note_reached
+    open_file, open_database = OwnFile.open, RocksDBStorage.__init__
     wipe, distrust = LockedDirectory.wipe, LockedDirectory.distrust
     no_space = "No space left on device"
 
@@ -144,6 +172,14 @@ def _disk_methods(disk: Disk) -> dict[tuple[type, str], Callable[..., Any]]:
             disk.write()
         finally:
             close(self)
+
+    def disk_open_file(self: OwnFile) -> None:
+        open_file(self)
+        disk.opened(self)
+
+    def disk_open_database(self: RocksDBStorage, *arguments: Any) -> None:
+        open_database(self, *arguments)
+        disk.has_database(self)
 
     def disk_checkpoint(self: CheckpointFile, offsets: Any) -> None:
         if disk.write():
@@ -166,6 +202,8 @@ def _disk_methods(disk: Disk) -> dict[tuple[type, str], Callable[..., Any]]:
     return {
         (RocksDBStorage, "write_batch"): disk_write_batch,
         (RocksDBStorage, "close"): disk_close,
+        (RocksDBStorage, "__init__"): disk_open_database,
+        (OwnFile, "open"): disk_open_file,
         (CheckpointFile, "write"): disk_checkpoint,
         (StateDirectory, "note_reached"): disk_note,
         (LockedDirectory, "wipe"): disk_wipe,
