@@ -16,7 +16,7 @@ written, over what the new owner has written. Keys that this befell are told apa
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from millstream.record import TaskId, TopicPartition
@@ -73,6 +73,8 @@ class Checks:
         self._running: dict[TaskId, dict[Process, str]] = defaultdict(dict)
         self._owner: dict[TaskId, Process] = {}
         self._open: dict[Process, dict[TaskId, StreamTask]] = defaultdict(dict)
+        #: Where changelogs ended when a task that is to be active began to restore.
+        self._ends: dict[tuple[Process, TopicPartition], int] = {}
         self._uncommitted: dict[Process, Counter[TaskId]] = defaultdict(Counter)
         self.processed: Counter[TaskId] = Counter()
         self.allowed: Counter[TaskId] = Counter()
@@ -181,7 +183,13 @@ class Checks:
         self.started += 1
         self._running[task_id][process] = self.member_of(process)
         self._owner[task_id] = process
-        self._check_stores(task, "begins to process")
+        self._check_stores(process, task, "begins to process")
+
+    def restores(self, process: Process, places: Iterable[TopicPartition]) -> None:
+        """A task is to be active, and begins to read its changelogs to their ends."""
+        for place in places:
+            log = self._cluster.logs.get(place)
+            self._ends[process, place] = 0 if log is None else log.end
 
     def processes(self, process: Process, task: StreamTask, count: int) -> None:
         """A task has processed some records."""
@@ -192,14 +200,17 @@ class Checks:
         """A task was committed."""
         self._uncommitted[process].pop(task.task_id, None)
 
-    def stops(self, process: Process, task: StreamTask) -> None:
+    def stops(self, process: Process, task: StreamTask, *, clean: bool) -> None:
         """A task does not process any more."""
         self._running[task.task_id].pop(process, None)
-        self.allowed[task.task_id] += self._uncommitted[process].pop(task.task_id, 0)
+        uncommitted = self._uncommitted[process].pop(task.task_id, 0)
+        if clean and uncommitted:
+            raise Violation(f"task {task.task_id} is given up with {uncommitted} to commit")
+        self.allowed[task.task_id] += uncommitted
 
-    def closes(self, process: Process, task: StreamTask) -> None:
+    def closes(self, process: Process, task: StreamTask, *, clean: bool) -> None:
         """A task is given up."""
-        self.stops(process, task)
+        self.stops(process, task, clean=clean)
         self._open[process].pop(task.task_id, None)
 
     def killed(self, process: Process) -> None:
@@ -212,14 +223,18 @@ class Checks:
 
     # --- stores --------------------------------------------------------------------------------
 
-    def _check_stores(self, task: StreamTask, when: str) -> None:
+    def _check_stores(self, process: Process, task: StreamTask, when: str) -> None:
         for place, restorer in task.stores.restorers().items():
             reached = -1 if restorer.reached is None else restorer.reached
-            history = self._history[place]
-            for entry in reversed(history):
+            for entry in reversed(self._history[place]):
                 if entry.offset <= reached:
                     break
-                # Somebody wrote them who has no part in this task any more.
+                if entry.offset < self._ends.get((process, place), 0):
+                    raise Violation(
+                        f"task {task.task_id} {when} at offset {reached} of {place}, but that had "
+                        f"{entry.offset} when it began to restore"
+                    )
+                # Somebody wrote it who has no part in this task any more.
                 self._overwrite(place.topic, entry)
             self._compare(task, place, reached, when)
 
@@ -309,8 +324,11 @@ class Checks:
         missing ids because of a process that wrote though it had lost the task."""
         for tasks in list(self._open.values()):
             for task in tasks.values():
-                for place in task.stores.restorers():
-                    self._compare(task, place, self._cluster.logs[place].end, "has settled")
+                for place, restorer in task.stores.restorers().items():
+                    reached = -1 if restorer.reached is None else restorer.reached
+                    if task.state is TaskState.RUNNING:
+                        reached = self._cluster.logs[place].end
+                    self._compare(task, place, reached, "has settled")
         missing = self._missing_at_end()
         repeated = 0
         for task_id, count in self.processed.items():

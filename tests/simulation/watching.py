@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from millstream.runtime.ownership.restoration import Restoration
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.directories.checkpoint import CheckpointFile
 from millstream.state.directories.directory import StateDirectory
 from millstream.state.directories.locked_directory import LockedDirectory
 from millstream.state.directories.own_file import OwnFile
 from millstream.state.storage.rocksdb import RocksDBStorage
-from simulation.checks import Checks
+from simulation.checks import Checks, Violation
 from simulation.scheduler import Process, Scheduler
 
 
@@ -100,6 +101,7 @@ def _task_methods(
     open_stores, start = StreamTask.open_stores, StreamTask.start
     process, post_commit = StreamTask.process, StreamTask.post_commit
     suspend, close = StreamTask.suspend, StreamTask.close
+    add = Restoration.add
 
     def living() -> Process | None:
         found = scheduler.current.process
@@ -132,17 +134,24 @@ def _task_methods(
             checks.has_committed(where, self)
         post_commit(self, offsets, acked)
 
+    def watched_add(self: Restoration, task_id: Any, changelogs: Any, **named: Any) -> None:
+        where = living()
+        if where is not None and not named.get("standby"):
+            checks.restores(where, changelogs)
+        add(self, task_id, changelogs, **named)
+
     def watched_suspend(self: StreamTask) -> None:
         if (where := living()) is not None:
-            checks.stops(where, self)
+            checks.stops(where, self, clean=True)
         suspend(self)
 
     def watched_close(self: StreamTask, *, clean: bool) -> None:
         if (where := living()) is not None:
-            checks.closes(where, self)
+            checks.closes(where, self, clean=clean)
         close(self, clean=clean)
 
-    return {
+    methods: dict[tuple[type, str], Callable[..., Any]] = {
+        (Restoration, "add"): watched_add,
         (StreamTask, "open_stores"): watched_open,
         (StreamTask, "start"): watched_start,
         (StreamTask, "process"): watched_process,
@@ -150,6 +159,20 @@ def _task_methods(
         (StreamTask, "suspend"): watched_suspend,
         (StreamTask, "close"): watched_close,
     }
+    return {place: _telling(scheduler, method) for place, method in methods.items()}
+
+
+def _telling(scheduler: Scheduler, method: Callable[..., Any]) -> Callable[..., Any]:
+    """What a check finds ends the history, whoever catches it on its way."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            return method(*arguments, **named)
+        except Violation as violation:
+            scheduler.failed(violation)
+            raise
+
+    return call
 
 
 def _disk_methods(disk: Disk) -> dict[tuple[type, str], Callable[..., Any]]:
