@@ -118,14 +118,8 @@ class Shape:
             .process(Remember, stores=["seen"])
             .group_by_key(key=STRING, value=JSON, name="folded")
         )
-        kept = Materialized(
-            "folded", kind=kind, key=STRING, value=JSON, caching=self.caching
-        )
-        (
-            grouped.aggregate(list, _fold, store=kept)
-            .to_stream()
-            .to(OUTPUT, key=STRING, value=JSON)
-        )
+        kept = Materialized("folded", kind=kind, key=STRING, value=JSON, caching=self.caching)
+        (grouped.aggregate(list, _fold, store=kept).to_stream().to(OUTPUT, key=STRING, value=JSON))
         windows = TimeWindows(timedelta(milliseconds=WINDOW_MS), grace=timedelta(days=1))
         kept = Materialized(
             "windowed",

@@ -45,7 +45,7 @@ _STORES: Final = {SEEN: "seen", FOLDED: "folded", WINDOWED: "windowed"}
 _READS: Final = {0: INPUT, 1: REPARTITION}
 
 
-class Violation(AssertionError):
+class ViolationError(AssertionError):
     """Something that must never be."""
 
 
@@ -128,7 +128,7 @@ class Checks:
             last = self._first_seen.get((place, source), -1)
             if each <= last:
                 if self.in_order and each not in self._seen[place]:
-                    raise Violation(f"{place}: {each} came first after {last}")
+                    raise ViolationError(f"{place}: {each} came first after {last}")
             else:
                 self._first_seen[place, source] = each
             self._seen[place].add(each)
@@ -145,18 +145,18 @@ class Checks:
         for place, (offset, _, _) in offsets.items():
             known = self._committers.setdefault((generation, place), member_id)
             if known != member_id:
-                raise Violation(
+                raise ViolationError(
                     f"{place} is committed by {known} and {member_id} in generation {generation}"
                 )
             if offset > self._cluster.logs[place].end:
-                raise Violation(f"{place} ends before the committed offset {offset}")
+                raise ViolationError(f"{place} ends before the committed offset {offset}")
             brought = self._brought[place]
             index = self._looked_at[place]
             while index < len(brought) and brought[index][0] < offset:
                 record_id = brought[index][1]
                 for topic in CAUSED[place.topic]:
                     if record_id not in self._written[topic]:
-                        raise Violation(
+                        raise ViolationError(
                             f"offset {offset} of {place} is committed, but {record_id}, which is "
                             f"before it, is not in {topic}"
                         )
@@ -174,12 +174,13 @@ class Checks:
         task_id = task.task_id
         group = self._cluster.group
         for other, member_id in self._running[task_id].items():
-            if other is not process and other.alive and member_id in group.members:
-                if group.members[member_id].instance is None:
-                    raise Violation(
-                        f"{process.name} begins task {task_id}, which {other.name} still works on "
-                        f"in generation {group.generation}"
-                    )
+            member = group.members.get(member_id)
+            if other is process or not other.alive or member is None or member.instance is not None:
+                continue
+            raise ViolationError(
+                f"{process.name} begins task {task_id}, which {other.name} still works on in "
+                f"generation {group.generation}"
+            )
         self.started += 1
         self._running[task_id][process] = self.member_of(process)
         self._owner[task_id] = process
@@ -205,7 +206,7 @@ class Checks:
         self._running[task.task_id].pop(process, None)
         uncommitted = self._uncommitted[process].pop(task.task_id, 0)
         if clean and uncommitted:
-            raise Violation(f"task {task.task_id} is given up with {uncommitted} to commit")
+            raise ViolationError(f"task {task.task_id} is given up with {uncommitted} to commit")
         self.allowed[task.task_id] += uncommitted
 
     def closes(self, process: Process, task: StreamTask, *, clean: bool) -> None:
@@ -230,7 +231,7 @@ class Checks:
                 if entry.offset <= reached:
                     break
                 if entry.offset < self._ends.get((process, place), 0):
-                    raise Violation(
+                    raise ViolationError(
                         f"task {task.task_id} {when} at offset {reached} of {place}, but that had "
                         f"{entry.offset} when it began to restore"
                     )
@@ -255,15 +256,13 @@ class Checks:
             later = (e.key for e in self._history[place] if e.offset > reached)
             spoilt |= {_readable(place.topic, key) for key in later if key is not None}
             expected = {key: ids for key, ids in expected.items() if key not in spoilt}
-        found = {
-            key: ids for key, ids in _content(task, place.topic).items() if key not in spoilt
-        }
+        found = {key: ids for key, ids in _content(task, place.topic).items() if key not in spoilt}
         if found != expected:
             differing = sorted(
                 key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)
             )
             key = differing[0]
-            raise Violation(
+            raise ViolationError(
                 f"task {task.task_id} {when} at offset {reached} of {place}, but for {key} its "
                 f"store has {found.get(key)}, and the changelog {expected.get(key)}"
             )
@@ -287,12 +286,12 @@ class Checks:
         present = {key: set(ids) for key, ids in found.items()}
         for offset, record_id in self._brought[source]:
             key = name(record_id)
-            if offset < committed.offset and key not in spoilt:
-                if record_id not in present.get(key, ()):
-                    raise Violation(
-                        f"task {task.task_id} {when} without {record_id}, though offset "
-                        f"{committed.offset} of {source} is committed"
-                    )
+            if offset >= committed.offset or key in spoilt or record_id in present.get(key, ()):
+                continue
+            raise ViolationError(
+                f"task {task.task_id} {when} without {record_id}, though offset "
+                f"{committed.offset} of {source} is committed"
+            )
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -335,7 +334,7 @@ class Checks:
             source = TopicPartition(_READS[task_id.subtopology], task_id.partition)
             more = count - len(self._brought[source])
             if more > self.allowed[task_id]:
-                raise Violation(
+                raise ViolationError(
                     f"task {task_id} processed {more} records again, but no more than "
                     f"{self.allowed[task_id]} were not committed when they were lost"
                 )
@@ -348,7 +347,7 @@ class Checks:
             for topic in topics:
                 lost = everything - self._written[topic]
                 if lost:
-                    raise Violation(f"{sorted(lost)[:5]} are not in {topic}")
+                    raise ViolationError(f"{sorted(lost)[:5]} are not in {topic}")
         missing = 0
         for topic, name in ((SEEN, key_of), (FOLDED, group_of), (OUTPUT, group_of)):
             last: dict[bytes, set[int]] = {}
@@ -359,7 +358,7 @@ class Checks:
                 key = name(record_id).encode()
                 if record_id not in last.get(key, ()):
                     if (topic, key) not in self.overwritten:
-                        raise Violation(f"{record_id} is not in the last {topic} of {key!r}")
+                        raise ViolationError(f"{record_id} is not in the last {topic} of {key!r}")
                     missing += 1
         return missing
 
@@ -392,4 +391,3 @@ def _content(task: StreamTask, topic: str) -> dict[str, list[int]]:
                 key = f"{key.key}@{key.window.start_ms}"
             found[key] = list(getattr(value, "value", value))
     return found
-

@@ -6,6 +6,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,9 +19,9 @@ from millstream.errors import (
 )
 from simulation.broker.cluster import Cluster, Network
 from simulation.checks import Checks
+from simulation.disks import DiskFaults
 from simulation.instance import Instance, Worker
 from simulation.scheduler import Process
-from simulation.watching import Disk
 
 #: After which faults which errors may end a thread.
 _CLUSTER: Final = frozenset({"broker", "outage", "cut", "lossy", "late"})
@@ -43,7 +44,7 @@ class Faults:
         self,
         cluster: Cluster,
         checks: Checks,
-        disk: Disk,
+        disk: DiskFaults,
         chance: random.Random,
         instances: Sequence[Instance],
         add_instance: Callable[[], bool],
@@ -291,7 +292,7 @@ class Faults:
             self._cluster.stop(broker)
         after_ms = self._chance.choice((1_000, 5_000, 9_000, 18_000))
         for broker in self._cluster.up:
-            self._later(after_ms, after_ms + 2_000, lambda b=broker: self._cluster.restart(b))  # type: ignore[misc]
+            self._later(after_ms, after_ms + 2_000, partial(self._cluster.restart, broker))
         return True
 
     def _lossy(self) -> bool:
@@ -322,7 +323,7 @@ class Faults:
         return True
 
     def _compact(self) -> bool:
-        for place, log in sorted(self._cluster.logs.items()):
+        for _, log in sorted(self._cluster.logs.items()):
             if "compact" in log.cleanup and log.end:
                 log.compact(self._chance.randrange(log.end + 1))
         return True

@@ -20,12 +20,13 @@ from millstream.record import TopicPartition
 from simulation.application import INPUT, OUTPUT, REPARTITION, WINDOWS, Shape, key_of
 from simulation.broker.cluster import Cluster
 from simulation.broker.group import State
-from simulation.checks import Checks, Violation
+from simulation.checks import Checks, ViolationError
 from simulation.clients.event_loop import tell_time
+from simulation.disks import DiskFaults
 from simulation.faults import Faults
 from simulation.instance import Instance, Worker
 from simulation.scheduler import EPOCH_MS, Process, Scheduler
-from simulation.watching import Disk, watched
+from simulation.watching import OpenFiles, watched
 
 _LAST_LINES: Final = 80
 _MOST_INSTANCES: Final = 4
@@ -80,10 +81,17 @@ class History:
         self._next_id = 0
         self.checks = Checks(self.cluster)
         self.checks.member_of = self._member_of
-        self.disk = Disk(self.scheduler)
+        self.disk_faults = DiskFaults(self.scheduler)
+        self.files = OpenFiles(self.scheduler)
+        self.scheduler.on_end = self._process_ended
         self._root = ""
         self.faults = Faults(
-            self.cluster, self.checks, self.disk, self._chance, self.instances, self._add_instance
+            self.cluster,
+            self.checks,
+            self.disk_faults,
+            self._chance,
+            self.instances,
+            self._add_instance,
         )
 
     def _note(self, line: str) -> None:
@@ -98,7 +106,7 @@ class History:
         root = tempfile.mkdtemp(prefix="simulation-", dir=state_root())
         try:
             self._root = root
-            with watched(self.scheduler, self.checks, self.disk):
+            with watched(self.scheduler, self.checks, self.files):
                 try:
                     self._play()
                 finally:
@@ -150,7 +158,7 @@ class History:
         began_us = self.scheduler.now_us
         while not holds():
             if self.scheduler.now_us - began_us > within_us:
-                raise Violation(f"does not {what}: {self._where_it_is()}")
+                raise ViolationError(f"does not {what}: {self._where_it_is()}")
             self.wait(_LOOK_US)
 
     def _where_it_is(self) -> str:
@@ -172,6 +180,7 @@ class History:
         name = "abcd"[len(self.instances)]
         instance = Instance(
             self.cluster,
+            self.disk_faults,
             name,
             self.shape,
             f"{self._root}/{name}",
@@ -234,12 +243,21 @@ class History:
         if isinstance(error, ProductionError):
             self.checks.in_order = False
         if not self.faults.explains(error):
-            raise Violation(f"{worker.process.name} ended without a reason: {error!r}") from error
+            raise ViolationError(
+                f"{worker.process.name} ended without a reason: {error!r}"
+            ) from error
 
     def _thread_ended(self, worker: Worker) -> None:
-        left = self.disk.open_files(worker.process)
+        left = self.files.of(worker.process)
         if left:
-            raise Violation(f"{worker.process.name} ended and has {left} open")
+            raise ViolationError(f"{worker.process.name} ended and has {left} open")
+
+    def _process_ended(self, process: Process) -> None:
+        for instance in self.instances:
+            for worker in instance.workers.values():
+                if worker.process is process:
+                    worker.storages.close_all()
+        self.files.close(process)
 
     def _end(self) -> None:
         """Kill whatever is left, so that no thread of this history lives on."""

@@ -5,30 +5,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from millstream.errors import StreamsError
 from millstream.runtime.build_thread import ThreadIdentity, build_thread
-from millstream.runtime.control import ThreadOutcome
+from millstream.runtime.control import Asked, Close, Command, Report, ThreadOutcome
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from simulation.application import Shape
 from simulation.broker.cluster import Cluster
 from simulation.clients.opening import SimulatedClients, opening
+from simulation.disks import DiskFaults, SimulatedDisk, SimulatedStorages
 from simulation.scheduler import Actor, Process, SimulatedClock
 
 _START_AGAIN_US: Final = 2_000_000
 #: How likely it takes a moment to read the clock.
 _STALLS: Final = 0.002
-
-
-@dataclass(frozen=True)
-class Order:
-    """A command of the driver."""
-
-    kind: str
-    data: Any = None
 
 
 class Driver:
@@ -38,23 +30,23 @@ class Driver:
     lost_reason = None
 
     def __init__(self) -> None:
-        self._orders: list[Order] = []
-        #: What the thread said last, by kind.
-        self.told: dict[str, Any] = {}
+        self.on_news: Callable[[], None] = lambda: None
+        self._asked: list[Asked] = []
 
-    def order(self, order: Order) -> None:
+    def ask(self, command: Command) -> None:
         """Ask something of the thread."""
-        self._orders.append(order)
+        self._asked.append(Asked(command))
+        self.on_news()
 
-    def report(self, kind: str, data: Any) -> None:
-        self.told[kind] = data
+    def report(self, report: Report) -> None:
+        """Nobody listens: checks see tasks themselves."""
 
-    def commands(self) -> Sequence[Order]:
-        orders, self._orders = self._orders, []
-        return orders
+    def commands(self) -> Sequence[Asked]:
+        asked, self._asked = self._asked, []
+        return asked
 
-    def reply(self, command: Any, data: Any) -> None:
-        self.told["reply"] = data
+    def reply(self, asked: Asked, answer: Any) -> None:
+        """Nothing is asked."""
 
 
 class Worker:
@@ -63,10 +55,13 @@ class Worker:
     Args:
         process: of the thread.
         index: which of the instance's.
+        faults: of its disk.
     """
 
-    def __init__(self, process: Process, index: int) -> None:
+    def __init__(self, process: Process, index: int, faults: DiskFaults) -> None:
         self.process = process
+        self.disk = SimulatedDisk(faults, process)
+        self.storages = SimulatedStorages(faults, process)
         self.index = index
         self.driver = Driver()
         self.actor: Actor | None = None
@@ -81,6 +76,7 @@ class Instance:
 
     Args:
         cluster: the cluster.
+        disk_faults: of its disk.
         name: such as "a".
         shape: of the application.
         state_dir: its own.
@@ -92,6 +88,7 @@ class Instance:
     def __init__(
         self,
         cluster: Cluster,
+        disk_faults: DiskFaults,
         name: str,
         shape: Shape,
         state_dir: str,
@@ -100,6 +97,7 @@ class Instance:
         on_end: Callable[[Worker], None],
     ) -> None:
         self._cluster = cluster
+        self._disk_faults = disk_faults
         self._scheduler = cluster.scheduler
         self.name = name
         self._shape = shape
@@ -126,8 +124,8 @@ class Instance:
         if not self.wanted or (known is not None and known.outcome is None and known.process.alive):
             return
         self._starts += 1
-        process = Process(f"{self.name}{index}.{self._starts}")
-        worker = self.workers[index] = Worker(process, index)
+        process = Process(f"{self.name}{index}.{self._starts}", self.name)
+        worker = self.workers[index] = Worker(process, index, self._disk_faults)
         self._scheduler.tell(f"{process.name} starts")
         worker.actor = self._scheduler.start(process, process.name, lambda: self._run(worker))
 
@@ -149,6 +147,8 @@ class Instance:
                 RestoreAudience(),
                 open_clients=opening(self._cluster, worker.process, opened),
                 clock=SimulatedClock(self._scheduler, _STALLS),
+                disk=worker.disk,
+                storages=worker.storages,
             )
             outcome = worker.thread.run()
         except StreamsError as error:
@@ -170,7 +170,7 @@ class Instance:
         for worker in self.workers.values():
             if worker.outcome is None and worker.process.alive:
                 worker.closing = True
-                worker.driver.order(Order("close", {"leave_group": leave_group}))
+                worker.driver.ask(Close(leave_group=leave_group))
 
     @property
     def closed(self) -> bool:

@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from millstream.kafka.member.events import CommitOffset
+from millstream.record import TaskId
 from millstream.runtime.loop.commits import Commits
 from millstream.runtime.loop.rebalances import Change, Rebalances
 from millstream.runtime.ownership.restoration import Restoration
 from millstream.runtime.ownership.tasks import Tasks
+from millstream.runtime.states import TaskState
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.changelogs.restore import StoreRestorer
 from millstream.state.task_stores import TaskStores
@@ -56,13 +58,26 @@ def _no_flush() -> list[Replacement]:
 
 def _promoted_behind() -> list[Replacement]:
     """A standby that becomes active processes at once, however far it is behind."""
-    promote = Tasks._promote
+    unfinished = Restoration.unfinished
 
-    def promoted(self: Any, task: StreamTask) -> None:
-        promote(self, task)
-        self._restoration.remove(task.task_id)
+    def unfinished_unless_standby(self: Any, task_id: Any) -> bool:
+        return task_id not in promoted and unfinished(self, task_id)
 
-    return [(Tasks, "_promote", promoted)]
+    promoted: set[TaskId] = set()
+    make_active = Tasks._make_active
+
+    def promote(self: Any, task_id: TaskId, partitions: Any) -> None:
+        known = self._tasks.get(task_id)
+        if known is not None and known.state is TaskState.STANDBY:
+            promoted.add(task_id)
+        else:
+            promoted.discard(task_id)
+        make_active(self, task_id, partitions)
+
+    return [
+        (Restoration, "unfinished", unfinished_unless_standby),
+        (Tasks, "_make_active", promote),
+    ]
 
 
 def _restored_too_little() -> list[Replacement]:

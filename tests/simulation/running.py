@@ -96,4 +96,3 @@ def run_many(first: int, count: int, jobs: int, seconds: float | None) -> int:
 def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-

@@ -25,7 +25,7 @@ class Crashed(BaseException):
     """The process of the running actor was killed: its code ends here."""
 
 
-class Stuck(AssertionError):
+class StuckError(AssertionError):
     """Nothing will ever happen again, or far too much has."""
 
 
@@ -35,6 +35,7 @@ class Process:
 
     Args:
         name: for the trace.
+        instance: the name of the instance that it belongs to.
         alive: whether it was not killed.
         frozen_until_us: paused until then (SIGSTOP, a long collection of garbage).
         cut_off: its packets go nowhere, and none reach it.
@@ -44,6 +45,7 @@ class Process:
     """
 
     name: str
+    instance: str = ""
     alive: bool = True
     frozen_until_us: int = 0
     cut_off: bool = False
@@ -205,9 +207,11 @@ class Scheduler:
         self.sleep(delay_us, waits_for)
 
     def _ended(self, actor: Actor) -> None:
-        if actor.process is not None and not actor.process.alive:
-            if all(other.done for other in self.actors if other.process is actor.process):
-                self.on_end(actor.process)
+        process = actor.process
+        if process is None or process.alive:
+            return
+        if all(other.done for other in self.actors if other.process is process):
+            self.on_end(process)
 
     def failed(self, error: BaseException) -> None:
         """Keep an error for the director, who ends the history with it."""
@@ -239,7 +243,7 @@ class Scheduler:
                 continue
             self.events += 1
             if self.events > self.most_events:
-                self.failed(Stuck(f"{self.events} events and no end"))
+                self.failed(StuckError(f"{self.events} events and no end"))
                 return self.director
             self.in_call = True
             try:
@@ -248,7 +252,7 @@ class Scheduler:
                 self.failed(error)
             finally:
                 self.in_call = False
-        self.failed(Stuck("nothing will happen any more"))
+        self.failed(StuckError("nothing will happen any more"))
         return self.director
 
 

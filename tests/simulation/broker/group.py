@@ -120,9 +120,9 @@ class GroupCoordinator:
             reply(JoinAnswer(UNKNOWN_MEMBER, member_id))
             return
         same = member.subscription == subscription
-        if self.state is State.COMPLETING and same:
-            reply(self._joined(member))
-        elif self.state is State.STABLE and same and member_id != self.leader:
+        if (self.state is State.COMPLETING and same) or (
+            self.state is State.STABLE and same and member_id != self.leader
+        ):
             reply(self._joined(member))
         else:
             member.subscription = subscription
@@ -254,7 +254,9 @@ class GroupCoordinator:
             self.leader = joined[0].id
         self.state = State.COMPLETING
         names = ", ".join(sorted(self.members))
-        self._scheduler.tell(f"group: generation {self.generation} of {names}, led by {self.leader}")
+        self._scheduler.tell(
+            f"group: generation {self.generation} of {names}, led by {self.leader}"
+        )
         for member in joined:
             reply, member.joining = member.joining, None
             self._keep_alive(member)

@@ -137,7 +137,9 @@ class SimulatedAdmin:
                     )
                     return
                 scheduler.tell(f"{process.name}: {place} begins at {start}")
-                scheduler.call_after(cluster.latency_us(), lambda: future.set_result(start), process)
+                scheduler.call_after(
+                    cluster.latency_us(), lambda: future.set_result(start), process
+                )
             elif scheduler.now_us > until_us:
                 future.set_exception(BrokerUnavailableError("Deleting records failed."))
             else:

@@ -2,9 +2,8 @@
 group member runs on them unchanged: its life, its coordinator, its commits, kafka-python's own
 `BaseCoordinator`.
 
-`SimulatedLink` stands in for `millstream.kafka.member.link.Link`; what it holds has the parts of
-kafka-python's `NetworkSelector`, `KafkaConnectionManager`, `KafkaNetClient` and `ClusterMetadata`
-that a member uses.
+`SimulatedLink` is a `MemberLink` whose inner parts are simulated: it has what a member uses of
+kafka-python's `NetworkSelector`, `KafkaConnectionManager`, `KafkaNetClient` and `ClusterMetadata`.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from kafka import errors as client_errors
 from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 
+from millstream.kafka.member.link import MemberLink
 from simulation.broker.cluster import Cluster
 from simulation.clients.group_requests import answer
 from simulation.scheduler import Actor, Process, Scheduler
@@ -47,7 +47,7 @@ def tell_time(scheduler: Scheduler) -> None:
     """Let kafka-python, and what stands on it, live in simulated time."""
     simulated = SimulatedTime(scheduler)
     for name, module in list(sys.modules.items()):
-        if name.startswith(("kafka.", "millstream.kafka.member.")):
+        if name.startswith(("kafka.", "millstream.kafka.")):
             known = getattr(module, "time", None)
             if known is time or isinstance(known, SimulatedTime):
                 module.time = simulated  # type: ignore[attr-defined]
@@ -330,8 +330,8 @@ class SimulatedNetClient:
         return None
 
 
-class SimulatedLink:
-    """Open connections to the simulated cluster; see `millstream.kafka.member.link.Link`.
+class SimulatedLink(MemberLink):
+    """A member's connections to the simulated cluster.
 
     Args:
         cluster: of brokers.
@@ -340,21 +340,21 @@ class SimulatedLink:
     """
 
     def __init__(self, cluster: Cluster, process: Process, config: Mapping[str, Any]) -> None:
-        self.config = config
+        # Not the constructor of what it stands in for, which connects to a real cluster.
+        self.config = dict(config)
         self._scheduler = cluster.scheduler
-        self._process = process
-        self.manager = SimulatedManager(cluster, process, config["request_timeout_ms"])
-        self.client = SimulatedNetClient(self.manager)
-        self.cluster = self.manager.cluster
-        self.net = self.manager._net
+        self._manager = SimulatedManager(cluster, process, config["request_timeout_ms"])
+        self.client = SimulatedNetClient(self._manager)
+        self._cluster = self._manager.cluster
+        self._net = self._manager._net
 
     @property
     def alive(self) -> bool:
-        return not self.net.closed
+        return not self._net.closed
 
     def run(self, call: Callable[..., Any], *args: Any, timeout_ms: int) -> Any:
         """Call a coroutine function on the loop; the running actor waits for what it returns."""
-        future = self.manager.call_soon(call, *args)
+        future = self.call_soon(call, *args)
         waiting: Actor = self._scheduler.current
         future.add_both(lambda _: waiting.wake(future))
         until_us = self._scheduler.now_us + timeout_ms * 1000
@@ -368,4 +368,4 @@ class SimulatedLink:
         return future.value
 
     def close(self, timeout_ms: int) -> None:
-        self.manager.close()
+        self._manager.close()

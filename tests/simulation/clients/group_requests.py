@@ -127,7 +127,7 @@ def _join(cluster: Cluster, request: Any, reply: Reply) -> None:
 
 
 def _sync(cluster: Cluster, request: Any, reply: Reply) -> None:
-    assignments = {name: data for name, data in (tuple(each) for each in request.assignments)}
+    assignments = {each[0]: each[1] for each in request.assignments}
     cluster.group.sync(
         request.member_id,
         request.group_instance_id,

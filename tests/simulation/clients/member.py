@@ -19,7 +19,7 @@ from millstream.kafka.member.events import Failed, MemberEvent
 from millstream.kafka.member.group_member import GroupMember
 from millstream.kafka.member.life import Membership
 from millstream.kafka.member.mailbox import Mailbox
-from millstream.kafka.member.offsets import GroupOffsets
+from millstream.kafka.member.offsets import MemberOffsets
 from simulation.broker.cluster import Cluster
 from simulation.clients.event_loop import SimulatedLink
 from simulation.scheduler import Process, SimulatedClock
@@ -87,7 +87,7 @@ class SimulatedMember(GroupMember):
             "metrics": None,
         }
         config.setdefault("bootstrap_timeout_ms", 60_000)
-        link: Any = SimulatedLink(self._cluster, self._process, config)
+        link = SimulatedLink(self._cluster, self._process, config)
         life = Membership(
             link,
             self._events,
@@ -98,10 +98,12 @@ class SimulatedMember(GroupMember):
             clock=self._plain_clock,
         )
         stable_only = config["isolation_level"] == "read_committed"
-        self._offsets = GroupOffsets(life.coordinator, stable_only=stable_only)
+        self._offsets = MemberOffsets(
+            life.coordinator, stable_only=stable_only, clock=self._plain_clock
+        )
         self._link = link
         self._life = life
-        self._ended = link.manager.call_soon(life.run)
+        self._ended = link.call_soon(life.run)
         self._ended.add_both(lambda _: self._wake_loop())
 
     def _on_this_thread(self, call: Callable[[], Any]) -> Future:

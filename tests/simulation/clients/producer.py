@@ -162,9 +162,7 @@ class SimulatedProducer:
         if cluster.reaches(self._process, leader) and not cluster.loses():
             batch.on_wire = True
             # Not the process's: what is on the wire arrives.
-            scheduler.call_after(
-                cluster.latency_us(), lambda: self._arrive(batch, leader, life)
-            )
+            scheduler.call_after(cluster.latency_us(), lambda: self._arrive(batch, leader, life))
         scheduler.call_after(
             _RETRY_US * min(batch.attempts, 10) + cluster.network.most_delay_us * 2,
             lambda: self._attempt(batch, life),
@@ -178,9 +176,7 @@ class SimulatedProducer:
         log = cluster.logs[batch.place]
         before = log.end
         try:
-            offset = log.append(
-                batch.rows, batch.producer_id, sequence=batch.sequence
-            )
+            offset = log.append(batch.rows, batch.producer_id, sequence=batch.sequence)
         except LogError as error:
             code = {
                 "INVALID_PRODUCER_EPOCH": KafkaError.INVALID_PRODUCER_EPOCH,

@@ -1,0 +1,203 @@
+"""The disk of an instance: files and databases of the production code, with faults of its own.
+
+Each change is a place where another process may go on, or this one be killed. What a killed process
+has written is kept, as its system keeps it; nothing that its code does while it unwinds changes
+anything. A database that it had open is closed: RocksDB has written each batch to its log, so what
+the next one reads is the same as if it had never been closed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from errno import ENOSPC
+from pathlib import Path
+
+from millstream.record import TaskId, TopicPartition
+from millstream.state.directories.disk import Disk
+from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset, Storage
+from millstream.state.storage.rocksdb import RocksDBSettings, RocksDBStorages
+from millstream.state.storage.storages import storage_error
+from simulation.scheduler import Process, Scheduler
+
+_NO_SPACE = "No space left on device"
+
+
+class DiskFaults:
+    """Which disks are full.
+
+    Args:
+        scheduler: the world.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        #: The names of the instances.
+        self.full: set[str] = set()
+
+    def may_change(self, process: Process) -> bool:
+        """A process is about to change something; false if it is dead, so that nothing may.
+
+        Raises:
+            Crashed: it is killed here.
+        """
+        scheduler = self._scheduler
+        if not process.alive:
+            return False
+        if not scheduler.in_call and scheduler.current.process is process:
+            scheduler.step(scheduler.random.randrange(5, 200))
+        return True
+
+    def is_full(self, process: Process) -> bool:
+        """Whether the disk of a process takes nothing more."""
+        return process.instance in self.full
+
+
+class SimulatedDisk(Disk):
+    """The files of one process.
+
+    Args:
+        faults: decide what fails.
+        process: whose files they are.
+    """
+
+    def __init__(self, faults: DiskFaults, process: Process) -> None:
+        self._faults = faults
+        self._process = process
+
+    def _change(self, path: Path, change: Callable[[], None], *, needs_space: bool = False) -> None:
+        if self._faults.may_change(self._process):
+            if needs_space and self._faults.is_full(self._process):
+                raise OSError(ENOSPC, _NO_SPACE, str(path))
+            change()
+
+    def make_directory(self, path: Path, permissions: int, *, parents: bool = False) -> None:
+        make = super().make_directory
+        self._change(path, lambda: make(path, permissions, parents=parents))
+
+    def write_text(self, path: Path, text: str) -> None:
+        write = super().write_text
+        self._change(path, lambda: write(path, text), needs_space=True)
+
+    def replace_text(self, path: Path, text: str, *, durable: bool) -> None:
+        replace = super().replace_text
+        # Nobody pulls the plug of a machine that is simulated.
+        self._change(path, lambda: replace(path, text, durable=False), needs_space=True)
+
+    def touch(self, path: Path) -> None:
+        touch = super().touch
+        self._change(path, lambda: touch(path))
+
+    def delete(self, path: Path) -> None:
+        delete = super().delete
+        self._change(path, lambda: delete(path))
+
+    def delete_directory(self, path: Path) -> None:
+        delete = super().delete_directory
+        self._change(path, lambda: delete(path))
+
+    def delete_tree(self, path: Path) -> None:
+        delete = super().delete_tree
+        self._change(path, lambda: delete(path))
+
+    def write_at_start(self, descriptor: int, path: Path, text: str) -> None:
+        # The notes in locks, which say who holds them: few bytes, for which there is room.
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text.encode(), 0)
+
+
+class SimulatedStorages:
+    """Opens databases of one process.
+
+    Args:
+        faults: decide what fails.
+        process: whose databases they are.
+    """
+
+    def __init__(self, faults: DiskFaults, process: Process) -> None:
+        self._faults = faults
+        self._process = process
+        # Small ones are made sooner.
+        self._real = RocksDBStorages(
+            RocksDBSettings(block_cache_bytes=1 << 20, write_buffer_bytes=1 << 16)
+        )
+        self._opened: list[SimulatedStorage] = []
+
+    def open(self, name: str, directory: Path, task_id: TaskId) -> Storage:
+        self._faults.may_change(self._process)
+        storage = SimulatedStorage(
+            self._real.open(name, directory, task_id),
+            self._faults,
+            self._process,
+            (name, task_id, directory),
+        )
+        self._opened.append(storage)
+        return storage
+
+    def destroy(self, name: str, directory: Path, task_id: TaskId) -> None:
+        if self._faults.may_change(self._process):
+            self._real.destroy(name, directory, task_id)
+
+    def close_all(self) -> None:
+        """The process is no more."""
+        for storage in self._opened:
+            storage.close()
+
+
+class SimulatedStorage:
+    """One database.
+
+    Args:
+        real: the database.
+        faults: decide what fails.
+        process: who has it open.
+        place: name, task and directory, for errors.
+    """
+
+    def __init__(
+        self,
+        real: Storage,
+        faults: DiskFaults,
+        process: Process,
+        place: tuple[str, TaskId, Path],
+    ) -> None:
+        self._real = real
+        self._faults = faults
+        self._process = process
+        self._place = place
+        self.get = real.get
+        self.get_many = real.get_many
+        self.approximate_num_entries = real.approximate_num_entries
+        self.committed_offset: Callable[[TopicPartition], int | None] = real.committed_offset
+
+    @property
+    def spilled(self) -> bool:
+        return self._real.spilled
+
+    def is_empty(self) -> bool:
+        return self._real.is_empty()
+
+    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> ByteItems:
+        return self._real.scan(start, end, reverse=reverse)
+
+    def write_batch(
+        self,
+        items: Mapping[bytes, bytes | None],
+        offset: ChangelogOffset | None,
+        *,
+        dropped: Sequence[tuple[bytes, bytes]] = (),
+        spilled: bool = False,
+    ) -> None:
+        if not self._faults.may_change(self._process):
+            return
+        if self._faults.is_full(self._process):
+            name, task_id, directory = self._place
+            error = OSError(f"IO error: {_NO_SPACE}")
+            raise storage_error("write", name, task_id, directory, error) from error
+        self._real.write_batch(items, offset, dropped=dropped, spilled=spilled)
+
+    def close(self) -> None:
+        try:
+            self._faults.may_change(self._process)
+        finally:
+            self._real.close()
