@@ -10,7 +10,7 @@ SHARED := -n 2 --dist loadfile --no-loadscope-reorder
 COVERED := tests/unit tests/properties tests/conformance
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test slow fuzz coverage lowest lint types format bench soak chaos mutants ci lock clean
+.PHONY: help venv demo test slow fuzz coverage lowest lint types format bench soak chaos simulate mutants ci lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ soak: venv ## run under load for long, with instances that come and go
 
 chaos: venv ## kill, pause and cut things while records must not be lost, ARGS="--seed N --minutes M"
 	PYTHONPATH=tests $(PY) -m chaos.storm $(ARGS)
+
+simulate: venv ## run 1,000 histories of a simulated cluster, ARGS="--seed N" for the story of one
+	PYTHONPATH=tests $(PY) -m simulation $(ARGS)
 
 mutants: venv ## put faults into the path of a commit, one by one: does a test notice each?
 	PYTHONPATH=tests $(PY) -m mutants.run $(ARGS)

@@ -95,6 +95,8 @@ class History:
         )
 
     def _note(self, line: str) -> None:
+        if self._root:
+            line = line.replace(self._root, "~")
         self.result.trace_hash = zlib.crc32(line.encode(), self.result.trace_hash)
         self._last.append(line)
         if self._keep:
