@@ -58,26 +58,16 @@ def _no_flush() -> list[Replacement]:
 
 def _promoted_behind() -> list[Replacement]:
     """A standby that becomes active processes at once, however far it is behind."""
-    unfinished = Restoration.unfinished
+    right = Tasks._make_active
 
-    def unfinished_unless_standby(self: Any, task_id: Any) -> bool:
-        return task_id not in promoted and unfinished(self, task_id)
-
-    promoted: set[TaskId] = set()
-    make_active = Tasks._make_active
-
-    def promote(self: Any, task_id: TaskId, partitions: Any) -> None:
+    def make_active(self: Any, task_id: TaskId, partitions: Any) -> None:
         known = self._tasks.get(task_id)
-        if known is not None and known.state is TaskState.STANDBY:
-            promoted.add(task_id)
-        else:
-            promoted.discard(task_id)
-        make_active(self, task_id, partitions)
+        was_standby = known is not None and known.state is TaskState.STANDBY
+        right(self, task_id, partitions)
+        if was_standby:
+            self._restoration.remove(task_id)
 
-    return [
-        (Restoration, "unfinished", unfinished_unless_standby),
-        (Tasks, "_make_active", promote),
-    ]
+    return [(Tasks, "_make_active", make_active)]
 
 
 def _restored_too_little() -> list[Replacement]:
