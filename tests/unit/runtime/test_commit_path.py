@@ -354,3 +354,14 @@ def test_a_batch_that_failed_is_not_committed(bench: Bench) -> None:
     with pytest.raises(StreamsError):
         bench.feed(one, "in", "b", "poison")
     assert one.offsets_to_commit()[TopicPartition("in", 0)].offset == 1
+
+
+def test_what_tasks_have_sent_that_are_given_up_is_dropped(bench: Bench) -> None:
+    """Their next owners send it again; it must not come after what these write."""
+    one, _ = bench.tasks
+    bench.feed(one, "in", "a")
+    one.prepare_commit()
+    assert bench.log.sent
+    bench.commits.forget_sent()
+    bench.log.flush(0)
+    assert not bench.log.written
