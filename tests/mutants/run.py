@@ -45,6 +45,16 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("tests/integration/test_failpoints.py",),
     ("tests/simulation",),
 )
+#: What is about a module most of all, and run before that.
+FIRST = {
+    "runtime/loop/commits.py": ("tests/unit/runtime/test_commit_path.py",),
+    "runtime/task/stream_task.py": ("tests/unit/runtime/test_commit_path.py",),
+    "runtime/task/pending_offsets.py": ("tests/unit/runtime/test_pending_offsets.py",),
+    "runtime/loop/rebalances.py": ("tests/unit/runtime/test_rebalances.py",),
+    "runtime/loop/stream_thread.py": ("tests/unit/runtime/test_thread_commits.py",),
+    "state/task_stores.py": ("tests/unit/state/test_task_stores.py",),
+    "kafka/data/delivery.py": ("tests/unit/kafka/test_delivery.py",),
+}
 _TIMEOUT_S = 600
 #: Some faults make a loop endless: the tests of a stage take a part of this.
 _MOST_CPU_S = 90
@@ -69,7 +79,7 @@ class Tree:
         sound = path.read_text()
         path.write_text(mutated(mutant, sound))
         try:
-            for stage in stages:
+            for stage in (FIRST.get(mutant.module, ()), *stages):
                 found = self._run(stage)
                 if found is not None:
                     return found
@@ -141,9 +151,10 @@ def mutated(mutant: Mutant, sound: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="a part of what the fault breaks")
+    parser.add_argument("--skip", type=int, default=0, help="so many of the first ones")
     parser.add_argument("--stages", type=int, default=len(STAGES), help="how many at most")
     arguments = parser.parse_args()
-    chosen = [each for each in MUTANTS if arguments.only in each.breaks]
+    chosen = [each for each in MUTANTS if arguments.only in each.breaks][arguments.skip :]
     stages = STAGES[: arguments.stages]
     results: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
