@@ -34,7 +34,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     (
         "tests/unit/runtime/test_commit_path.py",
         "tests/unit/runtime/test_commits.py",
-        "tests/unit/runtime/test_pending_offsets.py",
+        "tests/properties/test_pending_offsets.py",
         "tests/unit/runtime/test_rebalances.py",
         "tests/unit/runtime/test_thread.py",
         "tests/unit/runtime/test_thread_commits.py",
@@ -49,7 +49,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
 FIRST = {
     "runtime/loop/commits.py": ("tests/unit/runtime/test_commit_path.py",),
     "runtime/task/stream_task.py": ("tests/unit/runtime/test_commit_path.py",),
-    "runtime/task/pending_offsets.py": ("tests/unit/runtime/test_pending_offsets.py",),
+    "runtime/task/pending_offsets.py": ("tests/properties/test_pending_offsets.py",),
     "runtime/loop/rebalances.py": ("tests/unit/runtime/test_rebalances.py",),
     "runtime/loop/stream_thread.py": ("tests/unit/runtime/test_thread_commits.py",),
     "state/task_stores.py": ("tests/unit/state/test_task_stores.py",),
