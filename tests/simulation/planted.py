@@ -15,7 +15,7 @@ from typing import Any, Final
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import TaskId
 from millstream.runtime.loop.commits import Commits
-from millstream.runtime.loop.rebalances import Change, Rebalances
+from millstream.runtime.loop.rebalances import OwnershipChange, Rebalances
 from millstream.runtime.ownership.restoration import Restoration
 from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.states import TaskState
@@ -86,9 +86,9 @@ def _restored_too_little() -> list[Replacement]:
 def _forgotten_revocation() -> list[Replacement]:
     """A revocation is acknowledged, and the task goes on."""
 
-    def revoke(self: Any, event: Any) -> Change:
+    def revoke(self: Any, event: Any) -> OwnershipChange:
         self._member.acknowledge(event)
-        return Change("forgotten", revoked=True)
+        return OwnershipChange("forgotten", revoked=True)
 
     return [(Rebalances, "_revoke", revoke)]
 
@@ -101,9 +101,9 @@ def _uncommitted_revocation() -> list[Replacement]:
 def _lost_work_kept() -> list[Replacement]:
     """What was lost is worked on as before."""
 
-    def lose(self: Any, event: Any) -> Change:
+    def lose(self: Any, event: Any) -> OwnershipChange:
         self._member.acknowledge(event)
-        return Change("forgotten", revoked=True)
+        return OwnershipChange("forgotten", revoked=True)
 
     return [(Rebalances, "_lose", lose)]
 

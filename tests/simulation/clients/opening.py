@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
-from millstream.kafka.member.assignor_interface import MemberAssignor
+from millstream.kafka.member.member_assignor import MemberAssignor
 from millstream.kafka.settings.clients import kafka_python_settings, librdkafka_settings
+from millstream.waker import Waker
 from simulation.broker.cluster import Cluster
 from simulation.clients.admin import SimulatedAdmin
 from simulation.clients.consumer import SimulatedConsumer
@@ -87,7 +88,7 @@ class SimulatedClients:
 
 def opening(
     cluster: Cluster, process: Process, opened: Callable[[SimulatedClients], None]
-) -> Callable[[StreamsConfig, str, int, Clock, bool], SimulatedClients]:
+) -> Callable[[StreamsConfig, str, int, Clock, bool, Waker], SimulatedClients]:
     """What `build_thread` opens clients with.
 
     Args:
@@ -97,7 +98,12 @@ def opening(
     """
 
     def open_clients(
-        config: StreamsConfig, name: str, index: int, clock: Clock, reads_global_topics: bool
+        config: StreamsConfig,
+        name: str,
+        index: int,
+        clock: Clock,
+        reads_global_topics: bool,
+        waker: Waker,
     ) -> SimulatedClients:
         assert not reads_global_topics, "global topics are not simulated"
         clients = SimulatedClients(cluster, process, config, name, index)
