@@ -171,6 +171,8 @@ class Instance:
             if worker.outcome is None and worker.process.alive:
                 worker.closing = True
                 worker.driver.ask(Close(leave_group=leave_group))
+                if worker.clients is not None:
+                    worker.clients.waits.end()
 
     @property
     def closed(self) -> bool:

@@ -11,7 +11,7 @@ from millstream.kafka.data.record_columns import RecordColumns
 from millstream.record import TopicPartition
 from simulation.broker.cluster import Cluster
 from simulation.broker.log import Entry
-from simulation.clients.requests import Asking
+from simulation.clients.requests import Asking, Waits
 from simulation.scheduler import Process
 
 _TIMEOUT_MS: Final = 30_000
@@ -26,10 +26,13 @@ class SimulatedConsumer:
     Args:
         cluster: the cluster.
         process: whose it is.
+        waits: where its thread waits.
         read_committed: whether records of open and aborted transactions are passed over.
     """
 
-    def __init__(self, cluster: Cluster, process: Process, *, read_committed: bool = False) -> None:
+    def __init__(
+        self, cluster: Cluster, process: Process, waits: Waits, *, read_committed: bool = False
+    ) -> None:
         self._asking = Asking(cluster, process)
         self._cluster = cluster
         self._scheduler = cluster.scheduler
@@ -44,7 +47,7 @@ class SimulatedConsumer:
         #: Offsets that are not in the log: told once, and read no further.
         self._out_of_range: dict[TopicPartition, int] = {}
         self._stuck: set[TopicPartition] = set()
-        self._waiting = cluster.scheduler.director
+        self._waits = waits
         self._known_topics: set[str] = set()
         self._closed = False
 
@@ -105,10 +108,9 @@ class SimulatedConsumer:
                 return columns
             self._raise_out_of_range()
             left_us = until_us - scheduler.now_us
-            if ended or left_us <= 0:
+            if ended or left_us <= 0 or self._waits.is_woken:
                 return {}
-            self._waiting = scheduler.current
-            scheduler.step(min(left_us, _NEXT_FETCH_US) if late else left_us, self)
+            self._waits.wait(min(left_us, _NEXT_FETCH_US) if late else left_us)
 
     def _fetch(self, most: int) -> tuple[dict[TopicPartition, RecordColumns], bool, bool]:
         """Records, whether the end of a partition was reached, and whether some are on the way."""
@@ -157,7 +159,7 @@ class SimulatedConsumer:
 
     def _came(self) -> None:
         """Something was written to a partition that is read."""
-        self._waiting.wake(self, self._scheduler.random.randrange(200, 4_000))
+        self._waits.end(self._scheduler.random.randrange(200, 4_000))
 
     def _raise_out_of_range(self) -> None:
         if self._out_of_range:

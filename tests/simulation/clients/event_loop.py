@@ -219,18 +219,21 @@ class SimulatedManager:
     Args:
         cluster: of brokers.
         process: the member's.
+        loop: where answers arrive.
         request_timeout_ms: of requests that say nothing else.
     """
 
     wait_for = KafkaConnectionManager.wait_for
     broker_version = (4, 0)
 
-    def __init__(self, cluster: Cluster, process: Process, request_timeout_ms: int) -> None:
+    def __init__(
+        self, cluster: Cluster, process: Process, loop: SimulatedLoop, request_timeout_ms: int
+    ) -> None:
         self.cluster_of_brokers = cluster
         self.scheduler = cluster.scheduler
         self.process = process
         self.cluster = SimulatedMetadata(cluster)
-        self._net = SimulatedLoop(cluster.scheduler, process)
+        self._net = loop
         self._timeout_ms = request_timeout_ms
         self._connections: dict[object, _Connection] = {}
         self._on_stop: Callable[[int], None] = self._broker_stopped
@@ -241,7 +244,7 @@ class SimulatedManager:
     ) -> Future:
         future = Future()
         if node_id is None:
-            node_id = self._least_loaded()
+            node_id = self.least_loaded()
             if node_id is None:
                 return future.failure(client_errors.NodeNotReadyError("no broker is there"))
         connection = self._connections.get(node_id)
@@ -270,7 +273,8 @@ class SimulatedManager:
         """Whether requests to a node have a chance."""
         return self.cluster_of_brokers.reaches(self.process, broker_of(node_id))
 
-    def _least_loaded(self) -> int | None:
+    def least_loaded(self) -> int | None:
+        """Some broker that is up; None if none is."""
         up = [broker for broker, is_up in self.cluster_of_brokers.up.items() if is_up]
         return self.scheduler.random.choice(up) if up else None
 
@@ -324,7 +328,7 @@ class SimulatedNetClient:
         return 0 if self._manager.is_connected(node_id) else 50
 
     def least_loaded_node(self) -> int | None:
-        return self._manager._least_loaded()
+        return self._manager.least_loaded()
 
     def maybe_connect(self, node_id: Any) -> None:
         return None
@@ -343,10 +347,11 @@ class SimulatedLink(MemberLink):
         # Not the constructor of what it stands in for, which connects to a real cluster.
         self.config = dict(config)
         self._scheduler = cluster.scheduler
-        self._manager = SimulatedManager(cluster, process, config["request_timeout_ms"])
+        self._net = SimulatedLoop(cluster.scheduler, process)
+        timeout_ms = config["request_timeout_ms"]
+        self._manager = SimulatedManager(cluster, process, self._net, timeout_ms)
         self.client = SimulatedNetClient(self._manager)
         self._cluster = self._manager.cluster
-        self._net = self._manager._net
 
     @property
     def alive(self) -> bool:

@@ -20,8 +20,10 @@ from millstream.kafka.member.group_member import GroupMember
 from millstream.kafka.member.life import Membership
 from millstream.kafka.member.mailbox import Mailbox
 from millstream.kafka.member.offsets import MemberOffsets
+from millstream.waker import Waker
 from simulation.broker.cluster import Cluster
 from simulation.clients.event_loop import SimulatedLink
+from simulation.clients.requests import Waits
 from simulation.scheduler import Process, SimulatedClock
 
 _TRY_TO_CONNECT_US: Final = 200_000
@@ -30,8 +32,10 @@ _TRY_TO_CONNECT_US: Final = 200_000
 class _Mailbox(Mailbox):
     """Tells when something was put into it."""
 
-    def __init__(self, on_receipt: Callable[[], None], on_put: Callable[[], None]) -> None:
-        super().__init__(on_receipt)
+    def __init__(
+        self, on_receipt: Callable[[], None], waker: Waker, on_put: Callable[[], None]
+    ) -> None:
+        super().__init__(on_receipt, waker)
         self._on_put = on_put
 
     def put(self, event: MemberEvent) -> None:
@@ -45,11 +49,17 @@ class SimulatedMember(GroupMember):
     Args:
         cluster: the cluster.
         process: what it lives in.
+        waits: where its thread waits.
         settings: kafka-python's, as for `GroupMember`; so are the other arguments.
     """
 
     def __init__(
-        self, cluster: Cluster, process: Process, settings: Mapping[str, Any], **arguments: Any
+        self,
+        cluster: Cluster,
+        process: Process,
+        waits: Waits,
+        settings: Mapping[str, Any],
+        **arguments: Any,
     ) -> None:
         arguments["clock"] = clock = SimulatedClock(cluster.scheduler)
         super().__init__(settings, **arguments)
@@ -57,8 +67,9 @@ class SimulatedMember(GroupMember):
         self._process = process
         self._scheduler = cluster.scheduler
         self._plain_clock: Clock = clock
-        self._events = _Mailbox(self._wake, self._wake_loop)
-        self._waiting = cluster.scheduler.director
+        self._waits = waits
+        self._events = _Mailbox(self._wake, arguments["waker"], waits.end)
+        self._closing = cluster.scheduler.director
         self._ended: Future | None = None
 
     def start(self) -> None:
@@ -104,7 +115,7 @@ class SimulatedMember(GroupMember):
         self._link = link
         self._life = life
         self._ended = link.call_soon(life.run)
-        self._ended.add_both(lambda _: self._wake_loop())
+        self._ended.add_both(lambda _: self._closing.wake(self))
 
     def _on_this_thread(self, call: Callable[[], Any]) -> Future:
         answer = Future()
@@ -129,8 +140,7 @@ class SimulatedMember(GroupMember):
         event = self._events.take(0)
         if event is not None or timeout_ms <= 0:
             return event
-        self._waiting = scheduler.current
-        scheduler.step(timeout_ms * 1000, self)
+        self._waits.wait(timeout_ms * 1000)
         return self._events.take(0)
 
     def commit(self, offsets: Any, timeout_ms: int) -> None:
@@ -151,7 +161,7 @@ class SimulatedMember(GroupMember):
         if self._scheduler.current.dead:
             return
         scheduler = self._scheduler
-        self._waiting = scheduler.current
+        self._closing = scheduler.current
         super().close(leave_group=leave_group, timeout_ms=timeout_ms)
         until_us = scheduler.now_us + timeout_ms * 1000
         while self._ended is not None and not self._ended.is_done:
@@ -165,6 +175,3 @@ class SimulatedMember(GroupMember):
     def id_and_generation(self) -> tuple[str, int]:
         """As the broker knows it."""
         return self.member_id, self.generation
-
-    def _wake_loop(self) -> None:
-        self._waiting.wake(self)

@@ -15,6 +15,7 @@ from simulation.clients.admin import SimulatedAdmin
 from simulation.clients.consumer import SimulatedConsumer
 from simulation.clients.member import SimulatedMember
 from simulation.clients.producer import SimulatedProducer
+from simulation.clients.requests import Waits
 from simulation.scheduler import Process
 
 
@@ -27,11 +28,21 @@ class SimulatedClients:
         config: the application's settings.
         name: the thread's name.
         index: the thread's number.
+        waker: ends its waits.
     """
 
     def __init__(
-        self, cluster: Cluster, process: Process, config: StreamsConfig, name: str, index: int
+        self,
+        cluster: Cluster,
+        process: Process,
+        config: StreamsConfig,
+        name: str,
+        index: int,
+        waker: Waker,
     ) -> None:
+        self._waker = waker
+        #: Where the thread waits.
+        self.waits = Waits(cluster.scheduler, waker)
         self._cluster = cluster
         self._process = process
         self._name = name
@@ -45,8 +56,10 @@ class SimulatedClients:
             cluster, process, int(producer["delivery.timeout.ms"]), config.task_timeout_ms
         )
         committed = self._settings["isolation_level"] == "read_committed"
-        self.consumer = SimulatedConsumer(cluster, process, read_committed=committed)
-        self.restore_consumer = SimulatedConsumer(cluster, process, read_committed=committed)
+        self.consumer = SimulatedConsumer(cluster, process, self.waits, read_committed=committed)
+        self.restore_consumer = SimulatedConsumer(
+            cluster, process, self.waits, read_committed=committed
+        )
         self.global_consumer = None
         #: The thread's place in the group, once it was asked for.
         self.joined: SimulatedMember | None = None
@@ -69,12 +82,14 @@ class SimulatedClients:
         self.joined = SimulatedMember(
             self._cluster,
             self._process,
+            self.waits,
             self._settings,
             group_id=group_id,
             topics=topics,
             pattern=pattern,
             assignor=assignor,
             client_id=f"{self._name}-consumer",
+            waker=self._waker,
         )
         return self.joined
 
@@ -106,7 +121,7 @@ def opening(
         waker: Waker,
     ) -> SimulatedClients:
         assert not reads_global_topics, "global topics are not simulated"
-        clients = SimulatedClients(cluster, process, config, name, index)
+        clients = SimulatedClients(cluster, process, config, name, index, waker)
         opened(clients)
         return clients
 

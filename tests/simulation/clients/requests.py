@@ -7,12 +7,42 @@ from typing import Final, TypeVar
 
 from millstream.errors import BrokerUnavailableError, UnknownTopicError
 from millstream.record import TopicPartition
+from millstream.waker import Waker
 from simulation.broker.cluster import Cluster
-from simulation.scheduler import Process
+from simulation.scheduler import Process, Scheduler
 
 T = TypeVar("T")
 
 _RETRY_US: Final = 100_000
+
+
+class Waits:
+    """Where a stream thread waits for records and events, until its time is over or it is woken.
+
+    Args:
+        scheduler: the world.
+        waker: the thread's own: while it is set, there is no waiting.
+    """
+
+    def __init__(self, scheduler: Scheduler, waker: Waker) -> None:
+        self._scheduler = scheduler
+        self._waker = waker
+        self._actor = scheduler.director
+
+    @property
+    def is_woken(self) -> bool:
+        """Whether there is something to look at."""
+        return self._waker.is_set
+
+    def wait(self, delay_us: int) -> None:
+        """Wait, unless there is something to look at."""
+        if not self.is_woken:
+            self._actor = self._scheduler.current
+            self._scheduler.step(delay_us, self)
+
+    def end(self, delay_us: int = 0) -> None:
+        """There is something: go on, after a while."""
+        self._actor.wake(self, delay_us)
 
 
 class Asking:
