@@ -52,7 +52,6 @@ ALLOWED: dict[str, set[str]] = {
     "unit/spark/test_control.py": {"_sent_frames"},
     "unit/spark/test_jobs.py": {"_translated"},
     # Bugs that are put in on purpose.
-    "simulation/planted.py": {"_forget", "_make_active"},
     # The supervisor of an application, whose threads are not started.
     "integration/test_clear_errors.py": {"_config"},
     "integration/test_closing.py": {"_supervisor"},
@@ -66,8 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "unit/app/test_restore_audience.py": {"_main", "_process_id", "_supervisor"},
     "unit/app/test_restore_bars.py": {"_progress"},
     "unit/cli/test_cli_arguments.py": {"_port", "_property", "_topic"},
-    # A producer that is simulated fails as librdkafka does; bugs are put where they would be.
-    "simulation/clients/producer.py": {"_MSG_TIMED_OUT"},
+    # Bugs are put where they would be.
     "simulation/planted.py": {"_forget", "_make_active"},
     # A round of the loop, and the opening of a task, by themselves.
     "unit/runtime/test_many_tasks.py": {"_last_commit_ms", "_process"},
