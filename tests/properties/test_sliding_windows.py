@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.operators.sliding_aggregate import EMPTY, changed_windows
+from millstream.operators.aggregates.sliding_aggregate import EMPTY, changed_windows
 
 #: By the start of a window the times of its records.
 Windows = dict[int, list[int]]

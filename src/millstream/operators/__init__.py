@@ -4,7 +4,7 @@ An operator belongs to one task, sees the records of its node in Kafka Streams' 
 and never looks at Kafka, Spark or the clock of the machine.
 """
 
-from millstream.operators.aggregate import (
+from millstream.operators.aggregates.aggregate import (
     StreamAggregateOperator,
     StreamCountOperator,
     StreamReduceOperator,

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from millstream.errors import SerializationError
-from millstream.operators.foreign_key_formats import (
+from millstream.operators.joins.foreign_key_formats import (
     Instruction,
     Response,
     ResponseSerde,
@@ -16,7 +16,7 @@ from millstream.operators.foreign_key_formats import (
     combined_key,
     subscription_prefix,
 )
-from millstream.operators.murmur3 import murmur3_128
+from millstream.operators.joins.murmur3 import murmur3_128
 from millstream.serdes import LONG, STRING
 
 HASH = bytes(range(16))

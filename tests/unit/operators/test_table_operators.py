@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from millstream.errors import SerializationError
-from millstream.operators.changed import Change, ChangeSerde
-from millstream.operators.table_aggregate import TableAggregateOperator
-from millstream.operators.table_join import TableJoinOperator
-from millstream.operators.table_source import TableSourceOperator
-from millstream.operators.table_stateless import TableFilterOperator, TableMapValuesOperator
-from millstream.operators.value_getter import JoinedGetter, StoreGetter
+from millstream.operators.joins.table_join import TableJoinOperator
+from millstream.operators.tables.changed import Change, ChangeSerde
+from millstream.operators.tables.table_aggregate import TableAggregateOperator
+from millstream.operators.tables.table_source import TableSourceOperator
+from millstream.operators.tables.table_stateless import TableFilterOperator, TableMapValuesOperator
+from millstream.operators.tables.value_getter import JoinedGetter, StoreGetter
 from millstream.serdes import JSON, STRING
 
 CACHE = 1 << 20

@@ -8,7 +8,7 @@ import pytest
 
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError, TopologyError
-from millstream.operators.foreign_key_formats import Response, Subscription
+from millstream.operators.joins.foreign_key_formats import Response, Subscription
 from millstream.serdes import BYTES, LONG, STRING, Serde
 from millstream.testing import TopologyTestDriver
 from millstream.topology.dsl.builder import StreamsBuilder

@@ -9,32 +9,37 @@ from __future__ import annotations
 from functools import partial, singledispatch
 from typing import Any
 
-from millstream.operators import aggregate, stateless, table_aggregate
-from millstream.operators.fold import Reduced, count_one, nothing
-from millstream.operators.foreign_key_join import (
+from millstream.operators import stateless
+from millstream.operators.aggregates import aggregate
+from millstream.operators.aggregates.fold import Reduced, count_one, nothing
+from millstream.operators.aggregates.session_aggregate import SessionAggregateOperator
+from millstream.operators.aggregates.sliding_aggregate import SlidingAggregateOperator
+from millstream.operators.aggregates.window_aggregate import (
+    WindowAggregateOperator,
+    WindowCountOperator,
+)
+from millstream.operators.joins.foreign_key_join import (
     ForeignTableJoinOperator,
     ResponseResolverOperator,
     SubscriptionJoinOperator,
     SubscriptionReceiveOperator,
 )
-from millstream.operators.foreign_key_send import SubscriptionSendOperator
-from millstream.operators.operator import Operator
-from millstream.operators.process import ProcessOperator
-from millstream.operators.session_aggregate import SessionAggregateOperator
-from millstream.operators.sliding_aggregate import SlidingAggregateOperator
-from millstream.operators.stream_join import StreamStreamJoinOperator
-from millstream.operators.stream_join_window import StreamJoinWindowOperator
-from millstream.operators.stream_self_join import StreamSelfJoinOperator
-from millstream.operators.stream_table_join import (
+from millstream.operators.joins.foreign_key_send import SubscriptionSendOperator
+from millstream.operators.joins.stream_join import StreamStreamJoinOperator
+from millstream.operators.joins.stream_join_window import StreamJoinWindowOperator
+from millstream.operators.joins.stream_self_join import StreamSelfJoinOperator
+from millstream.operators.joins.stream_table_join import (
     StreamGlobalJoinOperator,
     StreamTableJoinOperator,
 )
-from millstream.operators.suppress import TableSuppressOperator
-from millstream.operators.table_join import TableJoinMergeOperator, TableJoinOperator
-from millstream.operators.table_source import TableSourceOperator
-from millstream.operators.table_stateless import TableFilterOperator, TableMapValuesOperator
-from millstream.operators.table_transform import TableTransformValuesOperator
-from millstream.operators.window_aggregate import WindowAggregateOperator, WindowCountOperator
+from millstream.operators.joins.table_join import TableJoinMergeOperator, TableJoinOperator
+from millstream.operators.operator import Operator
+from millstream.operators.process import ProcessOperator
+from millstream.operators.tables import table_aggregate
+from millstream.operators.tables.suppress import TableSuppressOperator
+from millstream.operators.tables.table_source import TableSourceOperator
+from millstream.operators.tables.table_stateless import TableFilterOperator, TableMapValuesOperator
+from millstream.operators.tables.table_transform import TableTransformValuesOperator
 from millstream.topology.operations import (
     aggregations,
     foreign_keys,

@@ -2,7 +2,7 @@
 
 The left table's rows tell the key of the right row that they refer to. The two tables are
 partitioned by different keys, so subscriptions and responses travel through internal topics; see
-`millstream.operators.foreign_key_send` for the steps.
+`millstream.operators.joins.foreign_key_send` for the steps.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from millstream.operators.foreign_key_formats import Response, ResponseSerde, SubscriptionSerde
-from millstream.operators.foreign_key_send import ForeignKeySerdes
+from millstream.operators.joins.foreign_key_formats import (
+    Response,
+    ResponseSerde,
+    SubscriptionSerde,
+)
+from millstream.operators.joins.foreign_key_send import ForeignKeySerdes
 from millstream.serdes import BYTES, Serde
 from millstream.state.builders.buffers import SubscriptionStoreBuilder
 from millstream.topology.arguments import checked_function

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic
 
-from millstream.operators.value_getter import StoreGetter
+from millstream.operators.tables.value_getter import StoreGetter
 from millstream.record import K, V
 from millstream.topology.arguments import checked_function
 from millstream.topology.call_site import call_site

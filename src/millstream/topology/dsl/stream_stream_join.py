@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from millstream.errors import TopologyError
-from millstream.operators.stream_join import JoinSide, StreamJoiner
+from millstream.operators.joins.stream_join import JoinSide, StreamJoiner
 from millstream.state.builders.buffers import OuterJoinStoreBuilder
 from millstream.state.builders.windows import WindowStoreBuilder, WindowStoreSupplier
 from millstream.topology.arguments import wrong_type

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 
 from millstream.errors import TopologyError
-from millstream.operators.stream_join import StreamJoiner
-from millstream.operators.table_transform import TRANSFORMER_METHODS, TransformedGetter
-from millstream.operators.value_getter import FilteredGetter, MappedGetter
+from millstream.operators.joins.stream_join import StreamJoiner
+from millstream.operators.tables.table_transform import TRANSFORMER_METHODS, TransformedGetter
+from millstream.operators.tables.value_getter import FilteredGetter, MappedGetter
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.record import K, V
 from millstream.serdes import LONG, Serde

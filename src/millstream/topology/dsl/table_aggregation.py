@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millstream.operators.changed import ChangeSerde
+from millstream.operators.tables.changed import ChangeSerde
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import StreamPart

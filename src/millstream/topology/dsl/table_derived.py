@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from millstream.operators.value_getter import GetterSupplier
+from millstream.operators.tables.value_getter import GetterSupplier
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.table_part import DerivedTable, TablePart
 from millstream.topology.logical.table_nodes import TableGraphNode

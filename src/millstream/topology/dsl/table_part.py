@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from millstream.operators.value_getter import GetterSupplier, JoinedGetter, StoreGetter
+from millstream.operators.tables.value_getter import GetterSupplier, JoinedGetter, StoreGetter
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.logical.table_nodes import LazyTableGraphNode, TableGraphNode
 

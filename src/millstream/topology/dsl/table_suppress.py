@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millstream.errors import TopologyError
-from millstream.operators.suppress import SuppressedGetter, SuppressLimits
-from millstream.operators.value_getter import GetterSupplier
+from millstream.operators.tables.suppress import SuppressedGetter, SuppressLimits
+from millstream.operators.tables.value_getter import GetterSupplier
 from millstream.state.builders.buffers import SuppressBufferBuilder
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.table_part import TableInner, TablePart

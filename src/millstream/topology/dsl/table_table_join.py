@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from millstream.operators.table_join import Side
-from millstream.operators.value_getter import JoinedGetter
+from millstream.operators.joins.table_join import Side
+from millstream.operators.tables.value_getter import JoinedGetter
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import check_same_builder

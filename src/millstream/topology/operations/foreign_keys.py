@@ -1,6 +1,6 @@
 """The steps of a join of two tables by a foreign key (KIP-213).
 
-`millstream.operators.foreign_key_send` tells how they work together.
+`millstream.operators.joins.foreign_key_send` tells how they work together.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.operators.foreign_key_send import ForeignKeySerdes
-from millstream.operators.value_getter import GetterSupplier
+from millstream.operators.joins.foreign_key_send import ForeignKeySerdes
+from millstream.operators.tables.value_getter import GetterSupplier
 from millstream.topology.operations.operation import Operation, VersionHeedingOperation
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.operators.stream_join import JoinSide, StreamJoiner
-from millstream.operators.value_getter import GetterSupplier
+from millstream.operators.joins.stream_join import JoinSide, StreamJoiner
+from millstream.operators.tables.value_getter import GetterSupplier
 from millstream.topology.operations.operation import Operation
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.operators.suppress import SuppressLimits
-from millstream.operators.table_join import Side
-from millstream.operators.value_getter import GetterSupplier
+from millstream.operators.joins.table_join import Side
+from millstream.operators.tables.suppress import SuppressLimits
+from millstream.operators.tables.value_getter import GetterSupplier
 from millstream.topology.operations.operation import (
     KeepableTableOperation,
     Operation,

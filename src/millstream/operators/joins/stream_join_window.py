@@ -11,14 +11,14 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from millstream.operators.batch import Batch, Order
-from millstream.operators.operator import Operator, OperatorContext, Output, Team
-from millstream.operators.results import Results
-from millstream.operators.stream_join import (
+from millstream.operators.joins.stream_join import (
     StreamStreamJoinOperator,
     encoded_keys,
     encoded_values,
 )
-from millstream.operators.stream_self_join import StreamSelfJoinOperator
+from millstream.operators.joins.stream_self_join import StreamSelfJoinOperator
+from millstream.operators.operator import Operator, OperatorContext, Output, Team
+from millstream.operators.results import Results
 from millstream.state.windows.window_table import WindowTable
 
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from millstream.errors import ConfigError
 from millstream.operators.batch import Batch
-from millstream.operators.foreign_key_formats import Instruction, Subscription
-from millstream.operators.murmur3 import murmur3_128
+from millstream.operators.joins.foreign_key_formats import Instruction, Subscription
+from millstream.operators.joins.murmur3 import murmur3_128
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.usable import newest_changes
 from millstream.serdes import Serde

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
-from millstream.operators.table_store import TableOperator
+from millstream.operators.tables.table_store import TableOperator
 from millstream.operators.usable import with_keys
 
 

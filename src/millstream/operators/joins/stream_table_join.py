@@ -14,8 +14,8 @@ from millstream.operators.batch import Batch, Order, has_none
 from millstream.operators.calls import call_each
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.released import Released
+from millstream.operators.tables.value_getter import GetterSupplier, ValueGetter
 from millstream.operators.usable import INCOMPLETE
-from millstream.operators.value_getter import GetterSupplier, ValueGetter
 from millstream.state.buffers.buffer_value import BufferedContext
 from millstream.state.buffers.grace_buffer import GraceBuffer
 from millstream.state.keyvalue.table import TimedValue

@@ -12,7 +12,7 @@ from typing import Any
 from millstream.operators.batch import Batch
 from millstream.operators.calls import call_each
 from millstream.operators.operator import Output
-from millstream.operators.table_store import TableOperator
+from millstream.operators.tables.table_store import TableOperator
 from millstream.unawaited import checked_result
 
 

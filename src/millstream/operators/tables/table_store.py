@@ -15,7 +15,7 @@ from millstream.operators.batch import Batch
 from millstream.operators.calls import serialize_each
 from millstream.operators.flushed import flushed_batch
 from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.operators.stored_versions import StoredVersions
+from millstream.operators.tables.stored_versions import StoredVersions
 from millstream.operators.usable import with_key_bytes
 from millstream.state.caches.record_cache import RecordCache
 from millstream.state.keyvalue.table import TimestampedTable

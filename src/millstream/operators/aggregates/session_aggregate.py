@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from millstream.operators.aggregates.fold import Aggregator, Initializer
+from millstream.operators.aggregates.windowed import FinalResult, WindowedOperator
 from millstream.operators.batch import Batch
-from millstream.operators.fold import Aggregator, Initializer
 from millstream.operators.operator import Output
 from millstream.operators.results import Results
-from millstream.operators.windowed import FinalResult, WindowedOperator
 from millstream.state.caches.cache_entries import FlushedChanges
 from millstream.state.windows.session_table import SessionTable
 from millstream.windowed import windowed

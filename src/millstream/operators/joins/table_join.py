@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.operators.table_store import TableOperator
+from millstream.operators.tables.table_store import TableOperator
+from millstream.operators.tables.value_getter import GetterSupplier, ValueGetter
 from millstream.operators.usable import newest_changes, with_keys
-from millstream.operators.value_getter import GetterSupplier, ValueGetter
 
 #: What a side does without a partner. `inner`: nothing. `left`: the table whose values are kept
 #: anyway. `right`: the other table of a left join. `outer`: either table of an outer join.

@@ -9,8 +9,8 @@ from typing import Any, Final
 from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import OperatorContext, Output
 from millstream.operators.process import RecordScope, close_user_code, initialized
-from millstream.operators.table_store import TableOperator
-from millstream.operators.value_getter import GetterSupplier, ValueGetter
+from millstream.operators.tables.table_store import TableOperator
+from millstream.operators.tables.value_getter import GetterSupplier, ValueGetter
 from millstream.record import UNKNOWN
 from millstream.state.keyvalue.table import TimedValue
 

@@ -10,7 +10,7 @@ from millstream.errors import StreamsError
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.released import Released
-from millstream.operators.value_getter import GetterSupplier, ValueGetter
+from millstream.operators.tables.value_getter import GetterSupplier, ValueGetter
 from millstream.record import UNKNOWN
 from millstream.state.buffers.time_ordered_buffer import BufferedChange, TimeOrderedBuffer
 from millstream.state.keyvalue.table import TimedValue

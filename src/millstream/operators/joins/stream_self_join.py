@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from millstream.operators.batch import Batch
+from millstream.operators.joins.stream_join import StreamJoiner, encoded_keys
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.results import Results
-from millstream.operators.stream_join import StreamJoiner, encoded_keys
 from millstream.operators.usable import INCOMPLETE
 from millstream.record import UNKNOWN
 from millstream.state.windows.window_table import WindowTable

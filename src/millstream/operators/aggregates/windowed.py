@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from millstream.operators.aggregates.fold import Aggregator, Initializer
 from millstream.operators.batch import Batch, Order
 from millstream.operators.emit_interval import WINDOW_CLOSE_INTERVAL, emit_interval_ms
 from millstream.operators.flushed import flushed_batch
-from millstream.operators.fold import Aggregator, Initializer
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.usable import complete, with_key_bytes, with_keys
 from millstream.record import UNKNOWN

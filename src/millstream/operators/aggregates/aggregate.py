@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millstream.operators.batch import Batch, Order
-from millstream.operators.flushed import flushed_batch
-from millstream.operators.fold import (
+from millstream.operators.aggregates.fold import (
     Aggregator,
     CachedCounts,
     FailedRecords,
@@ -22,8 +20,10 @@ from millstream.operators.fold import (
     count_one,
     nothing,
 )
+from millstream.operators.batch import Batch, Order
+from millstream.operators.flushed import flushed_batch
 from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.operators.stored_versions import StoredVersions
+from millstream.operators.tables.stored_versions import StoredVersions
 from millstream.operators.usable import complete, with_key_bytes
 from millstream.state.caches.cache_entries import FlushedChanges
 from millstream.state.caches.record_cache import RecordCache

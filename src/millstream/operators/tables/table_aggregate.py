@@ -11,11 +11,17 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.errors import StreamsError
-from millstream.operators.aggregate import StreamAggregateOperator
+from millstream.operators.aggregates.aggregate import StreamAggregateOperator
+from millstream.operators.aggregates.fold import (
+    Aggregator,
+    Initializer,
+    Reduced,
+    count_one,
+    nothing,
+)
 from millstream.operators.batch import Batch, has_none
-from millstream.operators.changed import Change
-from millstream.operators.fold import Aggregator, Initializer, Reduced, count_one, nothing
 from millstream.operators.operator import Operator, Output
+from millstream.operators.tables.changed import Change
 
 
 class TableSelectOperator(Operator):

@@ -10,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from millstream.operators.aggregates.fold import (
+    CachedCounts,
+    FailedRecords,
+    Fold,
+    Folded,
+    count_one,
+)
+from millstream.operators.aggregates.windowed import FinalResult, WindowedOperator
 from millstream.operators.batch import Batch
-from millstream.operators.fold import CachedCounts, FailedRecords, Fold, Folded, count_one
 from millstream.operators.operator import OperatorContext, Output
 from millstream.operators.results import Results
-from millstream.operators.windowed import FinalResult, WindowedOperator
 from millstream.record import UNKNOWN
 from millstream.state.windows.window_cache import WindowCache
 from millstream.state.windows.window_keys import window_key

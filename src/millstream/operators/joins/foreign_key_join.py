@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from millstream.operators.batch import Batch
-from millstream.operators.foreign_key_formats import (
+from millstream.operators.joins.foreign_key_formats import (
     Instruction,
     Response,
     Subscription,
@@ -18,10 +18,10 @@ from millstream.operators.foreign_key_formats import (
     encode_subscription,
     subscription_prefix,
 )
-from millstream.operators.foreign_key_send import ForeignKeySerdes, OpenedSerdes
+from millstream.operators.joins.foreign_key_send import ForeignKeySerdes, OpenedSerdes
 from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.tables.value_getter import GetterSupplier, ValueGetter
 from millstream.operators.usable import newest_changes, with_keys
-from millstream.operators.value_getter import GetterSupplier, ValueGetter
 from millstream.state.buffers.subscription_store import SubscriptionTable
 
 _DELETE_QUIETLY: Final = int(Instruction.DELETE_QUIETLY)

@@ -23,10 +23,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from millstream.operators.aggregates.windowed import FinalResult, WindowedOperator
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
 from millstream.operators.results import Results
-from millstream.operators.windowed import FinalResult, WindowedOperator
 from millstream.record import UNKNOWN
 from millstream.state.windows.window_table import WindowTable, WindowValue
 from millstream.windowed import windowed

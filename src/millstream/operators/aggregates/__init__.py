@@ -1,0 +1,1 @@
+"""Aggregations of streams: by key, by window, by session."""
