@@ -57,7 +57,7 @@ _REQUEST_TIMEOUT_MS: Final = 30_000
 #: with 50 partitions.
 _STATISTICS_MS: Final = 100
 #: librdkafka's wait for records cannot be ended from Python: so long it may be in one piece.
-_DEAF_MS: Final = 5
+_DEAF_MS: Final = 10
 _MOST_NAMED: Final = 12
 
 
