@@ -64,7 +64,7 @@ SETTINGS = {
 
 
 class Watch:
-    """Reads the output all the while: which ids were told, and for how long none was."""
+    """Reads the output all the while: which ids were told, and for how long the next one was not."""
 
     def __init__(self, application: Identified) -> None:
         self.longest_s = 0.0
@@ -107,10 +107,11 @@ class Watch:
     def _is_news(self, value: bytes) -> bool:
         new = {each for each in map(int, value.split()) if each >= self.told} - self._ahead
         self._ahead |= new
+        before = self.told
         while self.told in self._ahead:
             self._ahead.remove(self.told)
             self.told += 1
-        return bool(new)
+        return self.told > before
 
 
 class Instance:
@@ -204,7 +205,7 @@ class Report:
         rows: by kind of fault.
         account: of the ids.
         may_repeat: how many repeats the faults account for.
-        longest_s: for how long no new id was told.
+        longest_s: for how long the next id was not told.
         starts: of instances, the first ones included.
         connections: that the proxy has passed on.
     """
