@@ -78,6 +78,15 @@ DEFECTS: Final = (
         ),
     ),
     Defect(
+        "a sliding window that was deleted, looked at in the cache of a store from `Stores`",
+        "null_error",
+        (
+            "WindowedTimestampedHeadersStoreToWindowedTimestampedStoreAdapter"
+            "$KeyValueIteratorAdapter.next",
+            "KStreamSlidingWindowAggregate$KStreamSlidingWindowAggregateProcessor.process",
+        ),
+    ),
+    Defect(
         "`optimize=True`, some topologies",
         "streams_error",
         ("InternalStreamsBuilder.mergeRepartitionTopics",),

@@ -83,6 +83,13 @@ def test_a_store_in_which_nothing_is_has_no_sessions() -> None:
     assert [value for _, value, _ in seen["outputs"]["out"]] == ["[]", "[]", "ok", "[[k@3/5]=1]"]
 
 
+def test_a_sliding_window_that_was_deleted_is_begun_anew() -> None:
+    """`a sliding window that was deleted, looked at in the cache of a store from Stores`."""
+    seen = run(_named("a sliding window that is deleted and looked at before the cache is flushed"))
+    kept = [[{"key": "ab", "start": 169, "end": 181}, "1212", 181]]
+    assert seen["outputs"]["out"] == kept
+
+
 def test_sessions_are_found_that_could_begin_before_time_0() -> None:
     """`sessions with a gap of more than a minute in a cached store in RocksDB`."""
     scenario = _named("a session with a gap of more than a minute near time 0, with a cache")
