@@ -51,7 +51,6 @@ ALLOWED: dict[str, set[str]] = {
     "unit/runtime/test_thread_clients.py": {"_most_bytes"},
     "unit/spark/test_control.py": {"_sent_frames"},
     "unit/spark/test_jobs.py": {"_translated"},
-    # Bugs that are put in on purpose.
     # The supervisor of an application, whose threads are not started.
     "integration/test_clear_errors.py": {"_config"},
     "integration/test_closing.py": {"_supervisor"},
