@@ -25,6 +25,7 @@ def _mutant(breaks: str, module: str, *texts: str) -> Mutant:
 
 
 _COMMITS = "runtime/loop/commits.py"
+_INSISTING = "kafka/cluster/insisting.py"
 _TASK = "runtime/task/stream_task.py"
 _STORES = "state/task_stores.py"
 _CHANGELOG = "state/changelogs/store_changelog.py"
@@ -41,17 +42,16 @@ _POST_COMMIT = """        acked = self._producer.acked_offsets()
         for task in needing:
             task.post_commit(offsets, acked)
 """
-_FLUSH = """        self._flush(whole)
-        offsets: dict"""
 _INSIST_OFFSETS = """        self._insist(
-            "offsets are not committed yet","""
+            "offsets are not committed","""
+_FLUSH = "        self._flush(whole)\n" + _INSIST_OFFSETS
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- the order of a commit ---
     _mutant(
         "offsets are committed before the producer is flushed",
         _COMMITS,
-        *(_FLUSH, "        offsets: dict"),
+        *(_FLUSH, _INSIST_OFFSETS),
         *(_POST_COMMIT, "        self._flush(whole)\n" + _POST_COMMIT),
     ),
     _mutant(
@@ -66,7 +66,7 @@ MUTANTS: tuple[Mutant, ...] = (
         *(_FLUSH, "        acked = self._producer.acked_offsets()\n" + _FLUSH),
         *(_POST_COMMIT, _POST_COMMIT.partition("\n")[2]),
     ),
-    _mutant("the producer is not flushed", _COMMITS, _FLUSH, "        offsets: dict"),
+    _mutant("the producer is not flushed", _COMMITS, _FLUSH, _INSIST_OFFSETS),
     _mutant(
         "caches are not flushed",
         _COMMITS,
@@ -143,21 +143,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a commit that failed for too long counts as done",
-        _COMMITS,
-        "                if failing.passed or whole.passed:\n                    raise\n",
-        "                if failing.passed or whole.passed:\n                    return\n",
+        _INSISTING,
+        "whole.passed):\n                raise\n",
+        "whole.passed):\n                return None  # type: ignore[return-value]\n",
     ),
     _mutant(
         "a commit that failed is not tried again",
-        _COMMITS,
-        "                if failing.passed or whole.passed:",
-        "                if True:",
+        _INSISTING,
+        "            if failing.passed or (whole is not None and whole.passed):",
+        "            if True:",
     ),
     _mutant(
         "the bound of all of a commit is not kept",
-        _COMMITS,
-        "                if failing.passed or whole.passed:",
-        "                if failing.passed:",
+        _INSISTING,
+        "            if failing.passed or (whole is not None and whole.passed):",
+        "            if failing.passed:",
     ),
     _mutant(
         "a thread that waits for a flush seems to hang",
@@ -167,10 +167,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a thread that waits for its offsets seems to hang",
-        _COMMITS,
-        '                logger.warning("%s, trying again: %s", what, error)\n'
-        "            self._committer.progress()\n",
-        '                logger.warning("%s, trying again: %s", what, error)\n',
+        *(_INSISTING, "            on_wait()\n", ""),
     ),
     _mutant(
         "a task that is rebuilt does not wait for what it has logged",
@@ -471,14 +468,13 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "single stored changes are not logged",
         _CHANGELOG,
-        "self._writer.log_many(self._store_name, (key,), values, (timestamp,))",
-        "pass",
+        *("send(store_name, (key,), (stored,), (timestamp,))", "pass"),
+        *("send(store_name, (key,), (value_of(stored),), (timestamp,))", "pass"),
     ),
     _mutant(
         "many stored changes are not logged",
         _CHANGELOG,
-        "self._writer.log_many(self._store_name, keys, self._values_of(stored), timestamps)",
-        "pass",
+        *("send(store_name, keys, values_of(stored), timestamps)", "pass"),
     ),
     # --- what is in flight ---
     _mutant(
@@ -532,9 +528,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "a revocation is not acknowledged",
         _REBALANCES,
         "        finally:\n            self._member.acknowledge(event)\n"
-        '        return Change(f"tasks {names} go to other threads"',
+        '        return OwnershipChange(f"tasks {names} go to other threads"',
         "        finally:\n            pass\n"
-        '        return Change(f"tasks {names} go to other threads"',
+        '        return OwnershipChange(f"tasks {names} go to other threads"',
     ),
     _mutant(
         "revoked tasks that could not be committed are closed as if they were",

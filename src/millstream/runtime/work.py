@@ -18,7 +18,7 @@ class Work(Protocol):
 
     Records are taken in by `step` and finished by then or later. The loop commits all its work
     together, since it shares one producer: `drain` where the work is given up, then
-    `prepare_commit`, the producer's flush, `offsets_to_commit`, the commit, `post_commit`.
+    `prepare_commit`, `offsets_to_commit`, the producer's flush, the commit, `post_commit`.
 
     Invariant: `offsets_to_commit` names no offset before which a record is not finished, and a
     record is finished only when everything that it caused is handed to the producer.

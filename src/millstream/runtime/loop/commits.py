@@ -124,11 +124,12 @@ class Commits:
             except Exception as error:
                 failure = task.fail(error)
                 raise failure from failure.__cause__
-        whole = Deadline(self._clock, within_ms)
-        self._flush(whole)
+        # Before the flush: a record that is finished during it may have sent what is not flushed.
         offsets: dict[TopicPartition, CommitOffset] = {}
         for task in needing:
             offsets.update(task.offsets_to_commit())
+        whole = Deadline(self._clock, within_ms)
+        self._flush(whole)
         self._insist(
             "offsets are not committed",
             lambda timeout_ms: self._committer.commit(offsets, timeout_ms),
