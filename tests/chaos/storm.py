@@ -64,7 +64,7 @@ SETTINGS = {
 
 
 class Watch:
-    """Reads the output all the while: which ids were told, and for how long the next one was not."""
+    """Reads the output all the while: which ids were told, and how long the next one took."""
 
     def __init__(self, application: Identified) -> None:
         self.longest_s = 0.0
