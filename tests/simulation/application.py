@@ -100,7 +100,7 @@ class Shape:
             partitions=chance.choice((2, 2, 3)),
             on_disk=chance.random() < 0.15,
             caching=chance.random() < 0.5,
-            standbys=chance.choice((0, 0, 1)),
+            standbys=chance.choice((0, 1)),
             static=chance.random() < 0.2,
             commit_interval_ms=chance.choice((100, 500, 2_000)),
             max_poll_records=chance.choice((3, 20, 1_000)),

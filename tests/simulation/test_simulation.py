@@ -11,7 +11,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 #: How long the smoke goes on, in seconds.
-SMOKE_S = 40
+SMOKE_S = 25
 
 
 def simulate(*arguments: str, module: str = "simulation") -> subprocess.CompletedProcess[str]:

@@ -50,7 +50,7 @@ class Cluster:
         self.topics: dict[str, int] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._coordinator = 0
-        self.group = GroupCoordinator(scheduler)
+        self.group = GroupCoordinator(scheduler, lambda: self.up[self._coordinator])
         self.transactions = TransactionCoordinator(self)
         #: Called when a broker stopped, so that connections to it break.
         self.on_stop: list[Callable[[int], None]] = []
@@ -106,6 +106,8 @@ class Cluster:
         if not self.up[broker]:
             self.up[broker] = True
             self.scheduler.tell(f"broker {broker} is back")
+            if broker == self._coordinator:
+                self.group.load()
 
     def _fail_over(self, broker: int) -> None:
         others = [other for other, up in self.up.items() if up]

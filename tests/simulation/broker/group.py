@@ -72,10 +72,12 @@ class GroupCoordinator:
 
     Args:
         scheduler: the world.
+        is_up: whether its broker is; while it is not, nobody's time runs out.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, is_up: Callable[[], bool]) -> None:
         self._scheduler = scheduler
+        self._is_up = is_up
         self.state = State.EMPTY
         self.generation = 0
         self.leader = ""
@@ -213,7 +215,7 @@ class GroupCoordinator:
         this_round = self._round
 
         def expired() -> None:
-            if self.state is State.PREPARING and self._round == this_round:
+            if self._is_up() and self.state is State.PREPARING and self._round == this_round:
                 self._complete()
 
         self._scheduler.call_after(longest_ms * 1000, expired)
@@ -262,11 +264,12 @@ class GroupCoordinator:
             self._keep_alive(member)
             if reply is not None:
                 reply(self._joined(member))
-        generation = self.generation
+        generation, this_round = self.generation, self._round
         longest_ms = max(member.rebalance_ms for member in self.members.values())
 
         def late() -> None:
-            if self.state is State.COMPLETING and self.generation == generation:
+            waits = self.state is State.COMPLETING and self.generation == generation
+            if waits and self._is_up() and self._round == this_round:
                 for member in [m for m in self.members.values() if m.syncing is None]:
                     self._scheduler.tell(f"group: {member.id} has not synced in time")
                     self._forget(member)
@@ -364,11 +367,12 @@ class GroupCoordinator:
         timer = member.timer = self._after(member.session_ms, lambda: self._expired(member, timer))
 
     def _expired(self, member: _Member, timer: int) -> None:
-        if member.timer == timer and self.members.get(member.id) is member:
+        current = member.timer == timer and self.members.get(member.id) is member
+        if current and self._is_up():
             self._remove(member, "was not heard of")
 
     def _pending_expired(self, member_id: str) -> None:
-        if self._pending.pop(member_id, None) is not None:
+        if self._is_up() and self._pending.pop(member_id, None) is not None:
             self._complete_if_all_joined()
 
     def _after(self, delay_ms: int, call: Callable[[], None]) -> int:
@@ -403,7 +407,7 @@ class GroupCoordinator:
         self._stored = (self.generation, self.leader, kept)
 
     def load(self) -> None:
-        """Another broker takes the group over, with what was stored of it."""
+        """A broker takes the group over, or is back, with what was stored of it."""
         generation, leader, assignments = self._stored
         for member in self.members.values():
             # Their connections broke, so nobody hears of it.
