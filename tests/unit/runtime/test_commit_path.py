@@ -103,9 +103,15 @@ class Group:
 
 
 class Bench:
-    """Two tasks of one thread; each collects its key's values in two stores, from two topics."""
+    """Two tasks of one thread; each collects its key's values in two stores, from two topics.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: an empty one.
+        logged: whether the stores have changelogs.
+    """
+
+    def __init__(self, folder: Path, *, logged: bool = True) -> None:
+        self._logged = logged
         self.clock = ManualClock(1_000)
         self.log = Log()
         self.group = Group()
@@ -126,7 +132,7 @@ class Bench:
 
     def start(self, number: int) -> StreamTask:
         """A task that runs, with what is on disk."""
-        (part,) = _topology()._subtopologies()
+        (part,) = _topology(logged=self._logged)._subtopologies()
         places = frozenset(TopicPartition(topic, number) for topic in INPUTS)
         task = build_task(part, TaskId(0, number), places, self._services)
         task.open_stores()
@@ -169,7 +175,7 @@ class Bench:
         for store in STORES:
             kept = again.stores.store(store).get(_key(number).decode())
             place = changelog(store, number)
-            found.append((None if kept is None else kept.value, reached[place]))
+            found.append((None if kept is None else kept.value, reached.get(place)))
         return found
 
     def close(self) -> None:
@@ -197,7 +203,7 @@ def _collected(_: str, value: str, known: str) -> str:
     return known + value
 
 
-def _topology() -> Topology:
+def _topology(*, logged: bool) -> Topology:
     builder = StreamsBuilder()
     grouped = builder.stream(list(INPUTS), key=STRING, value=STRING).group_by_key()
     for store in STORES:
@@ -205,7 +211,7 @@ def _topology() -> Topology:
             grouped.aggregate(
                 str,
                 _collected,
-                store=Materialized(store, kind="rocksdb", key=STRING, value=STRING),
+                store=Materialized(store, kind="rocksdb", key=STRING, value=STRING, logging=logged),
             )
             .to_stream()
             .to(store, key=STRING, value=STRING)
@@ -365,3 +371,13 @@ def test_what_tasks_have_sent_that_are_given_up_is_dropped(bench: Bench) -> None
     bench.commits.forget_sent()
     bench.log.flush(0)
     assert not bench.log.written
+
+
+def test_stores_without_changelogs_are_written_with_each_commit(tmp_path: Path) -> None:
+    """Nothing else could bring back what they hold."""
+    bench = Bench(tmp_path, logged=False)
+    bench.feed(bench.tasks[0], "in", "a")
+    bench.commit()
+    bench.feed(bench.tasks[0], "in", "b")
+    assert bench.on_disk(0) == [("a", None)] * 2
+    bench.close()
