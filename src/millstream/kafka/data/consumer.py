@@ -56,7 +56,12 @@ _REQUEST_TIMEOUT_MS: Final = 30_000
 #: How soon it shows that an empty partition ends in an open transaction. Costs 0.6 % of a processor
 #: with 50 partitions.
 _STATISTICS_MS: Final = 100
-#: librdkafka's wait for records cannot be ended from Python: so long it may be in one piece.
+#: librdkafka's wait for records cannot be ended from Python: so long it may be in one piece. A
+#: command reaches an idle thread in 4.9 ms (the median of 200; 14 ms at the 99th percentile, 32 at
+#: most), one that restores in 6.5 (51 at most), and one that waits for no records, as it is paused
+#: or has no task, in 0.2 to 0.3 (11 at most). A thread that is idle takes 1.4 % of a processor, a
+#: paused one 0.7 %: all on a machine with six times as much to do as it has processors. Slices of 5
+#: ms take 0.3 % more and halve the median.
 _DEAF_MS: Final = 10
 _MOST_NAMED: Final = 12
 
