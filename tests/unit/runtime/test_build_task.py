@@ -206,7 +206,7 @@ class PutIntoStore(Processor[str, str, None, None]):
 
 
 def test_a_commit_flushes_the_caches_of_processors_and_a_standby_has_none(
-    workshop: Workshop,
+    workshop: Workshop, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What a standby reads of its changelog must be seen once it is active again."""
     workshop.cache_bytes = 1 << 20
@@ -219,6 +219,7 @@ def test_a_commit_flushes_the_caches_of_processors_and_a_standby_has_none(
     assert workshop.written() == []
     task.prepare_commit()
     assert workshop.written() == [("app-s-changelog", b"v", 0)]
+    assert not caplog.messages, "it is not taken for a circle of stores"
     task.post_commit({}, {})
     task.suspend()
     task.stand_by()
