@@ -19,13 +19,13 @@ from millstream.runtime.build_thread import keeps_state_on_disk
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.control import (
     Close,
-    Failed,
     Pause,
     Report,
     RestoreEvent,
     Resume,
     StateChanged,
     TasksChanged,
+    ThreadFailed,
     ThreadMetrics,
 )
 from millstream.runtime.ownership.restore_reports import RestoreAudience
@@ -334,7 +334,7 @@ class ThreadSupervisor:
                 self._states.tasks_are(thread, states)
             case ThreadMetrics():
                 self._metrics[thread] = report
-            case Failed(error):
+            case ThreadFailed(error):
                 self._judge(thread, error)
             case RestoreEvent():
                 self._bars.show(report)

@@ -15,7 +15,7 @@ from millstream.errors import StreamsError
 _INTERRUPTED = 130
 
 
-class Command(Protocol):
+class Subcommand(Protocol):
     """What a module must offer to be a subcommand."""
 
     #: The word that chooses it.
@@ -31,7 +31,7 @@ class Command(Protocol):
 
 
 #: The subcommands, in the order of the overview.
-COMMANDS: tuple[Command, ...] = (broker, describe, doctor)
+COMMANDS: tuple[Subcommand, ...] = (broker, describe, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

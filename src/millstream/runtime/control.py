@@ -87,7 +87,7 @@ class TasksChanged(Report):
 
 
 @dataclass(frozen=True)
-class Failed(Report):
+class ThreadFailed(Report):
     """The thread ends because of this error. Told at once: closing may take long."""
 
     error: BaseException

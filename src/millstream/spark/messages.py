@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 import cloudpickle
 
 from millstream.errors import StreamsError
-from millstream.runtime.control import Failed
+from millstream.runtime.control import ThreadFailed
 from millstream.spark.wire import MAX_FRAME_BYTES
 
 _TRACEBACK_CHARS: Final = 64 * 1024
@@ -179,7 +179,7 @@ def outbound(value: Any) -> Any:
     """The value as it is pickled: exceptions made ready for the journey."""
     if isinstance(value, BaseException):
         return ShippedError.of(value)
-    if isinstance(value, ThreadExit | Failed) and value.error is not None:
+    if isinstance(value, ThreadExit | ThreadFailed) and value.error is not None:
         shipped: Any = ShippedError.of(value.error)
         return replace(value, error=shipped)
     return value
@@ -188,7 +188,7 @@ def outbound(value: Any) -> Any:
 def _inbound(value: Any) -> Any:
     if isinstance(value, ShippedError):
         return value.restore()
-    if isinstance(value, ThreadExit | Failed) and isinstance(value.error, ShippedError):
+    if isinstance(value, ThreadExit | ThreadFailed) and isinstance(value.error, ShippedError):
         return replace(value, error=value.error.restore())
     return value
 

@@ -19,7 +19,7 @@ from millstream import (
 from millstream.app_supervisor import ThreadSupervisor
 from millstream.clock import ManualClock
 from millstream.runtime.client_states import ClientStates
-from millstream.runtime.control import Failed
+from millstream.runtime.control import ThreadFailed
 from millstream.runtime.states import ClientState
 from millstream.serdes import STRING
 from millstream.spark.events import ThreadEvent
@@ -92,7 +92,7 @@ class Application:
         self.tells(index, "registered", Hello("app", name, index, Epoch(1, 0), 1, "host"))
 
     def dies(self, index: int, error: StreamsError = DOWN) -> None:
-        self.tells(index, "report", Failed(error))
+        self.tells(index, "report", ThreadFailed(error))
         self.tells(index, "exited", ThreadExit("error", error))
 
     def closed_in_error(self) -> bool:
@@ -136,7 +136,7 @@ def test_a_thread_has_a_time_for_closing_before_it_is_replaced(app: Application)
 
     The one that was killed for it is replaced like any other.
     """
-    app.tells(1, "report", Failed(DOWN))
+    app.tells(1, "report", ThreadFailed(DOWN))
     assert app.engine.ending == [(app.names[0], 30_000)]
     assert app.engine.started == []
     app.tells(1, "exited", ThreadExit("killed", reason="it did not close in time"))

@@ -21,11 +21,11 @@ from millstream.runtime.control import (
     AskMetrics,
     Close,
     Control,
-    Failed,
     Pause,
     Resume,
     StateChanged,
     TasksChanged,
+    ThreadFailed,
     ThreadMetrics,
     ThreadOutcome,
 )
@@ -153,7 +153,7 @@ class StreamThread:
             logger.info("stopping: %s", error)
             # At once, so that the driver decides before other threads take over what this one
             # could not do: closing may take long.
-            self._control.report(Failed(error))
+            self._control.report(ThreadFailed(error))
             self._why_stopping = "failed"
         close_error = self._close(clean=error is None)
         return ThreadOutcome(error, self._machine.story, close_error)

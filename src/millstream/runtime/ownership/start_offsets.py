@@ -12,14 +12,12 @@ from millstream.errors import StreamsError
 from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import TopicPartition
+from millstream.topology.physical.nodes import OffsetReset
 
 logger = logging.getLogger(__name__)
 
 #: How long the loop may stand still for one request.
 _TIMEOUT_MS = 3_000
-
-#: `earliest`, `latest`, `none`, or that long before now.
-OffsetReset = str | timedelta
 
 
 class GroupOffsets(Protocol):

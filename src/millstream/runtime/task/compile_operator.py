@@ -11,7 +11,13 @@ from typing import Any
 
 from millstream.operators import stateless
 from millstream.operators.aggregates import aggregate
-from millstream.operators.aggregates.fold import Reduced, count_one, nothing
+from millstream.operators.aggregates.fold import (
+    Aggregator,
+    Initializer,
+    Reduced,
+    count_one,
+    nothing,
+)
 from millstream.operators.aggregates.session_aggregate import SessionAggregateOperator
 from millstream.operators.aggregates.sliding_aggregate import SlidingAggregateOperator
 from millstream.operators.aggregates.window_aggregate import (
@@ -48,7 +54,7 @@ from millstream.topology.operations import (
     streams,
     tables,
 )
-from millstream.topology.operations.operation import Aggregator, Initializer, Operation
+from millstream.topology.operations.operation import Operation
 from millstream.topology.options.windows import SlidingWindows
 
 

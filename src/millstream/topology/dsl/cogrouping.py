@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
+from millstream.operators.aggregates.fold import Aggregator
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.grouping import Grouping
@@ -21,9 +22,6 @@ from millstream.topology.physical.source_names import SourceNames
 
 COGROUP_PREFIX = "COGROUPKSTREAM-AGGREGATE-"
 _MERGE = "COGROUPKSTREAM-MERGE-"
-
-#: (key, value, aggregate) → the next aggregate.
-Aggregator = Callable[[Any, Any, Any], Any]
 
 
 class Cogrouping:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from millstream.operators.aggregates.fold import Aggregator, Initializer
 from millstream.topology.operations.operation import (
-    Aggregator,
-    Initializer,
     TableOperation,
     VersionHeedingOperation,
 )

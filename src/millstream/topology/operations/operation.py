@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-#: () → the aggregate that a key starts from.
-Initializer = Callable[[], Any]
-
-#: (key, value, aggregate) → the next aggregate; None deletes it.
-Aggregator = Callable[[Any, Any, Any], Any]
 
 
 @dataclass(frozen=True)
