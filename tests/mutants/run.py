@@ -32,12 +32,12 @@ ROOT = Path(__file__).parents[2]
 #: What is run for a fault, until something fails. All of it is in `make test`.
 STAGES: tuple[tuple[str, ...], ...] = (
     (
-        "tests/unit/runtime/test_commit_path.py",
-        "tests/unit/runtime/test_commits.py",
+        "tests/unit/runtime/loop/test_commit_path.py",
+        "tests/unit/runtime/loop/test_commits.py",
         "tests/properties/test_pending_offsets.py",
-        "tests/unit/runtime/test_rebalances.py",
-        "tests/unit/runtime/test_thread.py",
-        "tests/unit/runtime/test_thread_commits.py",
+        "tests/unit/runtime/loop/test_rebalances.py",
+        "tests/unit/runtime/loop/test_thread.py",
+        "tests/unit/runtime/loop/test_thread_commits.py",
         "tests/unit/state/test_task_stores.py",
     ),
     ("tests/unit/runtime", "tests/unit/state", "tests/unit/kafka"),
@@ -47,11 +47,11 @@ STAGES: tuple[tuple[str, ...], ...] = (
 )
 #: What is about a module most of all, and run before that.
 FIRST = {
-    "runtime/loop/commits.py": ("tests/unit/runtime/test_commit_path.py",),
-    "runtime/task/stream_task.py": ("tests/unit/runtime/test_commit_path.py",),
+    "runtime/loop/commits.py": ("tests/unit/runtime/loop/test_commit_path.py",),
+    "runtime/task/stream_task.py": ("tests/unit/runtime/loop/test_commit_path.py",),
     "runtime/task/pending_offsets.py": ("tests/properties/test_pending_offsets.py",),
-    "runtime/loop/rebalances.py": ("tests/unit/runtime/test_rebalances.py",),
-    "runtime/loop/stream_thread.py": ("tests/unit/runtime/test_thread_commits.py",),
+    "runtime/loop/rebalances.py": ("tests/unit/runtime/loop/test_rebalances.py",),
+    "runtime/loop/stream_thread.py": ("tests/unit/runtime/loop/test_thread_commits.py",),
     "state/task_stores.py": ("tests/unit/state/test_task_stores.py",),
     "kafka/data/delivery.py": ("tests/unit/kafka/test_delivery.py",),
 }

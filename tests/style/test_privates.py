@@ -67,13 +67,13 @@ ALLOWED: dict[str, set[str]] = {
     # Bugs are put where they would be.
     "simulation/planted.py": {"_forget", "_make_active"},
     # A round of the loop, and the opening of a task, by themselves.
-    "unit/runtime/test_many_tasks.py": {"_last_commit_ms", "_process"},
-    "unit/runtime/test_untrusted_state.py": {"_open", "_opening"},
+    "unit/runtime/loop/test_many_tasks.py": {"_last_commit_ms", "_process"},
+    "unit/runtime/ownership/test_untrusted_state.py": {"_open", "_opening"},
     # What lies below a store, and disks that fail.
     "properties/test_buffer_state_model.py": {"_base"},
     "unit/state/test_key_value_store.py": {"_stores"},
-    "unit/state/test_record_cache.py": {"_eviction", "_resting"},
-    "unit/state/test_rocksdb_storage.py": {"_db"},
+    "unit/state/caches/test_record_cache.py": {"_eviction", "_resting"},
+    "unit/state/storage/test_rocksdb_storage.py": {"_db"},
     "unit/state/test_task_stores.py": {"_builders", "_directory"},
     "unit/topology/test_streams_dsl.py": {"_part"},
 }

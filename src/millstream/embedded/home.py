@@ -64,7 +64,7 @@ class BrokerHome:
         (self.folder / "log4j2.properties").write_text(logging_properties())
         # These two files are all that Kafka's own formatting tool writes, which would cost another
         # start of Java (0.6 s). The checkpoint holds the feature levels of a new cluster and
-        # is the same for all of this version; see tests/unit/kafka/test_embedded_settings.py.
+        # is the same for all of this version; see tests/unit/embedded/test_embedded_settings.py.
         (logs / "meta.properties").write_text(meta)
         (logs / "bootstrap.checkpoint").write_bytes(bootstrap_checkpoint())
         self._guard = _start_guard(self.folder)
