@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import tempfile
 import zlib
@@ -28,6 +29,8 @@ from simulation.instance import Instance, Worker
 from simulation.scheduler import EPOCH_MS, Process, Scheduler
 from simulation.watching import OpenFiles, watched
 
+#: What errors tell of the machine: who holds a lock since when.
+_OUTSIDE: Final = re.compile(r"locked by process \d+ since [-\d: ]+ UTC")
 _LAST_LINES: Final = 80
 _MOST_INSTANCES: Final = 4
 _READ: Final = (INPUT, REPARTITION)
@@ -96,7 +99,7 @@ class History:
 
     def _note(self, line: str) -> None:
         if self._root:
-            line = line.replace(self._root, "~")
+            line = _OUTSIDE.sub("locked", line.replace(self._root, "~"))
         self.result.trace_hash = zlib.crc32(line.encode(), self.result.trace_hash)
         self._last.append(line)
         if self._keep:
