@@ -79,27 +79,34 @@ def unknown_topics(admin: Admin, consumer: Consumer) -> Answers:
 
 
 def deleted_records(
-    place: TopicPartition, admin: Admin, consumer: Consumer, producer: Producer
+    place: TopicPartition,
+    admin: Admin,
+    new_consumer: Callable[[], Consumer],
+    producer: Producer,
 ) -> Answers:
-    """What is left of a partition whose beginning is deleted, and beyond its ends."""
+    """What is left of a partition whose beginning is deleted, and beyond its ends.
+
+    Each look is a new consumer's: librdkafka remembers for some moments where a partition began.
+    """
     told: Answers = {}
+    consumer = new_consumer()
     _write(producer, place, [b"a", b"b", b"c", b"d", b"e"])
-    told["everything"] = _read(consumer, place, 0)
+    told["everything"] = _read(new_consumer(), place, 0)
     told["delete 2"] = _wait(consumer, admin.delete_records({place: 2})[place])
     told["beginning"] = str(consumer.beginning_offsets([place], _TIMEOUT_MS)[place])
     told["end"] = str(consumer.end_offsets([place], _TIMEOUT_MS)[place])
-    told["from the beginning"] = _read(consumer, place, OFFSET_BEGINNING)
-    told["from 0"] = _read(consumer, place, 0)
-    told["from 2"] = _read(consumer, place, 2)
-    told["from the end"] = _read(consumer, place, 5)
-    told["from beyond the end"] = _read(consumer, place, 6)
+    told["from the beginning"] = _read(new_consumer(), place, OFFSET_BEGINNING)
+    told["from 0"] = _read(new_consumer(), place, 0)
+    told["from 2"] = _read(new_consumer(), place, 2)
+    told["from the end"] = _read(new_consumer(), place, 5)
+    told["from beyond the end"] = _read(new_consumer(), place, 6)
     told["delete 1"] = _wait(consumer, admin.delete_records({place: 1})[place])
     told["beginning then"] = str(consumer.beginning_offsets([place], _TIMEOUT_MS)[place])
     told["delete beyond the end"] = _wait(consumer, admin.delete_records({place: 9})[place])
     told["delete everything"] = _wait(consumer, admin.delete_records({place: 5})[place])
-    told["nothing"] = _read(consumer, place, OFFSET_BEGINNING)
+    told["nothing"] = _read(new_consumer(), place, OFFSET_BEGINNING)
     _write(producer, place, [b"f"])
-    told["what comes then"] = _read(consumer, place, OFFSET_BEGINNING)
+    told["what comes then"] = _read(new_consumer(), place, OFFSET_BEGINNING)
     later = TopicPartition(place.topic, 0)
     told["by time 1"] = str(consumer.offsets_for_times({later: 1}, _TIMEOUT_MS).get(later))
     told["by time 2"] = str(consumer.offsets_for_times({later: 2}, _TIMEOUT_MS).get(later))

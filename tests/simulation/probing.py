@@ -186,7 +186,7 @@ def probe(world: Simulated | Real) -> dict[str, Answers]:
     place = TopicPartition(world.name("deleted"), 0)
     admin.create_topics([(place.topic, 1, {})])
     told["deleted records"] = deleted_records(
-        place, admin, world.consumer(committed=False), world.producer()
+        place, admin, lambda: world.consumer(committed=False), world.producer()
     )
     place = TopicPartition(world.name("transactions"), 0)
     admin.create_topics([(place.topic, 1, {})])
