@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.stores import Stores
 from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
 from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.options.suppressed import BufferConfig, Suppressed
 from millstream.topology.physical.topology import Topology
 
 
@@ -224,3 +226,17 @@ def test_a_commit_flushes_the_caches_of_processors_and_a_standby_has_none(
     task.suspend()
     task.stand_by()
     assert task.stores.caches()["s"].statistics().entries == 0
+
+
+def test_a_commit_logs_what_a_buffer_holds_back(workshop: Workshop) -> None:
+    """Only what is still there: what came and went between two commits is never logged."""
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).to_table(key=STRING, value=STRING).suppress(
+        Suppressed.until_time_limit(timedelta(hours=1), BufferConfig.unbounded(), name="held")
+    ).to_stream().to("out")
+    task = (parts := workshop.task(builder.build(), "in")).task
+    workshop.feed(parts, "in", b"v")
+    changelog = "app-held-store-changelog"
+    assert changelog not in {topic for topic, _, _ in workshop.written()}
+    task.prepare_commit()
+    assert changelog in {topic for topic, _, _ in workshop.written()}
