@@ -146,6 +146,21 @@ def test_a_commit_that_the_group_does_not_take_yet_is_tried_again() -> None:
     assert fakes.story == ["committed", "suspended 0_0", "acknowledged"]
 
 
+def test_what_the_group_takes_no_commit_of_is_given_up_as_it_stands() -> None:
+    """Its state on disk must not pass for what is committed: the next owner does the work again."""
+    fakes = Fakes(Revoked(frozenset({ONE})))
+    fakes.on_commit = raising(RebalanceInProgressError("never"))
+    fakes.rebalances().next_change()
+    assert fakes.story == ["closed 0_0 dirty", "acknowledged"]
+
+
+def test_tasks_that_stay_are_committed_with_those_that_go() -> None:
+    """They share a producer, whose records are committed together or not at all."""
+    fakes = Fakes(Revoked(frozenset({ONE})))
+    fakes.rebalances().next_change()
+    assert [task.commit_needed for task in fakes.running] == [False]
+
+
 def test_a_fenced_commit_drops_the_work_of_all_tasks() -> None:
     """A record of the task that stays may be lost as well: they share the producer."""
     fakes = Fakes(Revoked(frozenset({ONE})))
