@@ -278,6 +278,21 @@ def test_what_is_put_when_a_processor_is_closed_stays_in_a_recycled_task(
     ]
 
 
+def test_what_is_held_back_without_an_end_is_written_and_logged(
+    open_task: OpenTask, changelog: Any
+) -> None:
+    """Else an offset would be committed before what its record has changed."""
+    builder = KeyValueStoreBuilder(
+        "s", kind="rocksdb", key_serde=STRING, value_serde=LONG, timestamped=True, caching=True
+    )
+    stores = open_task(builder)
+    stores.store("s").put("a", ValueAndTimestamp(1, 1))
+    assert (stores.have_changes, changelog.records) == (True, [])
+    assert stores.write_held_back() == ["s"]
+    assert (stores.have_changes, len(changelog.records)) == (False, 1)
+    assert stores.write_held_back() == []
+
+
 class _NoOffsetsBuilder:
     """A persistent store which keeps no offset, as a user's own would."""
 
