@@ -87,8 +87,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "caches of the first task only are flushed",
         _COMMITS,
-        "        for task in needing:\n            try:",
-        "        for task in needing[:1]:\n            try:",
+        "        for task in needing:\n            with",
+        "        for task in needing[:1]:\n            with",
     ),
     _mutant(
         "offsets of the first task only are committed",

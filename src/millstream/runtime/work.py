@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 from millstream.clock import Deadline
@@ -137,3 +138,17 @@ class Work(Protocol):
     def fail(self, error: Exception) -> StreamsError:
         """The error with this work as its place."""
         ...
+
+
+@contextmanager
+def failures_of(work: Work) -> Iterator[None]:
+    """Let what goes wrong inside name the work that it went wrong in.
+
+    Raises:
+        StreamsError: instead of any error.
+    """
+    try:
+        yield
+    except Exception as error:
+        failure = work.fail(error)
+        raise failure from failure.__cause__

@@ -12,7 +12,7 @@ from millstream.kafka.cluster.insisting import insist
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Producer
 from millstream.record import TopicPartition
-from millstream.runtime.work import Work
+from millstream.runtime.work import Work, failures_of
 
 logger = logging.getLogger(__name__)
 
@@ -87,11 +87,8 @@ class Commits:
         most_ms = _DRAIN_TIMEOUT_MS if within_ms is None else min(within_ms, _DRAIN_TIMEOUT_MS)
         deadline = Deadline(self._clock, most_ms)
         for task in tasks:
-            try:
+            with failures_of(task):
                 drained = task.drain(deadline)
-            except Exception as error:
-                failure = task.fail(error)
-                raise failure from failure.__cause__
             if not drained:
                 logger.warning(
                     "task %s has records that are not done after %d ms: its next owner repeats "
@@ -119,11 +116,8 @@ class Commits:
         if not needing:
             return {}
         for task in needing:
-            try:
+            with failures_of(task):
                 task.prepare_commit()
-            except Exception as error:
-                failure = task.fail(error)
-                raise failure from failure.__cause__
         # Before the flush: a record that is finished during it may have sent what is not flushed.
         offsets: dict[TopicPartition, CommitOffset] = {}
         for task in needing:

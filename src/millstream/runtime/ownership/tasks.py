@@ -29,7 +29,7 @@ from millstream.runtime.states import TaskState
 from millstream.runtime.task.punctuations import AT_ONCE, Agenda
 from millstream.runtime.task.record_queue import RawRecords
 from millstream.runtime.task.stream_task import StreamTask
-from millstream.runtime.work import Work
+from millstream.runtime.work import Work, failures_of
 
 logger = logging.getLogger(__name__)
 
@@ -354,11 +354,8 @@ class Tasks:
         Raises:
             StreamsError: the task failed; it carries the task's id.
         """
-        try:
+        with failures_of(task):
             count = task.step(limit)
-        except Exception as error:
-            failure = task.fail(error)
-            raise failure from failure.__cause__
         self._inputs.were_taken(task)
         return count
 
@@ -387,13 +384,13 @@ class Tasks:
 
     def _punctuated(self, task: StreamTask) -> bool:
         try:
-            by_stream = task.punctuate_stream_time()
-            return task.punctuate_wall_clock_time() or by_stream
-        except Exception as error:
+            with failures_of(task):
+                by_stream = task.punctuate_stream_time()
+                return task.punctuate_wall_clock_time() or by_stream
+        except StreamsError:
             # The other tasks have not been asked.
             self._agenda.by(AT_ONCE)
-            failure = task.fail(error)
-            raise failure from failure.__cause__
+            raise
 
     def _add(
         self, task_id: TaskId, partitions: frozenset[TopicPartition], *, standby: bool
@@ -423,15 +420,11 @@ class Tasks:
 
     def _open(self, task: StreamTask, opening: _Opening) -> None:
         try:
-            task.open_stores(standby=opening.standby)
+            with failures_of(task):
+                task.open_stores(standby=opening.standby)
         except LockError as error:
             opening.retry.failed(error)
             return
-        except TaskCorruptedError:
-            raise
-        except Exception as error:
-            failure = task.fail(error)
-            raise failure from failure.__cause__
         del self._opening[task.task_id]
         self._restore(task)
 
@@ -459,11 +452,8 @@ class Tasks:
             return
         self._starting.worked()
         for task in restored:
-            try:
+            with failures_of(task):
                 task.start(committed)
-            except Exception as error:
-                failure = task.fail(error)
-                raise failure from failure.__cause__
             del self._revivals[task.task_id]
         self._sort()
 
