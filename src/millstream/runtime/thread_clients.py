@@ -8,6 +8,7 @@ from typing import Protocol
 
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
+from millstream.config_clients import Role
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.data.batch_limits import BatchLimits
 from millstream.kafka.data.consumer import RecordConsumer
@@ -123,24 +124,15 @@ class ThreadClients:
             task_timeout_ms=config.task_timeout_ms,
         )
         self._opened.append(self.producer.close)
-        self.consumer = RecordConsumer(
-            librdkafka_settings(config, "main_consumer", f"{name}-consumer"), clock, waker
+        self.consumer = self._consumer(config, "main_consumer", f"{name}-consumer")
+        self.restore_consumer = self._consumer(
+            config, "restore_consumer", f"{name}-restore-consumer"
         )
-        self._opened.append(self.consumer.close)
-        self.restore_consumer = RecordConsumer(
-            librdkafka_settings(config, "restore_consumer", f"{name}-restore-consumer"),
-            clock,
-            waker,
+        self.global_consumer = (
+            self._consumer(config, "global_consumer", f"{name}-global-consumer")
+            if reads_global_topics
+            else None
         )
-        self._opened.append(self.restore_consumer.close)
-        self.global_consumer: RecordConsumer | None = None
-        if reads_global_topics:
-            self.global_consumer = RecordConsumer(
-                librdkafka_settings(config, "global_consumer", f"{name}-global-consumer"),
-                clock,
-                waker,
-            )
-            self._opened.append(self.global_consumer.close)
 
     def _admin(self, config: StreamsConfig, client_id: str, clock: Clock) -> ClusterAdmin:
         admin = ClusterAdmin(
@@ -150,6 +142,12 @@ class ThreadClients:
         )
         self._opened.append(admin.close)
         return admin
+
+    def _consumer(self, config: StreamsConfig, role: Role, client_id: str) -> RecordConsumer:
+        settings = librdkafka_settings(config, role, client_id)
+        consumer = RecordConsumer(settings, self._clock, self._waker)
+        self._opened.append(consumer.close)
+        return consumer
 
     @property
     def session_timeout_ms(self) -> int:
