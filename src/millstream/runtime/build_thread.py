@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -50,6 +50,7 @@ from millstream.state.directories.disk import Disk
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.state.storage.storages import Storages
+from millstream.topology.physical.subtopology import SubTopology
 from millstream.topology.physical.topology import Topology
 from millstream.waker import Waker
 
@@ -210,13 +211,14 @@ class _Parts:
         global_updates: GlobalUpdates | NoGlobalUpdates,
     ) -> Tasks:
         config, clients = self.config, self.clients
+        subtopologies = self.topology._subtopologies()
         starts = StartOffsets(
             member, clients.consumer, reset_policy(self.topology, config), self.clock
         )
         buffered = config.buffered_records_per_partition
         return Tasks(
-            self._task_factory(global_updates),
-            self._restoration(starts),
+            self._task_factory(subtopologies, global_updates),
+            self._restoration(subtopologies, starts),
             clients.consumer,
             starts,
             self.clock,
@@ -228,7 +230,9 @@ class _Parts:
         )
 
     def _task_factory(
-        self, global_updates: GlobalUpdates | NoGlobalUpdates
+        self,
+        subtopologies: Sequence[SubTopology],
+        global_updates: GlobalUpdates | NoGlobalUpdates,
     ) -> Callable[[TaskId, frozenset[TopicPartition]], StreamTask]:
         config, clients = self.config, self.clients
         max_age_ms = int(client_setting(config, "producer", "metadata.max.age.ms"))
@@ -245,15 +249,17 @@ class _Parts:
             storages=self.storages,
             global_stores=global_updates.stores,
         )
-        subtopologies = {part.id: part for part in self.topology._subtopologies()}
+        by_id = {part.id: part for part in subtopologies}
 
         def create(task_id: TaskId, partitions: frozenset[TopicPartition]) -> StreamTask:
-            return build_task(subtopologies[task_id.subtopology], task_id, partitions, services)
+            return build_task(by_id[task_id.subtopology], task_id, partitions, services)
 
         return create
 
-    def _restoration(self, starts: StartOffsets) -> Restoration:
-        read = {topic for part in self.topology._subtopologies() for topic in part.source_topics}
+    def _restoration(
+        self, subtopologies: Sequence[SubTopology], starts: StartOffsets
+    ) -> Restoration:
+        read = {topic for part in subtopologies for topic in part.source_topics}
 
         def limits(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
             committed = starts.committed([place for place in partitions if place.topic in read])
