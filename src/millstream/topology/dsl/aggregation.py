@@ -15,6 +15,7 @@ from millstream.topology.operations.operation import TableOperation
 from millstream.topology.options.materialized import (
     Materialized,
     StoreChoice,
+    TableStoreBuilder,
     key_value_builder,
     materialized,
 )
@@ -47,19 +48,15 @@ def aggregated_table(
         key_serde=grouping.part.key_serde,
         value_serde=value_serde,
     )
-    generated = choice.store_name is None
     node = TableGraphNode(
         name=graph.names.processor(prefix, name),
         declared_at=call_site(),
         operation=operation(builder.name),
         output_versioned=choice.is_versioned,
         store_builder=builder,
-        store_name_generated=generated,
+        store_name_generated=choice.store_name is None,
     )
-    placed = grouping.placed_by_key(builder.name, store_name_generated=generated)
-    graph.attach(node, placed.node)
-    part = replace(placed, node=node, key_serde=builder.key_serde, value_serde=builder.value_serde)
-    return TablePart(part, StoredTable(builder.name, node), choice.store_name)
+    return _table(grouping, choice, node, builder, builder.key_serde)
 
 
 def windowed_table(
@@ -85,18 +82,27 @@ def windowed_table(
         key_serde: of the windowed keys.
         grace_ms: how long after its end a window may still change.
     """
-    graph = grouping.part.graph
-    generated = choice.store_name is None
     node = TableGraphNode(
-        name=graph.names.processor(prefix, name),
+        name=grouping.part.graph.names.processor(prefix, name),
         declared_at=call_site(),
         operation=operation,
         store_builder=builder,
-        store_name_generated=generated,
+        store_name_generated=choice.store_name is None,
         grace_ms=grace_ms,
     )
-    placed = grouping.placed_by_key(builder.name, store_name_generated=generated)
-    graph.attach(node, placed.node)
+    return _table(grouping, choice, node, builder, key_serde)
+
+
+def _table(
+    grouping: Grouping,
+    choice: Materialized[Any, Any],
+    node: TableGraphNode,
+    builder: TableStoreBuilder | WindowedStoreBuilder,
+    key_serde: Serde[Any] | None,
+) -> TablePart:
+    """Place the node after the grouping, which may have to repartition for it."""
+    placed = grouping.placed_by_key(builder.name, store_name_generated=node.store_name_generated)
+    grouping.part.graph.attach(node, placed.node)
     part = replace(placed, node=node, key_serde=key_serde, value_serde=builder.value_serde)
     return TablePart(part, StoredTable(builder.name, node), choice.store_name)
 
