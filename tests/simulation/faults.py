@@ -171,48 +171,42 @@ class Faults:
         calls = self._chance.randrange(0, 80)
         first = instance.living[0].process
         first.crash_after_calls = calls
-
-        def all_of_it() -> None:
-            for worker in instance.living:
-                self._kill(worker.process)
-
-        self._later(0, 300, all_of_it)
+        self._later(0, 300, lambda: self._kill_all(instance))
         self._later(500, 15_000, instance.start)
         return True
 
     def _wipe(self) -> bool:
         """An instance comes back on another disk."""
-        instance = self._some_instance()
-        if instance is None:
-            return False
-        for worker in instance.living:
-            self._kill(worker.process)
-
-        def back() -> None:
-            shutil.rmtree(instance.state_dir, ignore_errors=True)
-            instance.start()
-
-        self._later(1_000, 10_000, back)
-        return True
+        return self._replace(lambda state_dir: shutil.rmtree(state_dir, ignore_errors=True))
 
     def _corrupt(self) -> bool:
         """An instance comes back, and some file of its stores is damaged."""
+
+        def damage(state_dir: str) -> None:
+            files = sorted(Path(state_dir).rglob("rocksdb/*/*"))
+            files = [file for file in files if file.name.endswith((".sst", "CURRENT"))]
+            if files:
+                self._chance.choice(files).write_bytes(b"not what it was")
+
+        return self._replace(damage)
+
+    def _replace(self, change: Callable[[str], None]) -> bool:
+        """The machine of an instance fails; it is back later, with its disk changed."""
         instance = self._some_instance()
         if instance is None:
             return False
-        for worker in instance.living:
-            self._kill(worker.process)
+        self._kill_all(instance)
 
         def back() -> None:
-            files = sorted(Path(instance.state_dir).rglob("rocksdb/*/*"))
-            files = [file for file in files if file.name.endswith((".sst", "CURRENT"))]
-            if files:
-                hit = self._chance.choice(files)
-                hit.write_bytes(b"not what it was")
+            change(instance.state_dir)
             instance.start()
 
         self._later(1_000, 10_000, back)
         return True
+
+    def _kill_all(self, instance: Instance) -> None:
+        for worker in instance.living:
+            self._kill(worker.process)
 
     def _freeze(self) -> bool:
         """A process stands still, perhaps for longer than its session."""
