@@ -5,11 +5,18 @@ In continuous integration nothing may be skipped that the machine can do (`suppo
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator, Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 from support.strictness import forbid_skip, is_strict
+
+
+def pytest_configure() -> None:
+    """Let programs that tests start heed Ctrl-C, also where the tests run in the background of a
+    shell, which has its children ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
