@@ -102,11 +102,16 @@ class Simulation:
         probings = 0
         while self._until_stable():
             probings += 1
-            assert probings <= len(self.expected) + 1, "the warm-ups never come to an end"
+            assert probings <= self._copies + 1, "the warm-ups never come to an end"
             self._catch_up()
             self.clock.advance(PROBING_MS)
         self._catch_up()
         return probings
+
+    @property
+    def _copies(self) -> int:
+        """Each of them, standbys included, may have to be warmed up where it is to go."""
+        return len(self.expected) * (1 + self.config.num_standby_replicas)
 
     def _until_stable(self) -> bool:
         """Rebalance until nobody asks for more at once; whether a probing one is scheduled."""

@@ -168,6 +168,9 @@ class TaskStores:
         """
         for cache in self.caches().values():
             cache.clear()
+        for opened in self._stores.values():
+            if opened.on_recycle is not None:
+                opened.on_recycle()
         if self.uncommitted_bytes:
             self.spill()
 

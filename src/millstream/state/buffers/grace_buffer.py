@@ -151,6 +151,14 @@ class GraceBuffer:
     def close(self) -> None:
         """Nothing to do: the layer below is closed by the task."""
 
+    def forget_conclusions(self) -> None:
+        """Look again at what there is before the next record: others change it meanwhile, where
+        the task follows its changelog."""
+        self._sequence = 0
+        self._stream_time = UNKNOWN
+        self._oldest = None
+        self._is_known = False
+
     def _look_up(self) -> None:
         """Find out, once it is opened and restored, what the buffer holds."""
         if self._is_known:

@@ -64,7 +64,9 @@ def open_grace_buffer(builder: GraceBufferBuilder, environment: StoreEnvironment
         grace_ms=builder.grace_ms,
         changelog=environment.changelog_of(builder),
     )
-    return OpenStore(buffer, buffer, base, apply_latest(base, PLAIN))
+    return OpenStore(
+        buffer, buffer, base, apply_latest(base, PLAIN), on_recycle=buffer.forget_conclusions
+    )
 
 
 def open_outer_join_store(

@@ -25,6 +25,7 @@ class OpenStore:
         keeps_offset: whether `base` keeps the changelog offset with its data. For a persistent
             store which does not, the task keeps it in its checkpoint file.
         before_commit: writes and logs what the store only does once a commit.
+        on_recycle: forgets what was concluded from the data, which others may change from now on.
     """
 
     store: Any
@@ -34,6 +35,7 @@ class OpenStore:
     cache: RecordCache | None = None
     keeps_offset: bool = True
     before_commit: Callable[[], None] | None = None
+    on_recycle: Callable[[], None] | None = None
 
     @property
     def persistent(self) -> bool:

@@ -97,3 +97,20 @@ def test_a_task_restores_it_from_its_changelog(
     first, second = buffer.evict()
     assert first == ("k", "two", (4, -1, None, ()))
     assert second == ("k", "three", (7, 9, _PLACE, ()))
+
+
+def test_a_task_that_has_followed_its_changelog_knows_what_came(
+    open_task: Callable[..., TaskStores], changelog: Any
+) -> None:
+    """Active, a standby, active again, with the stores open: records of its time as a standby leave
+    in their turn, and none takes the place of another."""
+    stores = open_task(GraceBufferBuilder("s", 0, STRING, STRING))
+    _put(stores.table("s"), 7, "k", "old")
+    ((_, key, value, _),) = changelog.records
+    stores.close(clean=False)
+    stores.open()
+    assert list(stores.table("s").evict()) == []
+    stores.recycle()
+    stores.restorers()[CHANGELOG].restore_batch([key], [value], [7], [0])
+    assert _put(stores.table("s"), 7, "k", "new")
+    assert [record.value for record in stores.table("s").evict()] == ["old", "new"]
