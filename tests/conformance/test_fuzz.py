@@ -1,4 +1,4 @@
-"""Random scenarios give what the real Kafka Streams gives: a minute of what `make fuzz` does.
+"""Random scenarios give what the real Kafka Streams gives: some of what `make fuzz` does.
 
 The same scenarios at each run, so that one which differs tells of a change of ours. `make fuzz`
 takes new ones each time; the seed that it names repeats them here.
@@ -14,7 +14,7 @@ from conformance.fuzz import fuzz
 from conformance.oracle.process import OracleUnavailable
 
 _SEED = os.environ.get("MILLSTREAM_FUZZ_SEED", "smoke")
-_SECONDS = float(os.environ.get("MILLSTREAM_FUZZ_SECONDS", "60"))
+_SECONDS = float(os.environ.get("MILLSTREAM_FUZZ_SECONDS", "40"))
 #: A tenth of what one core of 2020 compares in a second.
 _LEAST_RATE = 1
 #: Of scenarios that Kafka Streams refuses or fails on: they compare nothing.

@@ -1,15 +1,20 @@
-"""Members settle although every batch takes longer than a second; `make soak` watches for long."""
+"""Members settle although every batch takes longer than a second; `make soak` watches for long.
+
+Of the member alone, test_member_failures tells the same in half the time.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from support.slow_batches import run_slow_batches
 
 from millstream.testing import EmbeddedKafka
 
 
+@pytest.mark.slow
 def test_no_rebalance_without_a_cause(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -204,26 +205,37 @@ def planted(name: str) -> Iterator[None]:
             setattr(owner, what, right)
 
 
-def first_finding(name: str, most_seeds: int = _MOST_SEEDS) -> tuple[int, str] | None:
-    """The first seed whose history fails with a bug, and how; None if none does."""
+def first_finding(name: str, first: int = 1) -> tuple[int, str] | None:
+    """The first seed whose history fails with a bug, and how; None if none does.
+
+    Args:
+        name: of the bug.
+        first: the seed to begin with.
+    """
     with planted(name):
-        for seed in range(1, most_seeds + 1):
+        for seed in range(first, first + _MOST_SEEDS):
             failure = History(seed).run().failure
             if failure is not None:
                 return seed, failure.splitlines()[0]
     return None
 
 
-def main(names: list[str]) -> int:
-    """Plant bugs, all without names; 0 if each was found."""
+def main(arguments: list[str]) -> int:
+    """Plant bugs; 0 if each was found."""
+    parser = argparse.ArgumentParser(prog="simulation.planted", description=__doc__)
+    parser.add_argument("names", nargs="*", help="which bugs (default: all)")
+    parser.add_argument("--first", type=int, default=1, help="the seed to begin with")
+    asked = parser.parse_args(arguments)
     if os.environ.get("PYTHONHASHSEED") != "0":
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
-        os.execve(sys.executable, [sys.executable, "-m", "simulation.planted", *names], environment)
+        os.execve(
+            sys.executable, [sys.executable, "-m", "simulation.planted", *arguments], environment
+        )
     silence()
     missed = 0
-    for name in names or BUGS:
+    for name in asked.names or BUGS:
         began = time.process_time()
-        found = first_finding(name)
+        found = first_finding(name, asked.first)
         took = time.process_time() - began
         missed += found is None
         told = "NOT FOUND" if found is None else f"seed {found[0]:>4}  {found[1][:150]}"
