@@ -356,6 +356,12 @@ def test_pause_and_resume(clients: Clients, make_topic: Callable[..., str]) -> N
     consumer.unassign([stopped])
     consumer.assign({stopped: 9})
     assert poll_values(consumer, 1) == [b"v9"]
+    assert until_end(consumer, stopped) == []
+    consumer.pause([stopped])
+    consumer.resume([stopped])
+    assert not consumer.at_end(stopped), "more may have come"
+    assert until_end(consumer, stopped) == []
+    assert consumer.at_end(stopped)
 
 
 def test_offsets_for_times(clients: Clients, make_topic: Callable[..., str]) -> None:

@@ -346,6 +346,7 @@ class StreamThread:
                     logger.info("paused")
                 case Resume():
                     self._paused = False
+                    self._tasks.look_anew()
                     logger.info("resumed")
                 case AskMetrics():
                     self._control.reply(asked, self._metrics())

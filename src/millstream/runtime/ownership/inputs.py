@@ -60,6 +60,15 @@ class Inputs:
         self._waiting.discard(work)
         self._consumer.unassign(fetched)
 
+    def look_anew(self) -> None:
+        """Take nothing for the end of a partition that was seen before now.
+
+        What was fetched and not polled is fetched again.
+        """
+        reading = self._readers.keys() - self._paused
+        self._consumer.pause(reading)
+        self._consumer.resume(reading)
+
     def add_records(self, records: Mapping[TopicPartition, RawRecords]) -> None:
         """Hand fetched records to the work that reads them."""
         for place, columns in records.items():

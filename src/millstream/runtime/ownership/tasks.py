@@ -332,6 +332,11 @@ class Tasks:
         if self._starting.is_due and self._may_start():
             self._start_restored()
 
+    def look_anew(self) -> None:
+        """After a time without polls: what came meanwhile is not to be overlooked, or records of
+        one partition would be taken before older ones of another."""
+        self._inputs.look_anew()
+
     def add_records(self, records: Mapping[TopicPartition, RawRecords]) -> None:
         """Hand fetched records to the tasks that read them."""
         self._inputs.add_records(records)

@@ -6,7 +6,7 @@ from support.thread_parts import Parts, of
 
 from millstream.errors import BrokerUnavailableError, TaskCorruptedError, TaskMigratedError
 from millstream.record import TaskId
-from millstream.runtime.control import Pause, StateChanged
+from millstream.runtime.control import Pause, Resume, StateChanged
 from millstream.runtime.states import ThreadState
 
 BATCH_MS = 50
@@ -34,6 +34,13 @@ def test_a_paused_thread_commits_what_it_has_done() -> None:
     calls = of(parts.run(), "commits.commit", "consumer.poll_columns", "tasks.advance")
     # In two rounds, in the one in which it is told to close, and at last.
     assert calls == ["commits.commit"] * 4
+
+
+def test_a_resumed_thread_looks_anew_before_it_goes_on() -> None:
+    """What came while it was paused is not to be overlooked, in any of its partitions."""
+    parts = Parts(None, None, None, commands=(Pause(), Resume()))
+    calls = of(parts.run(), "tasks.look_anew", "consumer.poll_columns")
+    assert calls[:2] == ["tasks.look_anew", "consumer.poll_columns"]
 
 
 def test_what_was_sent_is_in_the_changelog_before_a_task_is_restored_from_it() -> None:
