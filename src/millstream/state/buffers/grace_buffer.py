@@ -154,9 +154,6 @@ class GraceBuffer:
     def forget_conclusions(self) -> None:
         """Look again at what there is before the next record: others change it meanwhile, where
         the task follows its changelog."""
-        self._sequence = 0
-        self._stream_time = UNKNOWN
-        self._oldest = None
         self._is_known = False
 
     def _look_up(self) -> None:
@@ -166,8 +163,9 @@ class GraceBuffer:
         self._is_known = True
         self._oldest = _first_time(self._base.scan(None, None))
         latest = _first_time(self._base.scan(None, None, reverse=True))
-        self._stream_time = max(self._stream_time, UNKNOWN if latest is None else latest)
+        self._stream_time = UNKNOWN if latest is None else latest
         # From zero again, a new record could replace one of the same key and time.
+        self._sequence = 0
         for stored_key, _ in self._base.scan(None, None):
             self._sequence = max(self._sequence, _SEQUENCE.unpack(stored_key[-_SEQUENCE.size :])[0])
 
