@@ -237,10 +237,11 @@ class Tasks:
             self._unexpected.discard(task_id)
             self._inputs.stop(task)
             try:
-                task.suspend()
-            except Exception as error:
+                with failures_of(task):
+                    task.suspend()
+            except StreamsError:
                 self.close([task_id], clean=False)
-                raise task.fail(error) from error
+                raise
         self._sort()
 
     def close(self, task_ids: Iterable[TaskId], *, clean: bool) -> None:

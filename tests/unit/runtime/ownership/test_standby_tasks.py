@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from support.task_bench import TaskBench, changelog, source
@@ -132,6 +133,20 @@ def test_a_standby_that_ran_before_runs_again_with_its_stores_open(active: TaskB
     assert active.counts() == {"a": 2, "b": 4}
     assert active.made == [task]
     assert active.task().stores.store("counts") is store
+
+
+@pytest.mark.parametrize("error", [StreamsError("not now"), ValueError("not now")])
+def test_a_task_that_cannot_be_suspended_is_closed_and_says_why(
+    active: TaskBench, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error is not its own cause: whoever looks for the first one would look for ever."""
+    task = active.task()
+    monkeypatch.setattr(task, "suspend", Mock(side_effect=error))
+    with pytest.raises(StreamsError, match="not now") as raised:
+        active.tasks.suspend([TASK])
+    assert raised.value.__cause__ is (None if raised.value is error else error)
+    assert raised.value.task_id == TASK
+    assert task.state is TaskState.CLOSED
 
 
 def test_a_suspended_task_that_comes_back_as_active_keeps_its_stores_open(
