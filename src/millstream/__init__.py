@@ -39,7 +39,9 @@ from millstream.processor.context import (
     ProcessorContext,
 )
 from millstream.processor.handlers import (
+    DeadLetter,
     ErrorContext,
+    HandlerDecision,
     HandlerResponse,
     LogAndContinueExceptionHandler,
     LogAndContinueProcessingExceptionHandler,
@@ -103,6 +105,7 @@ __all__ = [
     "CogroupedKStream",
     "ConfigError",
     "CopartitionError",
+    "DeadLetter",
     "EXACTLY_ONCE_V2",
     "EmbeddedKafkaError",
     "EmitStrategy",
@@ -112,6 +115,7 @@ __all__ = [
     "FixedKeyProcessorContext",
     "FixedKeyRecord",
     "GlobalKTable",
+    "HandlerDecision",
     "HandlerResponse",
     "IllegalStateError",
     "InvalidStateStoreError",

@@ -6,7 +6,7 @@ Two instances of an application with two sub-topologies and a store, each a driv
 Spark and its workers, on a broker that they reach through a proxy. Faults come one after another,
 sometimes before the former one is over. At the end a table tells of each kind how often it came and
 how long it took until everything that had been written by its end was told; and of all ids how many
-were lost or repeated. The process ends with 1 if any was lost.
+were lost or repeated. The process ends with 1 if any was lost, or, under exactly-once, repeated.
 
 A full disk is a limit on the size of files (RLIMIT_FSIZE), which the kernel puts on the processes
 of an instance: each write to a state store fails, with EFBIG instead of ENOSPC.
@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 from support.identified import Account, Identified
@@ -39,6 +40,7 @@ from support.scripts import Script
 from support.tcp_proxy import TcpProxy
 from support.waiting import wait_for
 
+from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from millstream.testing import EmbeddedKafka
 
 logger = logging.getLogger("storm")
@@ -55,12 +57,19 @@ _RECOVERED_S = 240
 _RECOVERED_IDS = 100
 #: The next fault does not wait for the end of this one.
 _OVERLAPS = 0.25
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "num_stream_threads": 2,
     "num_standby_replicas": 1,
     "consumer": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 1_000},
     "producer": {"delivery.timeout.ms": DELIVERY_MS, "request.timeout.ms": DELIVERY_MS // 2},
 }
+
+
+def settings_under(guarantee: str) -> dict[str, Any]:
+    """The application's settings under a processing guarantee."""
+    if guarantee == AT_LEAST_ONCE:
+        return SETTINGS
+    return {**SETTINGS, "processing_guarantee": guarantee, "producer": {}}
 
 
 class Watch:
@@ -463,7 +472,13 @@ def _free_port() -> int:
     raise AssertionError("no free port")
 
 
-def storm(folder: Path, seed: int, seconds: float, kinds: Sequence[str] | None = None) -> Report:
+def storm(
+    folder: Path,
+    seed: int,
+    seconds: float,
+    kinds: Sequence[str] | None = None,
+    guarantee: str = AT_LEAST_ONCE,
+) -> Report:
     """Start everything, let faults come, and end everything.
 
     Args:
@@ -471,13 +486,14 @@ def storm(folder: Path, seed: int, seconds: float, kinds: Sequence[str] | None =
         seed: decides everything.
         seconds: for how long faults come.
         kinds: those that are to come, instead of all again and again.
+        guarantee: the processing guarantee of the application.
     """
     port = _free_port()
     with (
         TcpProxy(port) as proxy,
         EmbeddedKafka(port=port, advertised_port=proxy.port) as kafka,
     ):
-        instances = Instances(kafka, folder, **SETTINGS)
+        instances = Instances(kafka, folder, **settings_under(guarantee))
         return Storm(seed, kafka, proxy, instances).run(seconds, kinds)
 
 
@@ -486,6 +502,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--minutes", type=float, default=4)
     parser.add_argument("--only", nargs="*", help="kinds of faults, each once")
+    parser.add_argument(
+        "--guarantee", choices=(AT_LEAST_ONCE, EXACTLY_ONCE_V2), default=AT_LEAST_ONCE
+    )
     parser.add_argument("--keep", type=Path, help="a folder for what instances write and store")
     arguments = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(message)s")
@@ -493,9 +512,17 @@ def main() -> int:
     logger.info("seed %d", arguments.seed)
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
-        report = storm(folder, arguments.seed, arguments.minutes * 60, arguments.only)
+        report = storm(
+            folder,
+            arguments.seed,
+            arguments.minutes * 60,
+            arguments.only,
+            arguments.guarantee,
+        )
     print(report)  # noqa: T201
-    return 1 if report.account.untold or report.account.lost else 0
+    account = report.account
+    repeated = arguments.guarantee == EXACTLY_ONCE_V2 and account.repeated
+    return 1 if account.untold or account.lost or repeated else 0
 
 
 if __name__ == "__main__":

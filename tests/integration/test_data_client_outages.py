@@ -26,6 +26,7 @@ from millstream.errors import BrokerUnavailableError, ProductionError
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.data.consumer import RecordConsumer
 from millstream.kafka.data.producer import RecordProducer
+from millstream.kafka.data.transactions import TransactionalRecordProducer
 from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
@@ -259,7 +260,9 @@ def test_a_purge_waits_for_what_is_under_way(broker: EmbeddedKafka, topic: str) 
 def test_closing_is_bounded(broker: EmbeddedKafka, topic: str) -> None:
     """Also in the middle of a transaction that the broker does not answer to."""
     once = config(broker, processing_guarantee="exactly_once_v2")
-    transactional = RecordProducer(librdkafka_settings(once, "producer", "p"), unique("tx"))
+    transactional = TransactionalRecordProducer(
+        librdkafka_settings(once, "producer", "p"), unique("tx")
+    )
     transactional.init_transactions(20_000)
     plain = producer(broker)
     reader = RecordConsumer(librdkafka_settings(config(broker), "main_consumer", "c"))

@@ -30,10 +30,11 @@ from millstream.errors import (
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.data.batch_limits import BatchLimits
 from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END, RecordConsumer
-from millstream.kafka.data.group_metadata import group_metadata
+from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.data.producer import RecordProducer
 from millstream.kafka.data.producer_errors import Changelog
 from millstream.kafka.data.record_columns import RecordColumns
+from millstream.kafka.data.transactions import TransactionalRecordProducer
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.partitioner import partition_for
 from millstream.kafka.settings.clients import librdkafka_settings
@@ -75,18 +76,29 @@ class Clients:
         )
 
     def producer(
-        self,
-        transactional_id: str | None = None,
-        *,
-        own: Any = None,
-        limited: bool = False,
-        **settings: Any,
+        self, *, own: Any = None, limited: bool = False, **settings: Any
     ) -> RecordProducer:
-        if transactional_id is not None:
-            settings["processing_guarantee"] = "exactly_once_v2"
         told = {**librdkafka_settings(self.config(**settings), "producer", "p"), **(own or {})}
         limits = BatchLimits(self.admin(), SystemClock(), TIMEOUT_MS) if limited else None
-        return self._keep(RecordProducer(told, transactional_id, limits=limits, max_block_ms=2_000))
+        return self._keep(RecordProducer(told, limits=limits, max_block_ms=2_000))
+
+    def transactions(
+        self, transactional_id: str, *, own: Any = None
+    ) -> TransactionalRecordProducer:
+        config = self.config(processing_guarantee="exactly_once_v2")
+        told = {**librdkafka_settings(config, "producer", "p"), **(own or {})}
+        return self._keep(TransactionalRecordProducer(told, transactional_id, max_block_ms=2_000))
+
+    def begun(
+        self, *, transactional: bool, own: Any = None
+    ) -> tuple[RecordProducer, Callable[[int], None]]:
+        """A producer, and what it finishes with: a commit or a flush."""
+        if not transactional:
+            producer = self.producer(own=own)
+            return producer, producer.flush
+        transactions = self.transactions(unique("tx"), own=own)
+        transactions.init_transactions(TIMEOUT_MS)
+        return transactions, transactions.commit_transaction
 
     def admin(self, **settings: Any) -> ClusterAdmin:
         return self._keep(ClusterAdmin(librdkafka_settings(self.config(**settings), "admin", "a")))
@@ -549,13 +561,9 @@ def test_purged_records_are_not_written(
     and once."""
     topic = make_topic()
     lingering = {"linger.ms": 5_000}
-    producer = clients.producer(unique("tx") if kind == "transactional" else None, own=lingering)
+    producer, finish = clients.begun(transactional=kind == "transactional", own=lingering)
     if kind == "tracked":
         producer.track(topic)
-    once = kind == "transactional"
-    if once:
-        producer.init_transactions(TIMEOUT_MS)
-    finish = producer.commit_transaction if once else producer.flush
     written = []
     for round_number in range(3):
         written.append(b"kept %d" % round_number)
@@ -565,7 +573,6 @@ def test_purged_records_are_not_written(
         assert producer.unacknowledged >= 500
         producer.purge(TIMEOUT_MS)
         assert producer.unacknowledged == 0
-        assert not producer.in_transaction
         assert producer.acked_offsets() == {}
     written.append(b"last")
     producer.send(topic, 0, None, written[-1], 1)
@@ -678,10 +685,7 @@ def test_acknowledged_offsets(
 ) -> None:
     """After a flush or commit: the last record of each partition of tracked topics, no others."""
     log, sink = make_topic(partitions=3), make_topic(partitions=3)
-    once = guarantee == "exactly_once"
-    producer = clients.producer(unique("tx") if once else None)
-    if once:
-        producer.init_transactions(TIMEOUT_MS)
+    producer, finish = clients.begun(transactional=guarantee == "exactly_once")
     producer.track(log)
     expected = {}
     for partition, count in ((0, 7), (2, 3)):
@@ -689,13 +693,12 @@ def test_acknowledged_offsets(
         producer.send_many(log, partition, *numbered(2))
         expected[place(log, partition)] = count + 1
         producer.send_many(sink, None, *numbered(5))
-    finish = producer.commit_transaction if once else producer.flush
     finish(TIMEOUT_MS)
     assert producer.acked_offsets() == expected
     producer.send_many(log, 2, *numbered(1))
     finish(TIMEOUT_MS)
     # In the log, a commit marker precedes it under exactly-once.
-    expected[place(log, 2)] += 2 if once else 1
+    expected[place(log, 2)] += 2 if guarantee == "exactly_once" else 1
     assert producer.acked_offsets() == expected
     with pytest.raises(IllegalStateError, match="explicit partition"):
         producer.send_many(log, None, *numbered(1))
@@ -707,7 +710,7 @@ def test_acknowledged_offsets(
 def test_committed_and_aborted(clients: Clients, make_topic: Callable[..., str]) -> None:
     """Readers of committed records see those only, and pass over the markers to the very end."""
     topic = make_topic()
-    producer = clients.producer(unique("tx"))
+    producer = clients.transactions(unique("tx"))
     producer.init_transactions(TIMEOUT_MS)
     assert not producer.in_transaction
     for number in range(4):
@@ -732,7 +735,7 @@ def test_committed_and_aborted(clients: Clients, make_topic: Callable[..., str])
 def test_an_open_transaction_is_the_end(clients: Clients, make_topic: Callable[..., str]) -> None:
     """What is not committed is not there to be read, but the admin's end offset counts it."""
     topic = make_topic()
-    producer = clients.producer(unique("tx"))
+    producer = clients.transactions(unique("tx"))
     producer.init_transactions(TIMEOUT_MS)
     producer.send(topic, 0, None, b"done", 1)
     producer.commit_transaction(TIMEOUT_MS)
@@ -754,9 +757,9 @@ def test_a_failed_record_fails_its_transaction(
 ) -> None:
     """Wherever in a send it was; after aborting, the next transaction is fine."""
     topic, strict = make_topic(), make_topic(partitions=2, max_message_bytes="1000")
-    producer = clients.producer(unique("tx"))
+    producer = clients.transactions(unique("tx"))
     producer.init_transactions(TIMEOUT_MS)
-    nobody = group_metadata(1, unique("group"), "nobody")
+    nobody = GroupMetadata(1, unique("group"), "nobody")
     for values in ([LARGE, b"small"], [b"small", LARGE]):
         producer.send(topic, 0, None, b"lost with it", 1)
         producer.send_many(strict, [0, 1], [None] * 2, values, [1, 1])
@@ -779,11 +782,11 @@ def test_a_failed_record_fails_its_transaction(
 def test_zombies_are_fenced(clients: Clients, make_topic: Callable[..., str]) -> None:
     """A second owner of the transactional id ends the first one's work."""
     topic, name = make_topic(), unique("tx")
-    zombie = clients.producer(name)
+    zombie = clients.transactions(name)
     zombie.init_transactions(TIMEOUT_MS)
     zombie.send(topic, 0, None, b"zombie", 1)
     zombie.flush(TIMEOUT_MS)
-    owner = clients.producer(name)
+    owner = clients.transactions(name)
     owner.init_transactions(TIMEOUT_MS)
     with pytest.raises(TaskMigratedError):
         zombie.commit_transaction(TIMEOUT_MS)
@@ -812,18 +815,19 @@ def test_offsets_are_fenced_by_generation(clients: Clients, make_topic: Callable
         member_id = member.memberid()
         assert member_id is not None
         generation = int.from_bytes(actual[7:11], "little")
-        assert group_metadata(generation, group, member_id) == actual
-        producer = clients.producer(unique("tx"))
+        joined_as = GroupMetadata(generation, group, member_id)
+        assert joined_as.encoded() == actual
+        producer = clients.transactions(unique("tx"))
         producer.init_transactions(TIMEOUT_MS)
         for wrong in (
-            group_metadata(generation + 1, group, member_id),
-            group_metadata(generation, group, "somebody else"),
+            GroupMetadata(generation + 1, group, member_id),
+            GroupMetadata(generation, group, "somebody else"),
         ):
             with pytest.raises(TaskMigratedError):
                 producer.send_offsets({place(topic): CommitOffset(5)}, wrong, TIMEOUT_MS)
             producer.abort_transaction(TIMEOUT_MS)
         offset = CommitOffset(7, "text", 0)
-        producer.send_offsets({place(topic): offset}, actual, TIMEOUT_MS)
+        producer.send_offsets({place(topic): offset}, joined_as, TIMEOUT_MS)
         producer.commit_transaction(TIMEOUT_MS)
         (committed,) = member.committed(member.assignment(), timeout=20)
         assert (committed.offset, committed.metadata, committed.leader_epoch) == (7, "text", 0)
@@ -834,7 +838,7 @@ def test_offsets_are_fenced_by_generation(clients: Clients, make_topic: Callable
 def test_close_aborts_and_frees(clients: Clients, make_topic: Callable[..., str]) -> None:
     """Closing in a transaction commits nothing; a plain producer sends what it has."""
     topic = make_topic()
-    transactional = clients.producer(unique("tx"))
+    transactional = clients.transactions(unique("tx"))
     transactional.init_transactions(TIMEOUT_MS)
     transactional.send(topic, 0, None, b"dropped", 1)
     transactional.close()
@@ -977,7 +981,7 @@ def test_a_wrong_address_is_named() -> None:
     with pytest.raises(BrokerUnavailableError):
         nobody.consumer().assign({place("x"): 0}, 500)
     with pytest.raises(BrokerUnavailableError):
-        nobody.producer(unique("tx")).init_transactions(500)
+        nobody.transactions(unique("tx")).init_transactions(500)
     nobody.close()
 
 

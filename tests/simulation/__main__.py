@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 
+from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from simulation.running import run_many, tell_one
 
 
@@ -18,6 +19,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, help="begin no history after so long")
     parser.add_argument("--seed", type=int, help="run one history and print its whole story")
     parser.add_argument("--log", action="store_true", help="with --seed: the engine's log as well")
+    parser.add_argument(
+        "--guarantee",
+        choices=(AT_LEAST_ONCE, EXACTLY_ONCE_V2),
+        default=AT_LEAST_ONCE,
+        help="the processing guarantee",
+    )
     asked = parser.parse_args(arguments)
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of sets is part of a history.
@@ -26,9 +33,10 @@ def main(arguments: list[str]) -> int:
             [sys.executable, "-m", "simulation", *arguments],
             {**os.environ, "PYTHONHASHSEED": "0"},
         )
+    exactly_once = asked.guarantee == EXACTLY_ONCE_V2
     if asked.seed is not None:
-        return tell_one(asked.seed, with_log=asked.log)
-    return run_many(asked.first, asked.count, asked.jobs, asked.seconds)
+        return tell_one(asked.seed, with_log=asked.log, exactly_once=exactly_once)
+    return run_many(asked.first, asked.count, asked.jobs, asked.seconds, exactly_once=exactly_once)
 
 
 if __name__ == "__main__":

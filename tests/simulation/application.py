@@ -18,6 +18,7 @@ from typing import Any, Final
 import orjson
 
 from millstream import (
+    EXACTLY_ONCE_V2,
     Materialized,
     Processor,
     ProcessorContext,
@@ -83,6 +84,7 @@ class Shape:
         static: whether members have a `group.instance.id`.
         commit_interval_ms: between commits.
         max_poll_records: at a poll, and in a batch.
+        exactly_once: the processing guarantee.
     """
 
     partitions: int
@@ -92,9 +94,10 @@ class Shape:
     static: bool
     commit_interval_ms: int
     max_poll_records: int
+    exactly_once: bool = False
 
     @classmethod
-    def chosen(cls, chance: random.Random) -> Shape:
+    def chosen(cls, chance: random.Random, *, exactly_once: bool = False) -> Shape:
         """One of them."""
         return cls(
             partitions=chance.choice((2, 2, 3)),
@@ -104,6 +107,7 @@ class Shape:
             static=chance.random() < 0.2,
             commit_interval_ms=chance.choice((100, 500, 2_000)),
             max_poll_records=chance.choice((3, 20, 1_000)),
+            exactly_once=exactly_once,
         )
 
     def topology(self) -> Topology:
@@ -164,8 +168,16 @@ class Shape:
             probing_rebalance_interval_ms=60_000,
             repartition_purge_interval_ms=5_000,
             consumer=consumer,
-            producer={"delivery.timeout.ms": 15_000, "request.timeout.ms": 5_000},
+            **self._guarantee(),
         )
+
+    def _guarantee(self) -> dict[str, Any]:
+        if not self.exactly_once:
+            return {"producer": {"delivery.timeout.ms": 15_000, "request.timeout.ms": 5_000}}
+        return {
+            "processing_guarantee": EXACTLY_ONCE_V2,
+            "producer": {"transaction.timeout.ms": 10_000, "request.timeout.ms": 5_000},
+        }
 
 
 def _fold(key: str, record_id: Any, ids: list[int]) -> list[int]:

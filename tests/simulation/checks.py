@@ -15,6 +15,7 @@ written, over what the new owner has written. Keys that this befell are told apa
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -97,19 +98,23 @@ class Checks:
 
     def appended(self, place: TopicPartition, first: int, process: Process | None) -> None:
         """Records were appended."""
+        self.written(place, entries_from(self._cluster.logs[place].entries, first), process)
+
+    def written(self, place: TopicPartition, entries: list[Entry], process: Process | None) -> None:
+        """Records are there for everybody to read."""
         topic = place.topic
-        entries = _entries_from(self._cluster.logs[place].entries, first)
         writer = _WRITER.get(topic)
         zombie = writer is not None and self._is_zombie(TaskId(writer, place.partition), process)
         for entry in entries:
             ids = ids_in(topic, entry.value)
             self._written[topic].update(ids)
             if topic in _READS.values():
-                self._brought[place].extend((entry.offset, each) for each in ids)
+                for each in ids:
+                    insort(self._brought[place], (entry.offset, each))
             if topic == REPARTITION:
                 self._check_order(place, ids)
             if writer is not None:
-                self._history[place].append(entry)
+                insort(self._history[place], entry, key=_offset)
                 if zombie:
                     self._overwrite(topic, entry)
 
@@ -370,13 +375,17 @@ class Checks:
         return missing
 
 
-def _entries_from(entries: list[Entry], first: int) -> list[Entry]:
+def entries_from(entries: list[Entry], first: int) -> list[Entry]:
     found = []
     for entry in reversed(entries):
         if entry.offset < first:
             break
         found.append(entry)
     return found[::-1]
+
+
+def _offset(entry: Entry) -> int:
+    return entry.offset
 
 
 def _readable(topic: str, key: bytes) -> str:

@@ -27,6 +27,7 @@ from simulation.disks import DiskFaults
 from simulation.faults import Faults
 from simulation.instance import Instance, Worker
 from simulation.scheduler import EPOCH_MS, Process, Scheduler
+from simulation.transactional_checks import TransactionalChecks
 from simulation.watching import OpenFiles, watched
 
 #: What errors tell of the machine: who holds a lock since when.
@@ -69,20 +70,22 @@ class History:
     Args:
         seed: decides everything.
         keep_trace: whether to keep every line of the story.
+        exactly_once: the processing guarantee.
     """
 
-    def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
+    def __init__(self, seed: int, *, keep_trace: bool = False, exactly_once: bool = False) -> None:
         self.result = Result(seed)
         self._keep = keep_trace
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self._chance = random.Random(f"plan {seed}")
         self.scheduler = Scheduler(seed, self._note)
         self.cluster = Cluster(self.scheduler)
-        self.shape = Shape.chosen(self._chance)
+        self.shape = Shape.chosen(self._chance, exactly_once=exactly_once)
         self.instances: list[Instance] = []
         self._records = self._chance.randrange(80, 220)
         self._next_id = 0
-        self.checks = Checks(self.cluster)
+        make_checks = TransactionalChecks if exactly_once else Checks
+        self.checks = make_checks(self.cluster)
         self.checks.member_of = self._member_of
         self.disk_faults = DiskFaults(self.scheduler)
         self.files = OpenFiles(self.scheduler)

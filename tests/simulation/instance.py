@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from millstream.errors import StreamsError
-from millstream.runtime.build_thread import ThreadIdentity, build_thread
+from millstream.runtime.build_thread import build_thread
 from millstream.runtime.control import Asked, Close, Command, Report, ThreadOutcome
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.ownership.restore_reports import RestoreAudience
+from millstream.runtime.thread_identity import ThreadIdentity
 from simulation.application import Shape
 from simulation.broker.cluster import Cluster
 from simulation.clients.opening import SimulatedClients, opening

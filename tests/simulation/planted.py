@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import TaskId
+from millstream.runtime.loop.at_least_once import AtLeastOnce
 from millstream.runtime.loop.commits import Commits
 from millstream.runtime.loop.rebalances import OwnershipChange, Rebalances
 from millstream.runtime.ownership.restoration import Restoration
@@ -23,6 +24,7 @@ from millstream.runtime.states import TaskState
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.changelogs.restore import StoreRestorer
 from millstream.state.task_stores import TaskStores
+from simulation import planted_transactions
 from simulation.history import History
 from simulation.running import silence
 
@@ -42,7 +44,7 @@ def _commit_before_flush() -> list[Replacement]:
         for task in needing:
             task.prepare_commit()
             offsets.update(task.offsets_to_commit())
-        self._committer.commit(offsets, 15_000)
+        self._publication._committer.commit(offsets, 15_000)
         self._producer.flush(15_000)
         for task in needing:
             task.post_commit(offsets, self._producer.acked_offsets())
@@ -54,7 +56,7 @@ def _commit_before_flush() -> list[Replacement]:
 
 def _no_flush() -> list[Replacement]:
     """What was sent is not waited for before a commit."""
-    return [(Commits, "_flush", lambda self, whole: None)]
+    return [(AtLeastOnce, "_flush", lambda self, whole: None)]
 
 
 def _promoted_behind() -> list[Replacement]:
@@ -194,7 +196,7 @@ BUGS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """Have a bug until this is left."""
-    replacements = BUGS[name]()
+    replacements = {**BUGS, **planted_transactions.BUGS}[name]()
     originals = [(owner, what, getattr(owner, what)) for owner, what, _ in replacements]
     for owner, what, wrong in replacements:
         setattr(owner, what, wrong)
@@ -212,9 +214,10 @@ def first_finding(name: str, first: int = 1) -> tuple[int, str] | None:
         name: of the bug.
         first: the seed to begin with.
     """
+    exactly_once = name in planted_transactions.BUGS
     with planted(name):
         for seed in range(first, first + _MOST_SEEDS):
-            failure = History(seed).run().failure
+            failure = History(seed, exactly_once=exactly_once).run().failure
             if failure is not None:
                 return seed, failure.splitlines()[0]
     return None
@@ -233,7 +236,7 @@ def main(arguments: list[str]) -> int:
         )
     silence()
     missed = 0
-    for name in asked.names or BUGS:
+    for name in asked.names or [*BUGS, *planted_transactions.BUGS]:
         began = time.process_time()
         found = first_finding(name, asked.first)
         took = time.process_time() - began

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kafka import KafkaConsumer
 
@@ -21,6 +21,7 @@ from millstream.config import StreamsConfig
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.data.consumer import RecordConsumer
 from millstream.kafka.data.producer import RecordProducer
+from millstream.kafka.data.transactions import TransactionalRecordProducer
 from millstream.kafka.member.link import MemberLink, open_link
 from millstream.kafka.protocols import Admin, Consumer, Producer
 from millstream.kafka.settings.clients import kafka_python_settings, librdkafka_settings
@@ -68,7 +69,9 @@ class Simulated:
         )
 
     def producer(self) -> Producer:
-        return SimulatedProducer(self._cluster, self._process, 30_000, 30_000)
+        return SimulatedProducer(
+            self._cluster, self._process, {"delivery.timeout.ms": 30_000}, 30_000
+        )
 
     def transaction(self, name: str) -> Transaction:
         return SimulatedTransaction(self._cluster, name)
@@ -134,15 +137,19 @@ class Real:
         self._undo.callback(consumer.close)
         return consumer
 
-    def producer(self, transactional_id: str | None = None) -> RecordProducer:
-        settings = librdkafka_settings(self._config, "producer", "probe")
-        settings["delivery.timeout.ms"] = 30_000
-        producer = RecordProducer(settings, transactional_id)
+    def producer(self) -> RecordProducer:
+        producer = RecordProducer(self._producing())
         self._undo.callback(producer.close)
         return producer
 
+    def _producing(self) -> dict[str, Any]:
+        settings = librdkafka_settings(self._config, "producer", "probe")
+        return {**settings, "delivery.timeout.ms": 30_000}
+
     def transaction(self, name: str) -> Transaction:
-        return RealTransaction(self.producer(self.name(name)))
+        producer = TransactionalRecordProducer(self._producing(), self.name(name))
+        self._undo.callback(producer.close)
+        return RealTransaction(producer)
 
     def name(self, what: str) -> str:
         """A name that nobody else uses."""
@@ -156,7 +163,7 @@ class Real:
 class RealTransaction:
     """A transactional producer."""
 
-    def __init__(self, producer: RecordProducer) -> None:
+    def __init__(self, producer: TransactionalRecordProducer) -> None:
         self._producer = producer
         producer.init_transactions(_TIMEOUT_MS)
 

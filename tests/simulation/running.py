@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 from simulation.history import History, Result
 
@@ -30,9 +31,9 @@ class _IntoStory(logging.Handler):
         self._scheduler.tell(f"    {self._scheduler.current.name}: {record.getMessage()}")
 
 
-def tell_one(seed: int, *, with_log: bool) -> int:
+def tell_one(seed: int, *, with_log: bool, exactly_once: bool) -> int:
     engine = silence()
-    history = History(seed, keep_trace=True)
+    history = History(seed, keep_trace=True, exactly_once=exactly_once)
     if with_log:
         engine.setLevel(logging.INFO)
         engine.addHandler(_IntoStory(history))
@@ -42,11 +43,14 @@ def tell_one(seed: int, *, with_log: bool) -> int:
     return 1 if result.failure else 0
 
 
-def run_one(seed: int) -> Result:
-    return History(seed).run()
+def run_one(seed: int, *, exactly_once: bool = False) -> Result:
+    return History(seed, exactly_once=exactly_once).run()
 
 
-def _results(first: int, count: int, jobs: int, seconds: float | None) -> Iterator[Result]:
+def _results(
+    first: int, count: int, jobs: int, seconds: float | None, *, exactly_once: bool
+) -> Iterator[Result]:
+    run = partial(run_one, exactly_once=exactly_once)
     ends = None if seconds is None else time.monotonic() + seconds
     seeds = range(first, first + count)
     if jobs == 1:
@@ -54,22 +58,24 @@ def _results(first: int, count: int, jobs: int, seconds: float | None) -> Iterat
         for seed in seeds:
             if ends is not None and time.monotonic() > ends:
                 return
-            yield run_one(seed)
+            yield run(seed)
         return
     with multiprocessing.get_context("forkserver").Pool(jobs, silence) as pool:
-        for result in pool.imap(run_one, seeds, chunksize=4):
+        for result in pool.imap(run, seeds, chunksize=4):
             yield result
             if ends is not None and time.monotonic() > ends:
                 return
 
 
-def run_many(first: int, count: int, jobs: int, seconds: float | None) -> int:
+def run_many(
+    first: int, count: int, jobs: int, seconds: float | None, *, exactly_once: bool
+) -> int:
     began = time.monotonic()
     kinds: Counter[str] = Counter()
     totals: Counter[str] = Counter()
     failed: list[Result] = []
     longest_ms, slowest = 0, 0
-    for result in _results(first, count, jobs, seconds):
+    for result in _results(first, count, jobs, seconds, exactly_once=exactly_once):
         totals["histories"] += 1
         kinds.update(result.faults)
         for name in ("records", "crashes", "rebalances", "commits", "repeated", "overwritten"):

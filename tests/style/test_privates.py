@@ -29,7 +29,7 @@ ENGINES = {
 #: Of the standard library and of librdkafka: names that only look private.
 OTHERS = {
     *("_asdict", "_exit", "_fields", "_make", "_replace"),
-    *("_FENCED", "_MSG_TIMED_OUT", "_PURGE_INFLIGHT", "_PURGE_QUEUE"),
+    *("_FENCED", "_MSG_TIMED_OUT", "_PARTITION_EOF", "_PURGE_INFLIGHT", "_PURGE_QUEUE"),
 }
 
 #: By file the names, where a test of that very module has no other way.
@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "unit/app/test_restore_bars.py": {"_progress"},
     "unit/cli/test_cli_arguments.py": {"_port", "_property", "_topic"},
     # Bugs are put where they would be.
-    "simulation/planted.py": {"_forget", "_make_active"},
+    "simulation/planted.py": {"_committer", "_forget", "_make_active"},
     # A round of the loop, and the opening of a task, by themselves.
     "unit/runtime/loop/test_many_tasks.py": {"_last_commit_ms", "_process"},
     "unit/runtime/ownership/test_untrusted_state.py": {"_open", "_opening"},

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream import StreamsConfig
-from millstream.runtime.build_thread import ThreadIdentity, build_thread
+from millstream.runtime.build_thread import build_thread
 from millstream.runtime.control import (
     Asked,
     Close,
@@ -29,6 +29,7 @@ from millstream.runtime.control import (
 )
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.ownership.restore_reports import RestoreAudience
+from millstream.runtime.thread_identity import ThreadIdentity
 from support.failpoints import Failpoint
 from support.identified import identified_topology
 

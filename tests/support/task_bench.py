@@ -136,6 +136,9 @@ class _Main:
         self.assigned |= offsets
         self.epochs |= leader_epochs or {}
 
+    def position(self, partition: TopicPartition) -> int | None:
+        return None
+
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
         for place in partitions:
             del self.assigned[place]

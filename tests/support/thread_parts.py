@@ -37,6 +37,7 @@ class Parts:
         self.all.rebalances.next_change.return_value = None
         self.all.rebalances.has_news.return_value = False
         self.all.rebalances.under_way = False
+        self.all.rebalances.forbids_work = False
         self.all.tasks.running = [Mock(commit_needed=False)] if running else []
         self.all.tasks.all = self.all.tasks.standby = ()
         self.all.tasks.processable.return_value = []

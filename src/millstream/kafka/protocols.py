@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.data.producer_errors import Changelog
 from millstream.kafka.data.record_columns import RecordColumns
 from millstream.kafka.member.events import CommitOffset, MemberEvent
@@ -70,6 +72,23 @@ class Producer(Protocol):
     def close(self) -> None: ...
 
 
+class TransactionalProducer(Producer, Protocol):
+    """Writes records in transactions, with the offsets that they were made from."""
+
+    @property
+    def is_ready(self) -> bool: ...
+    @property
+    def in_transaction(self) -> bool: ...
+    def init_transactions(self, timeout_ms: int) -> None: ...
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, CommitOffset],
+        member: GroupMetadata,
+        timeout_ms: int,
+    ) -> None: ...
+    def commit_transaction(self, timeout_ms: int) -> None: ...
+
+
 class Member(Protocol):
     """A thread's place in the consumer group, of which it sees events."""
 
@@ -82,6 +101,7 @@ class Member(Protocol):
         self, partitions: Collection[TopicPartition], timeout_ms: int
     ) -> dict[TopicPartition, CommitOffset | None]: ...
     def request_rejoin(self, reason: str, *, generation: int | None = None) -> None: ...
+    def without_rejoin(self) -> AbstractContextManager[GroupMetadata]: ...
     @property
     def rebalancing(self) -> bool: ...
     def close(self, *, leave_group: bool, timeout_ms: int) -> None: ...

@@ -1,17 +1,20 @@
 """Who decides what happens to a record that cannot be read or that user code fails on.
 
-A handler is a callable `(context, record, error) -> HandlerResponse`. Semantics: Kafka Streams'
-DeserializationExceptionHandler and ProcessingExceptionHandler (KIP-161, KIP-1033).
+A handler is a callable `(context, record, error)` which gives a `HandlerResponse`, perhaps with
+records for a dead-letter queue. Semantics: Kafka Streams' DeserializationExceptionHandler and
+ProcessingExceptionHandler (KIP-161, KIP-1033), dead letters (KIP-1034).
 """
 
 from __future__ import annotations
 
 import enum
 import logging
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.errors import SerializationError
 from millstream.record import Headers, Record, TaskId
 
 logger = logging.getLogger("millstream.processor")
@@ -44,6 +47,28 @@ class HandlerResponse(enum.Enum):
     #: Leave the record out and go on.
     CONTINUE = "continue"
 
+    def with_dead_letters(self, *letters: DeadLetter) -> HandlerDecision:
+        """The same answer, and records that are sent somewhere for it.
+
+        Example:
+            >>> def keep(context, record, error):
+            ...     letter = DeadLetter.of(context, error, "not-understood")
+            ...     return HandlerResponse.CONTINUE.with_dead_letters(letter)
+            >>> config = StreamsConfig(
+            ...     application_id="shop",
+            ...     bootstrap_servers="localhost:9092",
+            ...     deserialization_exception_handler=keep,
+            ... )
+            >>> builder = StreamsBuilder()
+            >>> builder.stream("clicks", key=STRING, value=LONG).to("out")
+            >>> with TopologyTestDriver(builder.build(), config) as driver:
+            ...     clicks = driver.create_input_topic("clicks", key=STRING, value=STRING)
+            ...     clicks.pipe_value("seven")
+            ...     driver.create_output_topic("not-understood", value=STRING).read_value()
+            'seven'
+        """
+        return HandlerDecision(self, letters)
+
 
 FAIL = HandlerResponse.FAIL
 CONTINUE = HandlerResponse.CONTINUE
@@ -73,6 +98,9 @@ class SourceRecord:
 class ErrorContext:
     """Where an error happened: the input record's place, and the node that was working on it.
 
+    `source_key` and `source_value` are the bytes of that input record; None where they are not at
+    hand any more: in a punctuation, and behind a store that holds records back.
+
     Example:
         >>> def tell(context, record, error):
         ...     print(context)
@@ -96,6 +124,8 @@ class ErrorContext:
     headers: Headers
     node: str
     task_id: TaskId
+    source_key: bytes | None = None
+    source_value: bytes | None = None
 
     @classmethod
     def of(cls, record: SourceRecord, node: str, task_id: TaskId) -> ErrorContext:
@@ -114,6 +144,8 @@ class ErrorContext:
             record.headers,
             node,
             task_id,
+            record.key,
+            record.value,
         )
 
     def __str__(self) -> str:
@@ -123,8 +155,89 @@ class ErrorContext:
         )
 
 
-DeserializationHandler = Callable[[ErrorContext, SourceRecord, Exception], HandlerResponse]
-ProcessingHandler = Callable[[ErrorContext, Record[Any, Any], Exception], HandlerResponse]
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record for a dead-letter queue: bytes, since nobody could make more of it.
+
+    Args:
+        topic: where it goes; the topic must exist, and the application must not read it.
+        key: serialized.
+        value: serialized.
+        timestamp: milliseconds since the epoch.
+        headers: of the record.
+
+    Example:
+        >>> record = SourceRecord("clicks", 0, 42, 1_000, (), None, b"?")
+        >>> context = ErrorContext.of(record, "read", TaskId(0, 0))
+        >>> letter = DeadLetter.of(context, ValueError("not a click"), "not-understood")
+        >>> letter.value, letter.timestamp
+        (b'?', 1000)
+        >>> dict(letter.headers)["__streams.errors.offset"]
+        b'42'
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers = ()
+
+    @classmethod
+    def of(cls, context: ErrorContext, error: Exception, topic: str) -> DeadLetter:
+        """The input record as it was read, with headers that tell what went wrong and where: what
+        the ready-made handlers send to `errors_dead_letter_queue_topic_name` (KIP-1034).
+
+        Example:
+            >>> record = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
+            >>> context = ErrorContext.of(record, "read", TaskId(0, 0))
+            >>> letter = DeadLetter.of(context, ValueError("not a click"), "not-understood")
+            >>> dict(letter.headers)["__streams.errors.message"]
+            b'not a click'
+        """
+        cause = error.__cause__ if isinstance(error, SerializationError) else None
+        told = {
+            "exception": _name_of(cause or error),
+            "stacktrace": "".join(traceback.format_exception(error)),
+            "message": str(error),
+            "topic": context.topic or "",
+            "partition": str(context.partition),
+            "offset": str(context.offset),
+        }
+        headers = (
+            *context.headers,
+            *((f"__streams.errors.{name}", text.encode()) for name, text in told.items()),
+        )
+        timestamp = max(context.timestamp, 0)
+        return cls(topic, context.source_key, context.source_value, timestamp, headers)
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerDecision:
+    """What a handler answers, and records that are sent somewhere for it; see
+    `HandlerResponse.with_dead_letters`.
+
+    Example:
+        >>> HandlerResponse.CONTINUE.with_dead_letters().response
+        <HandlerResponse.CONTINUE: 'continue'>
+    """
+
+    response: HandlerResponse
+    dead_letters: tuple[DeadLetter, ...] = ()
+
+
+#: What handlers give.
+HandlerAnswer = HandlerResponse | HandlerDecision
+DeserializationHandler = Callable[[ErrorContext, SourceRecord, Exception], HandlerAnswer]
+ProcessingHandler = Callable[[ErrorContext, Record[Any, Any], Exception], HandlerAnswer]
+
+
+def _name_of(error: BaseException) -> str:
+    kind = type(error)
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
 
 
 class LogAndFailExceptionHandler:

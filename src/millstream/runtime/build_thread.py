@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,11 +13,14 @@ from millstream.kafka.protocols import Member
 from millstream.kafka.settings.clients import client_setting, librdkafka_settings
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import Control
+from millstream.runtime.loop.at_least_once import AtLeastOnce
 from millstream.runtime.loop.commits import Commits
+from millstream.runtime.loop.publication import Publication
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_settings import ThreadSettings
+from millstream.runtime.loop.transactions import Transactions
 from millstream.runtime.ownership.cleanup import StateCleanup
 from millstream.runtime.ownership.global_updates import (
     GlobalUpdates,
@@ -39,6 +41,7 @@ from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.collector import KafkaCollector
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.thread_clients import Clients, OpenClients, ThreadClients
+from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.runtime.topology_topics import (
     repartition_topics,
     reset_policy,
@@ -58,21 +61,6 @@ from millstream.waker import Waker
 _ASSIGN_PART_OF_SESSION = 0.5
 #: How much longer a flush may take than a record, which it tells of when its time is over.
 _FLUSH_MARGIN_MS = 10_000
-
-
-@dataclass(frozen=True)
-class ThreadIdentity:
-    """Which stream thread of which application instance.
-
-    Args:
-        name: `<client id>-StreamThread-<index>`.
-        index: from 1.
-        process_id: of the instance; threads with the same one share a state directory on a host.
-    """
-
-    name: str
-    index: int
-    process_id: uuid.UUID
 
 
 def build_thread(
@@ -109,9 +97,7 @@ def build_thread(
     with ExitStack() as undo:
         directory = _directory(topology, config, identity, clock, disk)
         undo.callback(directory.release)
-        clients = open_clients(
-            config, identity.name, identity.index, clock, bool(topology.global_stores), waker
-        )
+        clients = open_clients(config, identity, clock, bool(topology.global_stores), waker)
         undo.callback(clients.close)
         parts = _Parts(
             topology,
@@ -269,7 +255,9 @@ class _Parts:
 
         return Restoration(
             self.clients.restore_consumer,
-            self.clients.restore_consumer,
+            # Not the consumer's end, which under exactly-once is where the first open transaction
+            # begins: what is committed may lie behind it, until its marker is written.
+            self.clients.admin,
             self.clock,
             self.config.task_timeout_ms,
             self.restored,
@@ -278,17 +266,29 @@ class _Parts:
         )
 
     def _commits(self, member: Member) -> Commits:
+        producer = self.clients.producer
         # A full queue means that brokers are slow or away, not that the loop hangs.
-        self.clients.producer.on_wait = member.progress
-        settings = librdkafka_settings(self.config, "producer", "")
-        # As long as a record is tried: without the setting, none outlives its transaction.
-        record_ms = int(settings.get("delivery.timeout.ms") or settings["transaction.timeout.ms"])
-        return Commits(
+        producer.on_wait = member.progress
+        return Commits(self._publication(member), producer, self.clock)
+
+    def _publication(self, member: Member) -> Publication:
+        config = self.config
+        settings = librdkafka_settings(config, "producer", "")
+        if self.clients.transactions is not None:
+            return Transactions(
+                self.clients.transactions,
+                member,
+                self.clock,
+                config.task_timeout_ms,
+                int(settings["transaction.timeout.ms"]),
+            )
+        return AtLeastOnce(
             self.clients.producer,
             member,
             self.clock,
-            self.config.task_timeout_ms,
-            record_ms + _FLUSH_MARGIN_MS,
+            config.task_timeout_ms,
+            # As long as a record is tried.
+            int(settings["delivery.timeout.ms"]) + _FLUSH_MARGIN_MS,
         )
 
     def _settings(self) -> ThreadSettings:

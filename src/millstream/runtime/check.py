@@ -17,7 +17,6 @@ logger = logging.getLogger(__name__)
 #: Settings that are known but not acted upon yet, where acting otherwise than asked would be wrong.
 REFUSED = (
     "production_exception_handler",
-    "errors_dead_letter_queue_topic_name",
     "processor_wrapper_class",
     "rocksdb_config_setter",
 )
@@ -39,6 +38,7 @@ def check_topology(topology: Topology, config: StreamsConfig) -> None:
         raise TopologyError(
             "The topology reads no topic. Begin with builder.stream(...) or topology.add_source()."
         )
+    _check_dead_letters(topology, config)
     ends = [node for node in topology.nodes.values() if not isinstance(node, ProcessorNode)]
     for node in (*ends, *(store.source for store in topology.global_stores.values())):
         required_serde(node, "key", config)
@@ -76,11 +76,6 @@ def check_building(topology: Topology, config: StreamsConfig) -> None:
 
 
 def _check_supported(config: StreamsConfig) -> None:
-    if config.exactly_once:
-        raise ConfigError(
-            "processing_guarantee='exactly_once_v2' is not supported yet. Use 'at_least_once', "
-            "the default, with consumers of the results that tolerate repeated records."
-        )
     for name in REFUSED:
         if name in config.given:
             raise ConfigError(
@@ -90,6 +85,18 @@ def _check_supported(config: StreamsConfig) -> None:
     ignored = [name for name in _IGNORED if name in config.given]
     if ignored:
         logger.warning("these settings have no effect yet: %s", ", ".join(ignored))
+
+
+def _check_dead_letters(topology: Topology, config: StreamsConfig) -> None:
+    """Follows Kafka Streams (KIP-1034): what failed once would fail again, without an end."""
+    letters = config.errors_dead_letter_queue_topic_name
+    for node in topology.nodes.values():
+        if letters is not None and isinstance(node, SourceNode) and node.reads(letters):
+            raise ConfigError(
+                f"errors_dead_letter_queue_topic_name is '{letters}', which source '{node.name}' "
+                "of the same topology reads. Give the queue a topic of its own, and another "
+                "application to read it."
+            )
 
 
 def _check_stores(topology: Topology, config: StreamsConfig) -> None:

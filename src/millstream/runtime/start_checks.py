@@ -104,6 +104,8 @@ class StartChecks:
     def _written(self) -> set[str]:
         """The topics outside of the application that it writes to under fixed names."""
         written = {topic for group in self._topics.groups for topic in group.sink_topics}
+        if self._config.errors_dead_letter_queue_topic_name is not None:
+            written.add(self._config.errors_dead_letter_queue_topic_name)
         return written - self._topics.repartition_topics.keys()
 
     def _counts(self, admin: ClusterAdmin, waiting: _Waiting) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
@@ -12,15 +12,18 @@ from millstream.config_clients import Role
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.data.batch_limits import BatchLimits
 from millstream.kafka.data.consumer import RecordConsumer
+from millstream.kafka.data.group_metadata import verify_format
 from millstream.kafka.data.producer import RecordProducer
+from millstream.kafka.data.transactions import TransactionalRecordProducer
 from millstream.kafka.member.group_member import GroupMember
 from millstream.kafka.member.member_assignor import MemberAssignor
-from millstream.kafka.protocols import Admin, Consumer, Member, Producer
+from millstream.kafka.protocols import Admin, Consumer, Member, Producer, TransactionalProducer
 from millstream.kafka.settings.clients import (
     client_setting,
     kafka_python_settings,
     librdkafka_settings,
 )
+from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.waker import Waker
 
 _DEFAULT_SESSION_MS = 45_000
@@ -33,6 +36,7 @@ class Clients(Protocol):
         admin: asks and changes the cluster, on the thread itself.
         assignor_admin: the same for the assignor, which works on the member's thread.
         producer: writes outputs and changelogs.
+        transactions: the same, under exactly-once; else None.
         consumer: reads the inputs of tasks.
         restore_consumer: reads changelogs.
         global_consumer: reads global topics; None if there are none.
@@ -46,6 +50,8 @@ class Clients(Protocol):
     def assignor_admin(self) -> Admin: ...
     @property
     def producer(self) -> Producer: ...
+    @property
+    def transactions(self) -> TransactionalProducer | None: ...
     @property
     def consumer(self) -> Consumer: ...
     @property
@@ -77,9 +83,9 @@ class Clients(Protocol):
         ...
 
 
-#: Opens the clients of a thread: of its settings, its name, its number, a clock, whether it has a
-#: use for a consumer of global topics, and what ends its waits for records and events.
-OpenClients = Callable[[StreamsConfig, str, int, Clock, bool, Waker], Clients]
+#: Opens the clients of a thread: of its settings, which thread it is, a clock, whether it has a use
+#: for a consumer of global topics, and what ends its waits for records and events.
+OpenClients = Callable[[StreamsConfig, ThreadIdentity, Clock, bool, Waker], Clients]
 
 
 class ThreadClients:
@@ -87,8 +93,7 @@ class ThreadClients:
 
     Args:
         config: the application's settings.
-        name: the thread's name, with which the names of its clients begin.
-        index: the thread's number.
+        identity: which thread it is; the names of its clients begin with its name.
         clock: where deadlines are measured.
         reads_global_topics: whether the topology has global stores.
         waker: ends waits for records and for the member's events, which wake it, too.
@@ -100,28 +105,26 @@ class ThreadClients:
     def __init__(
         self,
         config: StreamsConfig,
-        name: str,
-        index: int,
+        identity: ThreadIdentity,
         clock: Clock,
         reads_global_topics: bool,
         waker: Waker,
     ) -> None:
-        self._name = name
+        name = self._name = identity.name
         self._waker = waker
         self._clock = clock
         self._opened: list[Callable[[], None]] = []
+        self._exactly_once = config.exactly_once
         self._member_settings = kafka_python_settings(
-            config, client_id=f"{name}-consumer", thread_index=index
+            config, client_id=f"{name}-consumer", thread_index=identity.index
         )
         self.admin = self._admin(config, f"{name}-admin", clock)
         # The assignor works on the member's thread: it has an admin client of its own.
         self.assignor_admin = self._admin(config, f"{name}-assignor", clock)
-        self.producer = RecordProducer(
+        self.transactions = self._transactions(config, identity) if config.exactly_once else None
+        self.producer = self.transactions or RecordProducer(
             librdkafka_settings(config, "producer", f"{name}-producer"),
-            clock=clock,
-            limits=BatchLimits(self.admin, clock, config.task_timeout_ms),
-            max_block_ms=int(client_setting(config, "producer", "max.block.ms")),
-            task_timeout_ms=config.task_timeout_ms,
+            **self._producing(config),
         )
         self._opened.append(self.producer.close)
         self.consumer = self._consumer(config, "main_consumer", f"{name}-consumer")
@@ -142,6 +145,24 @@ class ThreadClients:
         )
         self._opened.append(admin.close)
         return admin
+
+    def _transactions(
+        self, config: StreamsConfig, identity: ThreadIdentity
+    ) -> TransactionalRecordProducer:
+        verify_format()
+        return TransactionalRecordProducer(
+            librdkafka_settings(config, "producer", f"{self._name}-producer"),
+            identity.transactional_id(config.application_id),
+            **self._producing(config),
+        )
+
+    def _producing(self, config: StreamsConfig) -> dict[str, Any]:
+        return {
+            "clock": self._clock,
+            "limits": BatchLimits(self.admin, self._clock, config.task_timeout_ms),
+            "max_block_ms": int(client_setting(config, "producer", "max.block.ms")),
+            "task_timeout_ms": config.task_timeout_ms,
+        }
 
     def _consumer(self, config: StreamsConfig, role: Role, client_id: str) -> RecordConsumer:
         settings = librdkafka_settings(config, role, client_id)
@@ -176,6 +197,8 @@ class ThreadClients:
             client_id=f"{self._name}-consumer",
             clock=self._clock,
             waker=self._waker,
+            # So that no transaction is open while nothing can be committed.
+            announces_joins=self._exactly_once,
         )
 
     @property

@@ -76,6 +76,11 @@ class Work(Protocol):
         """Queue the records of a poll."""
         ...
 
+    def pass_over(self, place: TopicPartition, offset: int) -> None:
+        """Nothing that could be taken is left before an offset of a partition: if nothing waits and
+        something was taken before, commit that."""
+        ...
+
     def is_processable(self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int) -> bool:
         """Whether records may be taken now.
 

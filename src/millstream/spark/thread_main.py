@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from millstream.config import StreamsConfig
-from millstream.runtime.build_thread import ThreadIdentity, build_thread
+from millstream.runtime.build_thread import build_thread
 from millstream.runtime.control import ThreadOutcome
 from millstream.runtime.ownership.restore_reports import RestoreAudience
+from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.spark.control import ControlChannel
 from millstream.spark.messages import ThreadExit
 from millstream.spark.worker_task import AttemptInfo

@@ -22,7 +22,7 @@ from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.caches.record_cache import RecordCache
 from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.changelogs.restore import StoreRestorer
-from millstream.state.changelogs.store_changelog import ChangelogWriter
+from millstream.state.changelogs.store_changelog import ChangelogWriter, WatchedWriter
 from millstream.state.directories.checkpoint import CheckpointFile
 from millstream.state.directories.disk import disk_errors
 from millstream.state.directories.state_directory import StateDirectory
@@ -86,7 +86,7 @@ class TaskStores:
         self._directory = directory
         self._application_id = application_id
         self._changelogs = dict(changelogs)
-        self._writer = writer
+        self._writer = WatchedWriter(writer)
         self._context = context
         self._budget = budget
         self._exactly_once = exactly_once
@@ -120,6 +120,7 @@ class TaskStores:
                 undo.callback(self._directory.unlock_task, self.task_id)
                 self._directory.prepare_task(self.task_id)
             undo.callback(self._close_stores)
+            self._writer.has_written = False
             try:
                 self._read_checkpoint()
                 for builder in self._builders:
@@ -161,10 +162,22 @@ class TaskStores:
             with disk_errors(f"mark the state of task {self.task_id}", self.task_id):
                 self._directory.distrust_task(self.task_id)
 
+    @property
+    def can_be_recycled(self) -> bool:
+        """Whether the stores may stay open for the task's other role.
+
+        Not under exactly-once with what a processor wrote when it was closed, after the last
+        commit: should that be aborted, it must not stay here.
+        """
+        return not (self._exactly_once and self._writer.has_written)
+
     def recycle(self) -> None:
         """Keep the stores open for the task's other role (active or standby), without caches.
 
         What a processor wrote when it was closed, after the last commit, is logged: it stays.
+
+        Raises:
+            IllegalStateError: the stores cannot be recycled.
         """
         for cache in self.caches().values():
             cache.clear()
@@ -290,6 +303,7 @@ class TaskStores:
             offsets: the last acknowledged offset of each changelog partition that was written to
                 (for a source topic that serves as changelog: the last one consumed).
         """
+        self._writer.has_written = False
         for name, opened in self._stores.items():
             partition = self._changelogs.get(name)
             offset = None if partition is None else offsets.get(partition)

@@ -91,6 +91,11 @@ class Cluster:
         """The broker that coordinates the group, up or not."""
         return self._coordinator
 
+    @property
+    def group_is_up(self) -> bool:
+        """Whether the broker that coordinates the group is up."""
+        return self.up[self._coordinator]
+
     def stop(self, broker: int) -> None:
         """Stop a broker. After a while others lead what it led."""
         if not self.up[broker]:

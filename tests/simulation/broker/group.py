@@ -447,15 +447,22 @@ class GroupCoordinator:
             call(generation, member_id, offsets)
         return NONE
 
-    def may_commit(self, member_id: str, instance: str | None, generation: int) -> int:
-        """Whether a commit under that generation is taken, as an error code."""
+    def may_commit(
+        self, member_id: str, instance: str | None, generation: int, *, transactional: bool = False
+    ) -> int:
+        """Whether a commit under that generation is taken, as an error code.
+
+        One in a transaction is taken as soon as the member knows the generation.
+        """
         if generation < 0 and not member_id:
-            # Somebody outside, such as a tool: only while there are no members.
-            return NONE if self.state is State.EMPTY else UNKNOWN_MEMBER
+            # Somebody outside, such as a tool: only while there are no members. Follows Kafka: a
+            # transaction that names no member is taken.
+            outside = transactional or self.state is State.EMPTY
+            return NONE if outside else UNKNOWN_MEMBER
         error = self._check(member_id, instance, generation)
         if error:
             return error
-        return REBALANCING if self.state is State.COMPLETING else NONE
+        return REBALANCING if self.state is State.COMPLETING and not transactional else NONE
 
     def fetch(
         self, places: Collection[TopicPartition], *, stable: bool

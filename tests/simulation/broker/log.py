@@ -210,9 +210,14 @@ class PartitionLog:
         """Keep of each key only its last record, below an offset; how many went.
 
         The last record stays, and what no key has, and whatever a transaction may still take back.
+        What was aborted goes, and takes nothing with it.
         """
         upto = min(upto, self.last_stable, self.end - 1)
-        last = {e.key: e.offset for e in self.entries if e.key is not None and e.offset < upto}
+        last = {
+            e.key: e.offset
+            for e in self.entries
+            if e.key is not None and e.offset < upto and not self._is_aborted(e)
+        }
         before = len(self.entries)
         self.entries = [
             entry
@@ -220,7 +225,7 @@ class PartitionLog:
             if entry.offset >= upto
             or entry.marker is not None
             or entry.key is None
-            or last[entry.key] == entry.offset
+            or last.get(entry.key) == entry.offset
         ]
         return before - len(self.entries)
 

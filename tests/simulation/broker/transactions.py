@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from millstream.record import TopicPartition
 from simulation.broker.group import NONE, Committed
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from simulation.broker.cluster import Cluster
 
 
+#: How long a marker is on its way.
+_MARKER_US: Final = 1_000
+_LATE_MARKER_US: Final = 400_000
+_LATE: Final = 0.1
+
+
 @dataclass(eq=False, slots=True)
 class _Transactional:
     producer_id: int
@@ -21,6 +28,9 @@ class _Transactional:
     timeout_ms: int
     places: set[TopicPartition] = field(default_factory=set)
     is_open: bool = False
+    #: How the last one ended, and how many of its markers are not written yet.
+    ended: bool | None = None
+    markers: int = 0
     number: int = 0
 
 
@@ -35,6 +45,9 @@ class TransactionCoordinator:
         self._cluster = cluster
         self._known: dict[str, _Transactional] = {}
         self._ids = 0
+        #: Called with a producer and where its records begin in each partition, when it is certain
+        #: that they will be committed.
+        self.on_commit: list[Callable[[int, Mapping[TopicPartition, int]], None]] = []
 
     def new_producer_id(self) -> int:
         """A producer without transactions begins."""
@@ -42,38 +55,54 @@ class TransactionCoordinator:
         return self._ids
 
     def init(self, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
-        """Take an id over: aborts what is open, fences who had it; producer id and epoch."""
+        """Take an id over: aborts what is open, fences who had it; producer id and epoch.
+
+        Raises:
+            LogError: `CONCURRENT_TRANSACTIONS` until what was open has ended everywhere.
+        """
         known = self._known.get(transactional_id)
         if known is None:
-            known = _Transactional(self.new_producer_id(), 0, timeout_ms)
+            known = _Transactional(self.new_producer_id(), -1, timeout_ms)
             self._known[transactional_id] = known
-        else:
+        if known.is_open:
+            # Follows Kafka: with a new epoch, so that its owner is fenced.
             known.epoch += 1
-            known.timeout_ms = timeout_ms
-            if known.is_open:
-                self._end(known, commit=False)
+            self._end(known, commit=False)
+        if known.markers:
+            raise LogError("CONCURRENT_TRANSACTIONS")
+        known.epoch += 1
+        known.timeout_ms = timeout_ms
+        known.ended = None
         return known.producer_id, known.epoch
 
     def begin(self, transactional_id: str, epoch: int, place: TopicPartition) -> None:
         """A partition becomes part of the transaction, which begins with its first one.
 
         Raises:
-            LogError: `PRODUCER_FENCED`.
+            LogError: `PRODUCER_FENCED`, `CONCURRENT_TRANSACTIONS`.
         """
         known = self._checked(transactional_id, epoch)
-        if not known.is_open:
-            known.is_open = True
-            known.number += 1
-            number = known.number
-
-            def expired() -> None:
-                if known.is_open and known.number == number:
-                    # Follows Kafka: the epoch moves, so that whoever wakes up late is fenced.
-                    known.epoch += 1
-                    self._end(known, commit=False)
-
-            self._cluster.scheduler.call_after(known.timeout_ms * 1000, expired)
+        self._open(known)
         known.places.add(place)
+
+    def _open(self, known: _Transactional) -> None:
+        if known.is_open:
+            return
+        if known.markers:
+            raise LogError("CONCURRENT_TRANSACTIONS")
+        known.is_open = True
+        known.ended = None
+        known.number += 1
+        number = known.number
+
+        def expired() -> None:
+            if known.is_open and known.number == number:
+                # Follows Kafka: the epoch moves, so that whoever wakes up late is fenced.
+                known.epoch += 1
+                self._cluster.scheduler.tell(f"a transaction of {known.producer_id} expires")
+                self._end(known, commit=False)
+
+        self._cluster.scheduler.call_after(known.timeout_ms * 1000, expired)
 
     def send_offsets(
         self,
@@ -91,33 +120,70 @@ class TransactionCoordinator:
             offsets: to commit with it.
 
         Raises:
-            LogError: `PRODUCER_FENCED`.
+            LogError: `PRODUCER_FENCED`, `CONCURRENT_TRANSACTIONS`.
         """
         known = self._checked(transactional_id, epoch)
+        self._open(known)
         group = self._cluster.group
-        error = group.may_commit(*member)
+        error = group.may_commit(*member, transactional=True)
         if error:
             return error
-        known.is_open = True
         group.pending_offsets.setdefault(known.producer_id, {}).update(offsets)
         return NONE
 
     def end(self, transactional_id: str, epoch: int, *, commit: bool) -> None:
-        """Commit or abort.
+        """Commit or abort: the answer comes when that is certain, before all markers are written.
 
         Raises:
             LogError: `PRODUCER_FENCED`, `INVALID_TXN_STATE` without a transaction.
         """
         known = self._checked(transactional_id, epoch)
+        if known.ended is commit and not known.is_open:
+            # Asked again, since the answer was lost.
+            return
         if not known.is_open:
             raise LogError("INVALID_TXN_STATE")
         self._end(known, commit=commit)
 
     def _end(self, known: _Transactional, *, commit: bool) -> None:
         known.is_open = False
-        for place in sorted(known.places):
-            self._cluster.logs[place].mark(known.producer_id, known.epoch, commit=commit)
+        known.ended = commit
+        places, epoch = sorted(known.places), known.epoch
         known.places.clear()
+        known.markers = len(places) + 1
+        if commit:
+            opened = {place: self._cluster.logs[place].open for place in places}
+            firsts = {
+                place: firsts[known.producer_id]
+                for place, firsts in opened.items()
+                if known.producer_id in firsts
+            }
+            for call in self.on_commit:
+                call(known.producer_id, firsts)
+        for place in places:
+            self._later(partial(self._mark, known, place, epoch, commit), place)
+        self._later(partial(self._mark_group, known, commit), None)
+
+    def _later(self, write: Callable[[], None], place: TopicPartition | None) -> None:
+        """A marker is on its way to the leader of a partition, or to the group's coordinator."""
+        chance = self._cluster.scheduler.random
+        most_us = _LATE_MARKER_US if chance.random() < _LATE else _MARKER_US
+
+        def arrives() -> None:
+            led = self._cluster.group_is_up if place is None else self._cluster.is_led(place)
+            if led:
+                write()
+            else:
+                self._later(write, place)
+
+        self._cluster.scheduler.call_after(chance.randrange(50, most_us), arrives)
+
+    def _mark(self, known: _Transactional, place: TopicPartition, epoch: int, commit: bool) -> None:
+        self._cluster.logs[place].mark(known.producer_id, epoch, commit=commit)
+        known.markers -= 1
+
+    def _mark_group(self, known: _Transactional, commit: bool) -> None:
+        known.markers -= 1
         group = self._cluster.group
         offsets = group.pending_offsets.pop(known.producer_id, {})
         if commit and offsets:

@@ -107,6 +107,7 @@ class SimulatedMember(GroupMember):
             topics=self._topics,
             pattern=self._pattern,
             clock=self._plain_clock,
+            announces_joins=self._announces_joins,
         )
         stable_only = config["isolation_level"] == "read_committed"
         self._offsets = MemberOffsets(

@@ -9,6 +9,7 @@ from millstream.clock import Clock
 from millstream.config import StreamsConfig
 from millstream.kafka.member.member_assignor import MemberAssignor
 from millstream.kafka.settings.clients import kafka_python_settings, librdkafka_settings
+from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.waker import Waker
 from simulation.broker.cluster import Cluster
 from simulation.clients.admin import SimulatedAdmin
@@ -16,6 +17,7 @@ from simulation.clients.consumer import SimulatedConsumer
 from simulation.clients.member import SimulatedMember
 from simulation.clients.producer import SimulatedProducer
 from simulation.clients.requests import Waits
+from simulation.clients.transactions import SimulatedTransactions
 from simulation.scheduler import Process
 
 
@@ -26,8 +28,7 @@ class SimulatedClients:
         cluster: the cluster.
         process: what the thread lives in.
         config: the application's settings.
-        name: the thread's name.
-        index: the thread's number.
+        identity: which thread it is.
         waker: ends its waits.
     """
 
@@ -36,8 +37,7 @@ class SimulatedClients:
         cluster: Cluster,
         process: Process,
         config: StreamsConfig,
-        name: str,
-        index: int,
+        identity: ThreadIdentity,
         waker: Waker,
     ) -> None:
         self._waker = waker
@@ -45,15 +45,27 @@ class SimulatedClients:
         self.waits = Waits(cluster.scheduler, waker)
         self._cluster = cluster
         self._process = process
-        self._name = name
+        name = self._name = identity.name
+        self._exactly_once = config.exactly_once
         self._settings = kafka_python_settings(
-            config, client_id=f"{name}-consumer", thread_index=index
+            config, client_id=f"{name}-consumer", thread_index=identity.index
         )
         producer = librdkafka_settings(config, "producer", f"{name}-producer")
         self.admin = SimulatedAdmin(cluster, process)
         self.assignor_admin = SimulatedAdmin(cluster, process)
-        self.producer = SimulatedProducer(
-            cluster, process, int(producer["delivery.timeout.ms"]), config.task_timeout_ms
+        self.transactions = (
+            SimulatedTransactions(
+                cluster,
+                process,
+                producer,
+                config.task_timeout_ms,
+                identity.transactional_id(config.application_id),
+            )
+            if config.exactly_once
+            else None
+        )
+        self.producer = self.transactions or SimulatedProducer(
+            cluster, process, producer, config.task_timeout_ms
         )
         committed = self._settings["isolation_level"] == "read_committed"
         self.consumer = SimulatedConsumer(cluster, process, self.waits, read_committed=committed)
@@ -90,6 +102,7 @@ class SimulatedClients:
             assignor=assignor,
             client_id=f"{self._name}-consumer",
             waker=self._waker,
+            announces_joins=self._exactly_once,
         )
         return self.joined
 
@@ -103,7 +116,7 @@ class SimulatedClients:
 
 def opening(
     cluster: Cluster, process: Process, opened: Callable[[SimulatedClients], None]
-) -> Callable[[StreamsConfig, str, int, Clock, bool, Waker], SimulatedClients]:
+) -> Callable[[StreamsConfig, ThreadIdentity, Clock, bool, Waker], SimulatedClients]:
     """What `build_thread` opens clients with.
 
     Args:
@@ -114,14 +127,13 @@ def opening(
 
     def open_clients(
         config: StreamsConfig,
-        name: str,
-        index: int,
+        identity: ThreadIdentity,
         clock: Clock,
         reads_global_topics: bool,
         waker: Waker,
     ) -> SimulatedClients:
         assert not reads_global_topics, "global topics are not simulated"
-        clients = SimulatedClients(cluster, process, config, name, index, waker)
+        clients = SimulatedClients(cluster, process, config, identity, waker)
         opened(clients)
         return clients
 

@@ -8,18 +8,18 @@ until they are acknowledged or too old. A leader knows a batch that it has got a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
 from millstream.errors import BrokerUnavailableError, IllegalStateError
 from millstream.kafka.data.delivery import Deliveries
-from millstream.kafka.data.producer_errors import Changelog, delivery_error
+from millstream.kafka.data.producer_errors import Changelog
 from millstream.kafka.partitioner import partition_for
 from millstream.record import Headers, TopicPartition
 from simulation.broker.cluster import Cluster
-from simulation.broker.log import LogError, Row
+from simulation.broker.log import LogError, PartitionLog, Row
 from simulation.clients.requests import Asking
 from simulation.scheduler import Process
 
@@ -28,9 +28,16 @@ _PURGE_TIMEOUT_MS: Final = 1_000
 _RETRY_US: Final = 100_000
 _MOST_WAITING: Final = 3_000
 _FULL_POLL_US: Final = 10_000
+#: What librdkafka makes of what a leader says; None if it tries again.
+_CODES: Final = {
+    "INVALID_PRODUCER_EPOCH": KafkaError.INVALID_PRODUCER_EPOCH,
+    "PRODUCER_FENCED": KafkaError.INVALID_PRODUCER_EPOCH,
+    "OUT_OF_ORDER_SEQUENCE_NUMBER": KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    "CONCURRENT_TRANSACTIONS": None,
+}
 
 
-class _Batch:
+class Batch:
     """Records of one partition on their way.
 
     Args:
@@ -44,6 +51,7 @@ class _Batch:
         self.rows = rows
         self.made_us = made_us
         self.producer_id = -1
+        self.epoch = -1
         self.sequence = -1
         self.attempts = 0
         self.on_wire = False
@@ -55,27 +63,34 @@ class SimulatedProducer:
     Args:
         cluster: the cluster.
         process: whose it is.
-        delivery_timeout_ms: how old a record gets before it has failed.
+        settings: librdkafka's.
         task_timeout_ms: how long a send waits for room.
     """
 
     def __init__(
-        self, cluster: Cluster, process: Process, delivery_timeout_ms: int, task_timeout_ms: int
+        self,
+        cluster: Cluster,
+        process: Process,
+        settings: Mapping[str, Any],
+        task_timeout_ms: int,
     ) -> None:
         self._asking = Asking(cluster, process)
         self._cluster = cluster
         self._scheduler = cluster.scheduler
         self._process = process
-        self._delivery_us = delivery_timeout_ms * 1000
+        # librdkafka lets no record outlive its transaction.
+        timeout_ms = settings.get("delivery.timeout.ms") or settings["transaction.timeout.ms"]
+        self._delivery_us = int(timeout_ms) * 1000
         self._task_timeout_ms = task_timeout_ms
         self.on_wait: Callable[[], None] = lambda: None
-        self._deliveries = Deliveries()
+        self._deliveries = Deliveries(transactional="transaction.timeout.ms" in settings)
         self._tracked: set[str] = set()
         self._acked: dict[TopicPartition, int] = {}
         self._waiting: dict[TopicPartition, deque[tuple[int, Row]]] = {}
-        self._in_flight: dict[TopicPartition, _Batch] = {}
+        self._in_flight: dict[TopicPartition, Batch] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._producer_id = cluster.transactions.new_producer_id()
+        self._epoch = -1
         #: Batches of an earlier life are nobody's any more.
         self._life = 0
         self._flushing = cluster.scheduler.director
@@ -133,12 +148,12 @@ class SimulatedProducer:
         """Let the next batch of a partition go out in a moment, if none is under way."""
         if place in self._in_flight or not self._waiting.get(place):
             return
-        batch = self._in_flight[place] = _Batch(place, (), self._waiting[place][0][0])
+        batch = self._in_flight[place] = Batch(place, (), self._waiting[place][0][0])
         linger_us = self._scheduler.random.randrange(200, 6_000)
         life = self._life
         self._scheduler.call_after(linger_us, lambda: self._fill(batch, life), self._process)
 
-    def _fill(self, batch: _Batch, life: int) -> None:
+    def _fill(self, batch: Batch, life: int) -> None:
         place = batch.place
         if life != self._life or self._in_flight.get(place) is not batch:
             return
@@ -146,11 +161,12 @@ class SimulatedProducer:
         size = min(len(waiting), self._scheduler.random.choice((2, 10, 100)))
         batch.rows = [waiting.popleft()[1] for _ in range(size)]
         batch.producer_id = self._producer_id
+        batch.epoch = self._epoch
         batch.sequence = self._sequences.get(place, 0)
         self._sequences[place] = batch.sequence + size
         self._attempt(batch, life)
 
-    def _attempt(self, batch: _Batch, life: int) -> None:
+    def _attempt(self, batch: Batch, life: int) -> None:
         if life != self._life or self._in_flight.get(batch.place) is not batch:
             return
         scheduler, cluster = self._scheduler, self._cluster
@@ -169,21 +185,22 @@ class SimulatedProducer:
             self._process,
         )
 
-    def _arrive(self, batch: _Batch, leader: int, life: int) -> None:
+    def _arrive(self, batch: Batch, leader: int, life: int) -> None:
         cluster = self._cluster
         if leader != cluster.leader(batch.place) or not cluster.up[leader]:
             return
         log = cluster.logs[batch.place]
         before = log.end
         try:
-            offset = log.append(batch.rows, batch.producer_id, sequence=batch.sequence)
+            offset = self._append(log, batch)
         except LogError as error:
-            code = {
-                "INVALID_PRODUCER_EPOCH": KafkaError.INVALID_PRODUCER_EPOCH,
-                "OUT_OF_ORDER_SEQUENCE_NUMBER": KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            }[str(error)]
+            code = _CODES[str(error)]
+            if code is None:
+                # The leader says so, and the client tries again.
+                return
+            failure = KafkaError(code)
             self._scheduler.call_after(
-                cluster.latency_us(), lambda: self._fail(batch, KafkaError(code)), self._process
+                cluster.latency_us(), lambda: self._fail(batch, failure), self._process
             )
             return
         if log.end > before:
@@ -197,25 +214,30 @@ class SimulatedProducer:
             cluster.latency_us(), lambda: self._ack(batch, known, life), self._process
         )
 
-    def _ack(self, batch: _Batch, last: int | None, life: int) -> None:
+    def _append(self, log: PartitionLog, batch: Batch) -> int:
+        return log.append(batch.rows, batch.producer_id, sequence=batch.sequence)
+
+    def _ack(self, batch: Batch, last: int | None, life: int) -> None:
         if life != self._life or self._in_flight.get(batch.place) is not batch:
             return
         if last is not None and batch.place.topic in self._tracked:
             self._acked[batch.place] = last
         self._done(batch)
 
-    def _fail(self, batch: _Batch, error: KafkaError) -> None:
+    def _fail(self, batch: Batch, error: KafkaError) -> None:
         if self._in_flight.get(batch.place) is not batch:
             return
-        changelog = self._deliveries.changelogs.get(batch.place.topic)
-        self._deliveries.fail(delivery_error(error, *batch.place, changelog))
+        self._deliveries.fail(self._deliveries.error_for(error, *batch.place))
         self._scheduler.tell(f"{self._process.name}: a batch for {batch.place} failed: {error}")
-        # Its numbers are missing for ever: the producer begins anew.
-        self._producer_id = self._cluster.transactions.new_producer_id()
-        self._sequences.clear()
+        self._begin_anew()
         self._done(batch)
 
-    def _done(self, batch: _Batch) -> None:
+    def _begin_anew(self) -> None:
+        """The numbers of a batch are missing for ever."""
+        self._producer_id = self._cluster.transactions.new_producer_id()
+        self._sequences.clear()
+
+    def _done(self, batch: Batch) -> None:
         del self._in_flight[batch.place]
         self._pump(batch.place)
         if not self._in_flight:
@@ -258,7 +280,7 @@ class SimulatedProducer:
         self._sequences.clear()
         self._acked.clear()
         self._deliveries.forget()
-        self._producer_id = self._cluster.transactions.new_producer_id()
+        self._begin_anew()
 
     def close(self) -> None:
         if self._closed or self._asking.dead:

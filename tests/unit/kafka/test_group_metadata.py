@@ -7,7 +7,7 @@ from confluent_kafka import Consumer
 
 from millstream.errors import ConfigError
 from millstream.kafka.data import group_metadata as module
-from millstream.kafka.data.group_metadata import group_metadata, verify_format
+from millstream.kafka.data.group_metadata import GroupMetadata, verify_format
 
 
 @pytest.mark.parametrize("instance_id", [None, "host-1"])
@@ -21,16 +21,16 @@ def test_it_is_librdkafkas_form(instance_id: str | None) -> None:
         actual = consumer.consumer_group_metadata()
     finally:
         consumer.close()
-    assert group_metadata(-1, "größe", "", instance_id) == actual
+    assert GroupMetadata(-1, "größe", "", instance_id).encoded() == actual
 
 
 def test_generation_and_member() -> None:
     """The generation is a little-endian or native int32 after the magic."""
-    written = group_metadata(258, "g", "m")
+    written = GroupMetadata(258, "g", "m").encoded()
     assert written.startswith(b"CGMDv2:")
     assert int.from_bytes(written[7:11], __import__("sys").byteorder) == 258
     assert written[11:] == b"g\0m\0\1"
-    assert group_metadata(1, "g", "m", "i").endswith(b"g\0m\0\0i\0")
+    assert GroupMetadata(1, "g", "m", "i").encoded().endswith(b"g\0m\0\0i\0")
 
 
 def test_a_changed_form_is_found_at_start_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ import pytest
 from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError
-from millstream.runtime.build_thread import ThreadIdentity, build_thread
+from millstream.runtime.build_thread import build_thread
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.ownership.restore_reports import RestoreAudience
+from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.serdes import STRING
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.topology.dsl.builder import StreamsBuilder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 
@@ -11,6 +12,7 @@ from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import BrokerUnavailableError
 from millstream.runtime.thread_clients import ThreadClients
+from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.waker import Waker
 
 
@@ -22,7 +24,9 @@ def clients() -> Iterator[ThreadClients]:
         task_timeout_ms=400,
         producer={"max.block.ms": 100, "queue.buffering.max.messages": 1},
     )
-    opened = ThreadClients(config, "shop-1", 1, SystemClock(), False, Waker())
+    opened = ThreadClients(
+        config, ThreadIdentity("shop-1", 1, uuid4()), SystemClock(), False, Waker()
+    )
     # No broker is there to tell how large a batch the topic takes.
     opened.producer._most_bytes["out"] = None
     yield opened

@@ -25,9 +25,13 @@ class Deliveries:
 
     A failure stays until it is forgotten: as long as anybody may still commit what the lost record
     was made from, every commit has to fail.
+
+    Args:
+        transactional: whether records are parts of transactions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, transactional: bool = False) -> None:
+        self._transactional = transactional
         self._failure: StreamsError | None = None
         self._failed = 0
         self._told = False
@@ -41,7 +45,7 @@ class Deliveries:
     ) -> StreamsError:
         """The error to raise for a record that was not delivered."""
         changelog = None if topic is None else self.changelogs.get(topic)
-        return delivery_error(error, topic, partition, changelog)
+        return delivery_error(error, topic, partition, changelog, transactional=self._transactional)
 
     @property
     def failed(self) -> int:

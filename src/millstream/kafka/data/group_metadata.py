@@ -8,7 +8,7 @@ kafka-python, so it is written here. It is librdkafka's private matter, hence `v
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, libversion
 
@@ -18,10 +18,8 @@ _MAGIC: Final = b"CGMDv2:"
 _NO_GENERATION: Final = -1
 
 
-def group_metadata(
-    generation: int, group_id: str, member_id: str, instance_id: str | None = None
-) -> bytes:
-    """What `RecordProducer.send_offsets` takes as the group's metadata.
+class GroupMetadata(NamedTuple):
+    """A member's place in its group, which goes into a transaction with its offsets.
 
     Args:
         generation: of the group, when this member last joined.
@@ -29,21 +27,31 @@ def group_metadata(
         member_id: which the coordinator gave to this member.
         instance_id: `group.instance.id` of a static member.
     """
-    instance = b"\1" if instance_id is None else b"\0" + instance_id.encode() + b"\0"
-    return b"".join(
-        (
-            _MAGIC,
-            # Native byte order: librdkafka copies the number as it lies in memory.
-            struct.pack("=i", generation),
-            group_id.encode() + b"\0",
-            member_id.encode() + b"\0",
-            instance,
+
+    generation: int
+    group_id: str
+    member_id: str
+    instance_id: str | None = None
+
+    def encoded(self) -> bytes:
+        """In librdkafka's form."""
+        instance = b"\1"
+        if self.instance_id is not None:
+            instance = b"\0" + self.instance_id.encode() + b"\0"
+        return b"".join(
+            (
+                _MAGIC,
+                # Native byte order: librdkafka copies the number as it lies in memory.
+                struct.pack("=i", self.generation),
+                self.group_id.encode() + b"\0",
+                self.member_id.encode() + b"\0",
+                instance,
+            )
         )
-    )
 
 
 def verify_format() -> None:
-    """Check that this librdkafka still writes group metadata as `group_metadata` does. Takes about
+    """Check that this librdkafka still writes group metadata as `GroupMetadata` does. Takes about
     3 ms.
 
     Raises:
@@ -58,7 +66,7 @@ def verify_format() -> None:
             actual = probe.consumer_group_metadata()
         finally:
             probe.close()
-        if actual != group_metadata(_NO_GENERATION, "group", "", instance_id):
+        if actual != GroupMetadata(_NO_GENERATION, "group", "", instance_id).encoded():
             raise ConfigError(
                 f"librdkafka {libversion()[0]} writes group metadata in an unknown form "
                 f"({actual!r}), so exactly-once could not be guaranteed. Install a version of "

@@ -1,9 +1,8 @@
-"""The data client that writes: records to sinks, repartition topics and changelogs, and
-transactions.
+"""The data client that writes: records to sinks, repartition topics and changelogs.
 
 A record that fails is never lost from sight: the first failure is kept with its place, and raised
 by every `send`, `flush` and commit from then on, until what the record belongs to is given up
-(`purge`, `abort_transaction`). So whatever happens in between, no offset is committed past it.
+(`purge`). So whatever happens in between, no offset is committed past it.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka import TopicPartition as ClientPartition
 
 from millstream.clock import Clock, Deadline, SystemClock
 from millstream.errors import (
@@ -33,9 +31,8 @@ from millstream.kafka.data.producer_errors import (
     Changelog,
     migrated_error,
     reported_error,
-    transaction_error,
 )
-from millstream.record import UNKNOWN, Headers, TopicPartition
+from millstream.record import Headers, TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -48,17 +45,6 @@ _CLOSE_TIMEOUT_MS: Final = 10_000
 _PURGE_TIMEOUT_MS: Final = 1_000
 
 
-class CommittedOffset(Protocol):
-    """A position of the group, such as `CommitOffset` of the member."""
-
-    @property
-    def offset(self) -> int: ...
-    @property
-    def metadata(self) -> str: ...
-    @property
-    def leader_epoch(self) -> int | None: ...
-
-
 class RecordProducer:
     """Writes records in order, partition by partition. Not thread-safe.
 
@@ -67,7 +53,7 @@ class RecordProducer:
 
     Args:
         settings: from `librdkafka_settings` for "producer".
-        transactional_id: makes it a transactional producer.
+        transactional_id: of a `TransactionalRecordProducer`.
         clock: where deadlines are measured.
         limits: knows how large a batch each topic takes; without it all take any.
         max_block_ms: `max.block.ms`, how long a send waits for room before it says so.
@@ -96,9 +82,8 @@ class RecordProducer:
         #: Called again and again while a send waits for room, so that those who watch whether the
         #: caller is alive can be told.
         self.on_wait: Callable[[], None] = lambda: None
-        self._deliveries = Deliveries()
+        self._deliveries = Deliveries(transactional=transactional_id is not None)
         self._clients = ProducerClients(settings, transactional_id, self._deliveries, self._clock)
-        self._in_transaction = False
         self._callbacks: dict[TopicPartition, DeliveryCallback] = {}
         self._tracked_topics: set[str] = set()
 
@@ -119,7 +104,7 @@ class RecordProducer:
     def acked_offsets(self) -> dict[TopicPartition, int]:
         """The offset of the last acknowledged record of each partition of the tracked topics.
 
-        Complete after `flush`, or after `commit_transaction`. Where the broker's answer was lost,
+        Complete after `flush`. Where the broker's answer was lost,
         an earlier offset stands, which is always safe: more is restored than needed.
         """
         return self._deliveries.acked_offsets()
@@ -147,8 +132,7 @@ class RecordProducer:
         timestamps: Sequence[int],
         headers: Sequence[Headers | None] | None = None,
     ) -> None:
-        """Hand records over, in order, without waiting for the broker. Begins a transaction if
-        there is none.
+        """Hand records over, in order, without waiting for the broker.
 
         Args:
             topic: where they go.
@@ -162,7 +146,7 @@ class RecordProducer:
 
         Raises:
             RecordRefusedError: one record was refused at once; those before it were handed over.
-            ProductionError: an earlier record failed. Raised until `purge` or `abort_transaction`.
+            ProductionError: an earlier record failed. Raised until `purge`.
             BrokerUnavailableError: the queue was full for too long; the records that had room are
                 on their way. Or nobody told how large a batch the topic takes.
             TaskMigratedError: another producer has taken over.
@@ -230,114 +214,18 @@ class RecordProducer:
 
         Waits for the answers to what is on the wire already. What has none in time is not sent
         again, but a broker that stalls may still find it in its socket. The producer can be used
-        again afterwards, also if it could not before. Under exactly-once it has to be able to abort
-        the transaction, and aborts it.
+        again afterwards, also if it could not before.
 
         Args:
             timeout_ms: how long to wait for those answers.
-
-        Raises:
-            TaskMigratedError: the transaction cannot be aborted, for another producer took over.
-            BrokerUnavailableError: there was no answer about the transaction in time.
         """
-        if self._clients.transactional:
-            self.abort_transaction(timeout_ms)
-        else:
-            self._clients.replace(timeout_ms)
+        self._clients.replace(timeout_ms)
         self._deliveries.forget()
 
     @property
     def unacknowledged(self) -> int:
         """How many records, and reports about them, are still under way."""
         return sum(map(len, self._clients.all()))
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction has begun."""
-        return self._in_transaction
-
-    def init_transactions(self, timeout_ms: int) -> None:
-        """Take the transactional id over: fences its former owner and ends what that one left open.
-
-        Raises:
-            BrokerUnavailableError: no answer in time; may be called again.
-            StreamsError: the broker refuses.
-        """
-        self._transact("Initializing transactions", Producer.init_transactions, timeout_ms)
-
-    def send_offsets(
-        self,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        group_metadata: bytes,
-        timeout_ms: int,
-    ) -> None:
-        """Make the group's new positions part of the transaction, fenced by the member's generation
-        (KIP-447).
-
-        Args:
-            offsets: the offset of the next record to process of each partition.
-            group_metadata: from `group_metadata`.
-            timeout_ms: how long the coordinator may take.
-
-        Raises:
-            TaskMigratedError: this member is no longer in the group, or another producer took over.
-            RebalanceInProgressError: the group is rebalancing; the transaction has to be aborted.
-            BrokerUnavailableError: no answer in time; may be called again.
-        """
-        self._raise_failure()
-        self._begin()
-        positions = [
-            ClientPartition(
-                *partition,
-                position.offset,
-                metadata=position.metadata,
-                leader_epoch=UNKNOWN if position.leader_epoch is None else position.leader_epoch,
-            )
-            for partition, position in offsets.items()
-        ]
-
-        def send(client: Producer, timeout_s: float) -> None:
-            client.send_offsets_to_transaction(positions, group_metadata, timeout_s)
-
-        self._transact("Sending offsets to the transaction", send, timeout_ms)
-
-    def commit_transaction(self, timeout_ms: int) -> None:
-        """Commit, after every record of the transaction is acknowledged. Does nothing without a
-        transaction.
-
-        Raises:
-            ProductionError: a record of it was not written; it has to be aborted.
-            TaskMigratedError: another producer took over, or the broker ended it
-                (transaction.timeout.ms).
-            BrokerUnavailableError: no answer in time. Whether it is committed is not known; calling
-                again goes on.
-        """
-        if not self._in_transaction:
-            return
-        self._raise_failure()
-        self._transact("Committing the transaction", Producer.commit_transaction, timeout_ms)
-        self._in_transaction = False
-
-    def abort_transaction(self, timeout_ms: int) -> None:
-        """Drop what was written since the last commit, and forget what went wrong with it. Does
-        nothing without a transaction.
-
-        Raises:
-            TaskMigratedError: another producer took over.
-            BrokerUnavailableError: no answer in time; may be called again.
-        """
-        if not self._in_transaction:
-            return
-        try:
-            client = self._clients.all()[0]
-            client.abort_transaction(timeout_ms / 1_000)
-        except RAISED as error:
-            # Not the failure for which it is aborted: that one was told.
-            raise transaction_error(
-                reported_error(error), "Aborting the transaction", self._clients.because()
-            ) from error
-        self._deliveries.forget_failures()
-        self._in_transaction = False
 
     def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
         """Send what is left within the timeout, drop the rest with a warning, abort an open
@@ -387,9 +275,11 @@ class RecordProducer:
                 each = last
         elif clients.transactional:
             last = self._deliveries.failures_only
-        if clients.transactional:
-            self._begin()
+        self._before_records()
         return client, each, last
+
+    def _before_records(self) -> None:
+        """Called before records are handed to the client."""
 
     def _largest_batch(self, topic: str) -> int | None:
         """Bytes. Asked for once: another client would take the topic's records out of order."""
@@ -462,25 +352,6 @@ class RecordProducer:
         )
         refused.task_id = told.task_id
         return refused
-
-    def _begin(self) -> None:
-        if self._in_transaction:
-            return
-        self._transact("Beginning a transaction", lambda client, _: client.begin_transaction(), 0)
-        self._in_transaction = True
-
-    def _transact(
-        self, what: str, call: Callable[[Producer, float], object], timeout_ms: int
-    ) -> None:
-        client = self._clients.all()[0]
-        try:
-            call(client, timeout_ms / 1_000)
-        except RAISED as error:
-            told = transaction_error(reported_error(error), what, self._clients.because())
-            if not isinstance(told, TaskMigratedError):
-                # What a step runs into because of a record that failed tells less than that one.
-                told = self._deliveries.tell_failure() or told
-            raise told from error
 
     def _raise_failure(self) -> None:
         failure = self._deliveries.tell_failure() or self._clients.access_failure

@@ -54,6 +54,7 @@ class ProducerClients:
         self._settings = dict(settings)
         self._deliveries = deliveries
         self._clock = clock
+        self._transactional_id = transactional_id
         self.transactional = transactional_id is not None
         self._batch_bytes = int(settings.get("batch.size", _BATCH_BYTES))
         #: By whether its topics are tracked, and the size of their batches.
@@ -67,8 +68,7 @@ class ProducerClients:
         #: For the others.
         self.main: Producer
         if transactional_id is not None:
-            self.main = self._create({"transactional.id": transactional_id})
-            self.tracked = self.main
+            self.renew()
         else:
             self.main = self._create_untracked({})
 
@@ -82,8 +82,8 @@ class ProducerClients:
 
         Args:
             tracked: whether it is tracked; `track` was called then.
-            most_bytes: the size of the batches that it takes; None if any will do. In a
-                transaction, which one client has to write, it is not heeded.
+            most_bytes: the size of the batches that it takes; None if any will do. Not heeded in
+                transactions, which one client has to write: all its batches are limited.
         """
         if self.transactional or most_bytes is None or most_bytes >= self._batch_bytes:
             return self.tracked if tracked and self.tracked is not None else self.main
@@ -94,6 +94,16 @@ class ProducerClients:
             client = self._create(size) if tracked else self._create_untracked(size)
             self._smaller[tracked, most_bytes] = client
         return client
+
+    @property
+    def batch_bytes(self) -> int:
+        """The size of batches that no topic has limited."""
+        return self._batch_bytes
+
+    def limit_batches(self, most_bytes: int) -> None:
+        """Let clients that are made from now on send no larger batches."""
+        _log.info("Batches are limited to %d bytes", most_bytes)
+        self._settings["batch.size"] = self._batch_bytes = most_bytes
 
     def all(self) -> list[Producer]:
         """Each client once.
@@ -110,6 +120,14 @@ class ProducerClients:
     def because(self) -> str:
         """What the connections have met with, to be put behind an error."""
         return f" ({self._connection_error})" if self._connection_error else ""
+
+    def renew(self) -> None:
+        """Begin with a new client, which has to be initialized; for a transactional one. What the
+        old one left open ends then."""
+        # Without a last reference the old one closes its connections at once.
+        self.main = self._create({"transactional.id": self._transactional_id})
+        self.tracked = self.main
+        self.access_failure = None
 
     def replace(self, timeout_ms: int) -> None:
         """Drop what waits, wait for the answers to what is on its way, and begin with new clients;

@@ -13,7 +13,7 @@ from millstream.errors import (
     StreamsError,
     TaskMigratedError,
 )
-from millstream.kafka.librdkafka_errors import TRANSIENT, client_error
+from millstream.kafka.librdkafka_errors import TRANSIENT, client_error, is_access_error
 from millstream.record import TaskId
 
 
@@ -83,6 +83,8 @@ def delivery_error(
     topic: str | None,
     partition: int | None,
     changelog: Changelog | None = None,
+    *,
+    transactional: bool = False,
 ) -> StreamsError:
     """The error to raise for a record that was not delivered.
 
@@ -91,12 +93,20 @@ def delivery_error(
         topic: where it was to go.
         partition: where it was to go, if that was said.
         changelog: whose the topic is, if it is a changelog.
+        transactional: whether it was part of a transaction, which then is done again.
     """
     reason = error.str().rstrip(".")
     if error.code() in _FENCED or error.code() in _OUT_OF_SEQUENCE:
         return TaskMigratedError(
             "A record was not written, because another producer has taken over, or the broker lost "
             f"track of this one: {reason}.",
+            topic=topic,
+            partition=partition,
+        )
+    if transactional and error.code() == KafkaError._MSG_TIMED_OUT:
+        # Follows Kafka Streams: a timeout costs the transaction, not the thread.
+        return TaskMigratedError(
+            f"A record was not written before its transaction was over: {reason}.",
             topic=topic,
             partition=partition,
         )
@@ -120,6 +130,8 @@ def transaction_error(error: KafkaError, what: str, because: str) -> StreamsErro
         because: what the connections have met with, as " (...)", or empty.
     """
     reason = error.str().rstrip(".")
+    if is_access_error(error):
+        return client_error(error, what)
     if error.code() in _FENCED or error.fatal():
         return migrated_error(error, what)
     if error.code() == KafkaError.REBALANCE_IN_PROGRESS:

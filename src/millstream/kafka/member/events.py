@@ -2,12 +2,12 @@
 
 A member reports each rebalance as events, in this order:
 
-    Revoked?  →  Assigned          a rebalance; Revoked only if partitions go elsewhere
-    Lost      →  Assigned          the group had thrown the member out; it joined anew
-    Failed                         the member has ended and will report nothing else
+    Joining?  →  Revoked?  →  Assigned     a rebalance; Revoked only if partitions go elsewhere
+    Lost      →  Assigned                  the group had thrown the member out; it joined anew
+    Failed                                 the member has ended and will report nothing else
 
-`Revoked` and `Lost` hold the member back until they are acknowledged, so that nobody else is given
-a partition while this thread still works on it.
+`Joining`, `Revoked` and `Lost` hold the member back until they are acknowledged, so that nobody
+else is given a partition while this thread still works on it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,15 @@ class CommitOffset(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """The member is about to join a rebalance: commit what is done, then acknowledge.
+
+    Reported only to who has asked for it. From the acknowledgement until the rebalance is complete
+    nothing can be committed, and nobody knows how long that takes.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +91,4 @@ class Failed:
     error: StreamsError
 
 
-MemberEvent: TypeAlias = Revoked | Assigned | Lost | Failed
+MemberEvent: TypeAlias = Joining | Revoked | Assigned | Lost | Failed

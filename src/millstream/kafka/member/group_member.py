@@ -24,8 +24,10 @@ from millstream.errors import (
     ConfigError,
     GroupMembershipError,
     IllegalStateError,
+    RebalanceInProgressError,
     TaskMigratedError,
 )
+from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.kafka_python import ClientFuture, new_future
 from millstream.kafka.member.errors import commit_error, membership_error
 from millstream.kafka.member.events import (
@@ -70,6 +72,9 @@ class GroupMember:
         assignor: makes the user data and, on the leader, the assignment.
         client_id: the name in broker logs, thread names and log lines.
         clock: where the time is read.
+        waker: woken by each event; others that wake it end a wait for events, too.
+        announces_joins: whether to report `Joining` before each join of a member that has
+            partitions.
 
     Example:
         member = GroupMember(
@@ -104,6 +109,7 @@ class GroupMember:
         client_id: str,
         clock: Clock,
         waker: Waker | None = None,
+        announces_joins: bool = False,
     ) -> None:
         if (topics is None) == (pattern is None):
             raise ConfigError("A group member subscribes either to topics or to a pattern.")
@@ -114,6 +120,7 @@ class GroupMember:
         self._assignor = assignor
         self._client_id = client_id
         self._clock = clock
+        self._announces_joins = announces_joins
         self._events = Mailbox(self._wake, waker)
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -222,8 +229,9 @@ class GroupMember:
                 self._life.subscribe(topics)
 
     @contextlib.contextmanager
-    def without_rejoin(self) -> Iterator[None]:
-        """Keep the member from joining a rebalance while a transaction is committed.
+    def without_rejoin(self) -> Iterator[GroupMetadata]:
+        """Keep the member from joining a rebalance while a transaction is committed, which goes
+        with the place in the group that is given here.
 
         Otherwise the rebalance may be over between the moment where the group metadata is read
         and the one where the broker checks it, and a healthy transaction is aborted. Keep it
@@ -237,9 +245,22 @@ class GroupMember:
             raise IllegalStateError("The group member has not joined yet.")
         life.hold()
         try:
-            yield
+            yield self._place(life)
         finally:
             life.release()
+
+    def _place(self, life: Membership) -> GroupMetadata:
+        """The place in the group, which is lost on another thread: a transaction that named none
+        would be taken by the broker, whoever has the partitions by then."""
+        coordinator = life.coordinator
+        generation, member_id = coordinator.generation_id, coordinator.member_id
+        if generation < 0 or not member_id:
+            raise RebalanceInProgressError(
+                f"Group {self._group_id!r} has gone on without this member."
+            )
+        return GroupMetadata(
+            generation, self._group_id, member_id, self._settings.get("group_instance_id")
+        )
 
     @property
     def generation(self) -> int:
@@ -309,6 +330,7 @@ class GroupMember:
                 topics=self._topics,
                 pattern=self._pattern,
                 clock=self._clock,
+                announces_joins=self._announces_joins,
             )
             stable_only = link.config["isolation_level"] == "read_committed"
             self._offsets = MemberOffsets(

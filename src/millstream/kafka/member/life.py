@@ -28,7 +28,7 @@ from millstream.kafka.member.assigning import AssignorCalls
 from millstream.kafka.member.contact import CoordinatorContact
 from millstream.kafka.member.coordinator import MemberCoordinator, MustGiveUpError
 from millstream.kafka.member.errors import membership_error
-from millstream.kafka.member.events import Assigned, Failed, Lost, Revoked
+from millstream.kafka.member.events import Assigned, Failed, Joining, Lost, Revoked
 from millstream.kafka.member.link import MemberLink
 from millstream.kafka.member.mailbox import Mailbox
 from millstream.kafka.member.member_assignor import (
@@ -59,6 +59,7 @@ class Membership:
         topics: what to subscribe to; replaced by what matches where there is a pattern.
         pattern: topics to subscribe to as they come and go; must match a name from end to end.
         clock: where the time is read.
+        announces_joins: whether the stream thread is to commit before each join.
     """
 
     def __init__(
@@ -71,8 +72,10 @@ class Membership:
         topics: Sequence[str],
         pattern: re.Pattern[str] | None,
         clock: Clock,
+        announces_joins: bool = False,
     ) -> None:
         self._link = link
+        self._announces_joins = announces_joins
         self._events = events
         self._clock = clock
         self._pattern = pattern
@@ -87,7 +90,8 @@ class Membership:
 
         # Written by the event loop only.
         self._owned: frozenset[TopicPartition] = frozenset()
-        self._giving_up: Revoked | None = None
+        #: What the stream thread has to do before the join that is under way.
+        self._awaited: Joining | Revoked | None = None
         self._joined_topics: tuple[str, ...] = ()
         self._refusal: Exception | None = None
 
@@ -230,7 +234,7 @@ class Membership:
             # its part in this join.
             if (
                 self._without_progress()
-                and self._giving_up is None
+                and self._awaited is None
                 and not self.coordinator.is_static
             ):
                 await self._leave_for_want_of_progress()
@@ -254,6 +258,8 @@ class Membership:
             self._topics = await topics_matching(self._link, self._pattern)
         gone = frozenset(tp for tp in self._owned if tp.topic not in set(self._topics))
         if gone and not self.coordinator.fallen_out and not await self._give_up(gone):
+            raise MustGiveUpError()
+        if not await self._announced():
             raise MustGiveUpError()
         while True:
             with self._lock:
@@ -343,7 +349,21 @@ class Membership:
     async def _give_up(self, partitions: frozenset[TopicPartition]) -> bool:
         """Have the stream thread commit and give up partitions; false if it came to nothing."""
         log.info("%s: gives up %s", self._name, _named(partitions))
-        event = self._giving_up = Revoked(partitions)
+        if not await self._received(Revoked(partitions)):
+            return False
+        self._owned -= partitions
+        return not self._interrupted()
+
+    async def _announced(self) -> bool:
+        """Have the stream thread commit before a join; false if something else comes first."""
+        if not self._announces_joins or not self._owned or self.coordinator.fallen_out:
+            return True
+        return await self._received(Joining()) and not self._interrupted()
+
+    async def _received(self, event: Joining | Revoked) -> bool:
+        """Wait until the stream thread has done what an event asks for; false if it was taken
+        back, because something else comes first."""
+        self._awaited = event
         self._events.put(event)
         try:
             while self._events.awaits(event):
@@ -357,9 +377,8 @@ class Membership:
                 self.coordinator.keep_heartbeating()
                 await self._nap()
         finally:
-            self._giving_up = None
-        self._owned -= partitions
-        return not self._interrupted()
+            self._awaited = None
+        return True
 
     def _interrupted(self, *, fallen_out: bool = True) -> bool:
         return (

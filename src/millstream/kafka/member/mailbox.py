@@ -8,19 +8,19 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from millstream.clock import Deadline, SystemClock
-from millstream.kafka.member.events import Assigned, Failed, Lost, MemberEvent, Revoked
+from millstream.kafka.member.events import Assigned, Failed, Joining, Lost, MemberEvent, Revoked
 from millstream.waker import Waker
 
 #: Events that hold the member back until they are acknowledged.
-Withheld: TypeAlias = Revoked | Lost
+Withheld: TypeAlias = Joining | Revoked | Lost
 
 
 class Mailbox:
     """A queue from one thread to another, with receipts.
 
     Bounded by what it holds: an `Assigned` nobody has taken yet is replaced by the next one, and
-    the member puts nothing behind a `Revoked` or a `Lost` but one `Lost` until they are
-    acknowledged. So there are never more than a handful of events.
+    the member puts nothing behind a `Joining`, a `Revoked` or a `Lost` but one `Lost` until they
+    are acknowledged. So there are never more than a handful of events.
 
     Args:
         on_receipt: called, in the acknowledging thread, after a receipt has come in.
@@ -46,7 +46,7 @@ class Mailbox:
             if isinstance(event, Assigned) and isinstance(last, Assigned):
                 self._waiting.pop()
             self._waiting.append(event)
-            if isinstance(event, Revoked | Lost):
+            if isinstance(event, Joining | Revoked | Lost):
                 self._unacknowledged.append(event)
         self._waker.wake()
 

@@ -1,76 +1,57 @@
-"""Committing the tasks of a thread: everything a record caused is written before its offset is."""
+"""Committing the tasks of a thread: everything that a record caused, and its offset."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from collections.abc import Collection
 
 from millstream.clock import Clock, Deadline
-from millstream.errors import BrokerUnavailableError
-from millstream.kafka.cluster.insisting import insist
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Producer
 from millstream.record import TopicPartition
+from millstream.runtime.loop.publication import Publication
 from millstream.runtime.work import Work, failures_of
 
 logger = logging.getLogger(__name__)
 
-#: How long one attempt to commit offsets may take.
-_COMMIT_TIMEOUT_MS = 15_000
 #: How long work that is given up may take to finish what it has taken. A part of the time that a
 #: group gives its members, and no more than half of what a worker has when its machine ends it.
 _DRAIN_TIMEOUT_MS = 5_000
-#: How long a flush may keep this thread from anything else. Python handles no signal meanwhile.
-_FLUSH_STEP_MS = 1_000
-
-
-class OffsetCommitter(Protocol):
-    """The group member, as far as commits go."""
-
-    def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None: ...
-
-    def progress(self) -> None:
-        """The processing loop is alive, though it waits (`max.poll.interval.ms`)."""
-        ...
 
 
 class Commits:
-    """Commits tasks under at-least-once.
+    """Commits tasks, all of a thread together.
 
-    The order is: caches are flushed → the producer is flushed, so that outputs and changelogs are
-    acknowledged → offsets are committed → stores write their data with the changelog offset that
-    it stands for. A crash anywhere in between repeats work and loses nothing.
-
-    What the cluster does not answer is tried again. `task.timeout.ms` bounds the tries after the
-    first failed one: a single try always has the time that its kind of request needs, so with 0
-    there is one try.
+    The order is: caches are flushed → outputs, changelogs and offsets are published, in the way of
+    the processing guarantee → stores write their data with the changelog offset that it stands for.
+    A crash anywhere in between loses nothing.
 
     Args:
+        publication: makes what was sent visible, with its offsets.
         producer: the thread's producer.
-        committer: commits offsets. Told of progress while the cluster does not answer: a thread
-            that waits out an outage is not to lose its tasks for it.
         clock: for the timeouts.
-        timeout_ms: how long a request that has failed is tried again (`task.timeout.ms`).
-        flush_timeout_ms: how long one flush may take: as long as the producer itself goes on trying
-            to deliver a record.
     """
 
-    def __init__(
-        self,
-        producer: Producer,
-        committer: OffsetCommitter,
-        clock: Clock,
-        timeout_ms: int,
-        flush_timeout_ms: int,
-    ) -> None:
+    def __init__(self, publication: Publication, producer: Producer, clock: Clock) -> None:
+        self._publication = publication
         self._producer = producer
-        self._committer = committer
         self._clock = clock
-        self._timeout_ms = timeout_ms
-        self._flush_timeout_ms = flush_timeout_ms
         #: Commits that went through.
         self.total = 0
+
+    @property
+    def all_or_nothing(self) -> bool:
+        """Whether uncommitted work is given up for all tasks, or for none."""
+        return self._publication.all_or_nothing
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something was sent that only a commit makes visible."""
+        return self._publication.is_open
+
+    def is_ready(self) -> bool:
+        """Whether tasks may begin; see `Publication`."""
+        return self._publication.is_ready()
 
     def drain(self, tasks: Collection[Work], within_ms: int | None = None) -> None:
         """Wait for what tasks have taken and not finished, before a commit that is their last here.
@@ -113,23 +94,16 @@ class Commits:
             BrokerUnavailableError: no answer in time.
         """
         needing = [task for task in tasks if task.commit_needed]
-        if not needing:
+        if not needing and not self.is_open:
             return {}
         for task in needing:
             with failures_of(task):
                 task.prepare_commit()
-        # Before the flush: a record that is finished during it may have sent what is not flushed.
+        # Before they are published: a record that is finished during it may have sent what is not.
         offsets: dict[TopicPartition, CommitOffset] = {}
         for task in needing:
             offsets.update(task.offsets_to_commit())
-        whole = Deadline(self._clock, within_ms)
-        self._flush(whole)
-        self._insist(
-            "offsets are not committed",
-            lambda timeout_ms: self._committer.commit(offsets, timeout_ms),
-            _COMMIT_TIMEOUT_MS,
-            whole,
-        )
+        self._publication.publish(offsets, Deadline(self._clock, within_ms))
         acked = self._producer.acked_offsets()
         for task in needing:
             task.post_commit(offsets, acked)
@@ -147,44 +121,8 @@ class Commits:
             BrokerUnavailableError: no answer in time.
         """
         if any(task.commit_needed for task in tasks):
-            self._flush(Deadline(self._clock, None))
+            self._publication.settle(Deadline(self._clock, None))
 
     def forget_sent(self) -> None:
-        """All tasks were closed without a commit: what they sent is sent again by their owners.
-
-        What still waits in the producer is dropped, since it would come after what the new owners
-        write.
-        """
-        self._producer.purge()
-
-    def _flush(self, whole: Deadline) -> None:
-        what = "records that were sent are not acknowledged"
-        self._insist(what, self._flush_in_steps, self._flush_timeout_ms, whole)
-
-    def _flush_in_steps(self, timeout_ms: int) -> None:
-        deadline = Deadline(self._clock, timeout_ms)
-        while True:
-            try:
-                self._producer.flush(deadline.remaining_ms(_FLUSH_STEP_MS))
-                return
-            except BrokerUnavailableError as error:
-                if deadline.passed:
-                    raise BrokerUnavailableError(
-                        f"What was sent is not acknowledged after {timeout_ms} ms, at last: "
-                        f"{error.message}"
-                    ) from error
-            self._committer.progress()
-
-    def _insist(
-        self, what: str, attempt: Callable[[int], None], most_ms: int, whole: Deadline
-    ) -> None:
-        insist(
-            lambda: attempt(whole.remaining_ms(most_ms)),
-            what,
-            self._timeout_ms,
-            self._clock,
-            self._committer.progress,
-            # An attempt itself waits for long.
-            pause_ms=0,
-            whole=whole,
-        )
+        """All tasks were closed without a commit: what they sent is sent again by their owners."""
+        self._publication.forget_sent()

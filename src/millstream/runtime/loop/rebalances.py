@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from millstream.assignment.task_assignment import TaskAssignment
 from millstream.clock import Clock, Deadline
 from millstream.errors import RebalanceInProgressError, TaskCorruptedError, TaskMigratedError
-from millstream.kafka.member.events import Assigned, Lost, MemberEvent, Revoked
+from millstream.kafka.member.events import Assigned, Joining, Lost, MemberEvent, Revoked
 from millstream.kafka.protocols import Member
 from millstream.runtime.loop.commits import Commits
 from millstream.runtime.ownership.tasks import Tasks
@@ -75,6 +75,13 @@ class Rebalances:
         self._follow_up: tuple[int, int] | None = None
         self._rejoin: tuple[Deadline, int | None, str] | None = None
         self._generation: int | None = None
+        self._joining = False
+
+    @property
+    def forbids_work(self) -> bool:
+        """Whether tasks may not send anything now: it could not be committed before nobody knows
+        when, and a transaction has only so long."""
+        return self._joining
 
     @property
     def under_way(self) -> bool:
@@ -117,6 +124,8 @@ class Rebalances:
         event, self._peeked = self._peeked, None
         if event is None:
             return None
+        if isinstance(event, Joining):
+            return self._join(event)
         if isinstance(event, Revoked):
             return self._revoke(event)
         if isinstance(event, Lost):
@@ -129,6 +138,15 @@ class Rebalances:
         """Leave the group, or just stop being heard from, as static members always do."""
         leave = leave_group and not self._static
         self._member.close(leave_group=leave, timeout_ms=_CLOSE_TIMEOUT_MS)
+
+    def _join(self, event: Joining) -> OwnershipChange:
+        """Commit all that is done; whatever goes wrong, the member must go on."""
+        self._joining = True
+        try:
+            self._commit_if_needed(self._tasks.running)
+        finally:
+            self._member.acknowledge(event)
+        return OwnershipChange("a rebalance begins")
 
     def _revoke(self, event: Revoked) -> OwnershipChange:
         """Commit and close what is revoked. Whatever goes wrong, the member must go on."""
@@ -156,7 +174,7 @@ class Rebalances:
         All tasks are committed, those that stay included: they share one producer.
         """
         self._commits.drain(tasks)
-        if not any(task.commit_needed for task in tasks):
+        if not self._commits.is_open and not any(task.commit_needed for task in tasks):
             return True
         for _ in range(_COMMIT_ATTEMPTS):
             try:
@@ -174,6 +192,9 @@ class Rebalances:
                 logger.info("committed before giving tasks up: %s", shown)
                 return True
         logger.warning("tasks that are given up are not committed: the group kept rebalancing")
+        if self._commits.all_or_nothing:
+            self.drop_work()
+            self.rejoin("its work could not be committed")
         return False
 
     def drop_work(self) -> None:
@@ -186,6 +207,7 @@ class Rebalances:
         self._commits.forget_sent()
 
     def _lose(self, event: Lost) -> OwnershipChange:
+        self._joining = False
         names = [str(task.task_id) for task in self._tasks.owners_of(event.partitions)]
         try:
             self.drop_work()
@@ -197,6 +219,7 @@ class Rebalances:
 
     def _assign(self, event: Assigned) -> OwnershipChange:
         assignment = self._decode(event)
+        self._joining = False
         self._generation = event.generation
         self._commit_if_needed(self._tasks.outdated(assignment.active, assignment.standby))
         self._tasks.assign(assignment.active, assignment.standby)

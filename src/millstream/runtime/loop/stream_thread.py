@@ -190,7 +190,13 @@ class StreamThread:
             return
         logger.warning("rebuilding the state of tasks: %s", error)
         self._commits.settle(self._tasks.running)
+        running = {task.task_id for task in self._tasks.running}
+        idle = {task.task_id for task in self._tasks.all} - running
         self._tasks.revive(error)
+        if self._commits.all_or_nothing and not error.task_ids <= idle:
+            # What such a task has sent must not be committed, and the others' is sent with it.
+            self._rebalances.drop_work()
+            self._rebalances.rejoin("the state of a task is rebuilt")
 
     def _rebuild_global_stores(self, error: TaskCorruptedError) -> None:
         """Throw them away and read their topics again, before any task goes on."""
@@ -227,7 +233,10 @@ class StreamThread:
         # While the global stores catch up, their records are what is waited for.
         timeout_ms = 0 if self._global.is_reading else self._wait_ms()
         running = bool(self._tasks.running)
-        if not self._tasks.all_running:
+        if not self._commits.is_ready():
+            # Neither offsets nor changelogs are to be read yet.
+            self._rebalances.has_news(min(timeout_ms, _RESTORE_WAIT_MS))
+        elif not self._tasks.all_running:
             restoring = self._tasks.is_restoring
             # Both wait for records here: the running tasks get a look in between.
             most_ms = _RESTORE_WAIT_MS if running else settings.poll_ms
@@ -253,6 +262,8 @@ class StreamThread:
     def _wait_ms(self) -> int:
         """How long to wait for records: not at all with some at hand, nor past what is due next."""
         most = self._settings.poll_ms
+        if self._rebalances.forbids_work:
+            return most
         if self._tasks.processable(self._settings.max_task_idle_ms):
             return 0
         punctuation_ms = self._tasks.next_wall_clock_ms()
@@ -266,6 +277,8 @@ class StreamThread:
     def _process(self) -> None:
         """Let the tasks take batches in turn until nothing waits, or it is time to look around."""
         settings = self._settings
+        if self._rebalances.forbids_work:
+            return
         self._punctuate()
         most_ms = settings.poll_pause_ms
         if not self._tasks.all_running:
@@ -306,6 +319,7 @@ class StreamThread:
         if self._rebalances.under_way:
             return
         self._last_commit_ms = now_ms
+        self._tasks.pass_over_ends()
         try:
             self._commits.commit(self._tasks.running)
             self._commit_wanted = False

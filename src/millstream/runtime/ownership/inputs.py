@@ -90,6 +90,17 @@ class Inputs:
                 self._paused.discard(place)
                 self._consumer.resume([place])
 
+    def pass_over_ends(self) -> None:
+        """Let works know where they are in partitions of which they have taken everything.
+
+        1 us a partition.
+        """
+        for place, work in self._readers.items():
+            if not work.waiting_in(place):
+                position = self._consumer.position(place)
+                if position is not None:
+                    work.pass_over(place, position)
+
     def processable(self, max_idle_ms: int) -> list[Work]:
         """The works that could take records now, by id."""
         at_end = self._consumer.at_end

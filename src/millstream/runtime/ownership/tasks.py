@@ -242,6 +242,8 @@ class Tasks:
             except StreamsError:
                 self.close([task_id], clean=False)
                 raise
+            if not task.stores.can_be_recycled:
+                self.close([task_id], clean=False)
         self._sort()
 
     def close(self, task_ids: Iterable[TaskId], *, clean: bool) -> None:
@@ -341,6 +343,10 @@ class Tasks:
     def add_records(self, records: Mapping[TopicPartition, RawRecords]) -> None:
         """Hand fetched records to the tasks that read them."""
         self._inputs.add_records(records)
+
+    def pass_over_ends(self) -> None:
+        """Before a commit: let tasks know where they are in partitions that they have read."""
+        self._inputs.pass_over_ends()
 
     def reset_position(self, error: OffsetOutOfRangeError) -> None:
         """Go on elsewhere where partitions do not have the offset to read from.

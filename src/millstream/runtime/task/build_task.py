@@ -16,6 +16,7 @@ from millstream.processor.handlers import (
 )
 from millstream.processor.task_context import CurrentRecord
 from millstream.record import TaskId, TopicPartition
+from millstream.runtime.task.dead_letters import DeadLetters
 from millstream.runtime.task.engine_task import EngineTask
 from millstream.runtime.task.executor import Executor
 from millstream.runtime.task.node_context import (
@@ -123,6 +124,11 @@ class TaskParts:
         self._services = services
         self.drops = drops or Dropped(task_id, services.clock)
         self.record = CurrentRecord()
+        self._letters = DeadLetters(
+            services.collector,
+            services.config.errors_dead_letter_queue_topic_name,
+            self._raw_of,
+        )
         self._stores = self._make_stores()
         self._processing: Processing | None = None
         self.task = StreamTask(
@@ -201,13 +207,20 @@ class TaskParts:
             writer=services.changelog_writer(self._task_id, topics),
             context=self.record,
             budget=services.budget,
+            exactly_once=services.config.exactly_once,
             storages=services.storages,
             dropped=self.drops.add,
         )
 
     def _processing_handler(self) -> ProcessingHandler:
         handler: ProcessingHandler | None = self._services.config.processing_exception_handler
-        return handler or LogAndFailProcessingExceptionHandler()
+        return self._letters.asking(handler or LogAndFailProcessingExceptionHandler())
+
+    def _raw_of(
+        self, place: TopicPartition, offset: int
+    ) -> tuple[bytes | None, bytes | None] | None:
+        at_work = self._processing
+        return None if at_work is None else at_work.group.raw_of(place, offset)
 
     def _make_context(
         self, engine_task: EngineTask, node: ProcessorNode, output: Output
@@ -257,7 +270,7 @@ class TaskParts:
             required_serde(source, "key", config),
             required_serde(source, "value", config),
             self._extractor_of(place, source),
-            SourceErrors(handler, self.drops, source.name),
+            SourceErrors(self._letters.asking(handler), self.drops, source.name),
         )
 
     def _extractor_of(self, place: TopicPartition, source: SourceNode) -> TimestampExtractor | None:

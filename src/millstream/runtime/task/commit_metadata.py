@@ -50,7 +50,8 @@ class CommitMetadata:
         if not text:
             return cls()
         try:
-            data = base64.b64decode(text, validate=True)
+            # confluent-kafka puts a zero byte behind the metadata of a transaction's offsets.
+            data = base64.b64decode(text.rstrip("\0"), validate=True)
             version, partition_time = _HEAD.unpack_from(data)
             if version == 1:
                 return cls(partition_time)

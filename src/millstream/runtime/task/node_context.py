@@ -23,9 +23,10 @@ from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
 from millstream.processor.handlers import (
     CONTINUE,
-    FAIL,
     DeserializationHandler,
     ErrorContext,
+    HandlerAnswer,
+    HandlerDecision,
     HandlerResponse,
     LogAndFailProcessingExceptionHandler,
     ProcessingHandler,
@@ -33,6 +34,7 @@ from millstream.processor.handlers import (
 )
 from millstream.processor.task_context import TaskContext
 from millstream.record import Record, TaskId
+from millstream.runtime.task.dead_letters import answer_of
 
 logger = logging.getLogger(__name__)
 
@@ -317,18 +319,11 @@ def _failed_record(
 
 
 def _answer(
-    handler: Callable[[ErrorContext, Any, Exception], HandlerResponse],
+    handler: Callable[[ErrorContext, Any, Exception], HandlerAnswer],
     context: ErrorContext,
     record: Any,
     error: Exception,
 ) -> HandlerResponse:
-    """What the handler says. One that fails itself, or answers nothing, means FAIL."""
-    try:
-        response = handler(context, record, error)
-    except Exception:
-        logger.exception("the exception handler failed itself (%s)", context)
-        return FAIL
-    if not isinstance(response, HandlerResponse):
-        logger.error("the exception handler answered %r: taken as FAIL (%s)", response, context)
-        return FAIL
-    return response
+    """What the handler says; dead letters are sent by `DeadLetters`, which stands before it."""
+    answer = answer_of(handler, context, record, error)
+    return answer.response if isinstance(answer, HandlerDecision) else answer

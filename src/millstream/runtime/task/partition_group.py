@@ -116,7 +116,14 @@ class PartitionGroup:
     def finish_all(self) -> None:
         """Everything that the records of all batches so far have caused is done."""
         for queue in self.queues.values():
-            queue.pending.finish_all()
+            queue.finish_all()
+
+    def raw_of(
+        self, place: TopicPartition, offset: int
+    ) -> tuple[bytes | None, bytes | None] | None:
+        """Key and value of a record in flight as they were read; None if they are not at hand."""
+        queue = self.queues.get(place)
+        return None if queue is None else queue.raw_of(offset)
 
     def _form_line(self) -> None:
         """Let the queues tell when they get records; a single one need not."""

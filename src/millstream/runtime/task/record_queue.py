@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -164,6 +165,8 @@ class RecordQueue:
         #: Where the queue puts itself when it gets records after having none; None if nobody asks.
         self.line: list[RecordQueue] | None = None
         self.pending = PendingOffsets()
+        #: What was committed before this queue began; None if nothing was.
+        self.committed_offset: int | None = None
         self._task_id = task_id
         self._key_serde = key_serde
         self._value_serde = value_serde
@@ -176,6 +179,22 @@ class RecordQueue:
         self._next_offset: int | None = None
         self._last_epoch: int | None = None
         self._passed = 0
+        # What was decoded, until it is finished: for errors.
+        self._in_flight: list[RawRecords] = []
+
+    def raw_of(self, offset: int) -> tuple[bytes | None, bytes | None] | None:
+        """Key and value of a record in flight as they were read; None if they are not at hand."""
+        for raw in self._in_flight:
+            index = bisect_left(raw.offsets, offset)
+            if index < len(raw.offsets) and raw.offsets[index] == offset:
+                return raw.keys[index], raw.values[index]
+        return None
+
+    def finish_all(self) -> None:
+        """Everything that the records taken so far have caused is done."""
+        self.pending.finish_all()
+        # The one at the head may have more to give.
+        del self._in_flight[: -1 if self._head is not None else None]
 
     def add(self, raw: RawRecords) -> None:
         """Queue the records of a poll; there is at least one."""
@@ -264,6 +283,18 @@ class RecordQueue:
             return self._raw[0].offsets[0]
         return self._next_offset
 
+    def pass_over(self, offset: int) -> bool:
+        """Nothing readable is left before an offset: behind the last record there are markers of
+        transactions, or gaps; whether that is news.
+
+        Without it, a topic that is read to its end would seem to have a lag for ever.
+        """
+        known = self.committed_offset if self._next_offset is None else self._next_offset
+        if self.size or self.pending.in_flight or known is None or offset <= known:
+            return False
+        self._next_offset = offset
+        return True
+
     def leader_epoch(self) -> int | None:
         """The leader epoch to commit beside `next_offset`; None when unknown.
 
@@ -295,6 +326,7 @@ class RecordQueue:
             if self._poison is None:
                 self.size -= before - left
             if left:
+                self._in_flight.append(raw)
                 self._head = chunk
                 self.head_time = chunk.timestamps[0]
             elif self._poison is None:

@@ -133,6 +133,7 @@ class StreamTask:
         for place, queue in group.queues.items():
             offset = committed.get(place)
             if offset is not None:
+                queue.committed_offset = offset.offset
                 metadata = CommitMetadata.decode(offset.metadata)
                 queue.partition_time = metadata.partition_time
                 group.stream_time = max(group.stream_time, metadata.partition_time)
@@ -180,6 +181,11 @@ class StreamTask:
         """Queue the records of a poll."""
         self.processing.group.queues[place].add(records)
 
+    def pass_over(self, place: TopicPartition, offset: int) -> None:
+        """Nothing that could be taken is left before an offset of a partition."""
+        if self.processing.group.queues[place].pass_over(offset):
+            self.commit_needed = True
+
     def is_processable(self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int) -> bool:
         """Whether the next record may be taken now; see `PartitionGroup.is_ready`."""
         group = self.processing.group
@@ -221,8 +227,11 @@ class StreamTask:
 
     @property
     def commit_requested(self) -> bool:
-        """Whether a processor has asked for a commit, and there is something to commit."""
-        return self.commit_needed and self.processing.engine_task.commit_requested
+        """Whether a processor or a full store asks for a commit, and there is something to
+        commit."""
+        return self.commit_needed and (
+            self.processing.engine_task.commit_requested or self.stores.needs_commit
+        )
 
     @property
     def next_wall_clock_ms(self) -> int | None:

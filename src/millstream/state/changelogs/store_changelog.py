@@ -32,6 +32,31 @@ class ChangelogWriter(Protocol):
         ...
 
 
+class WatchedWriter:
+    """Writes to changelogs, and knows whether it did since the last commit.
+
+    Args:
+        writer: the way to the changelogs.
+    """
+
+    def __init__(self, writer: ChangelogWriter) -> None:
+        self._writer = writer
+        #: Whether anything was logged that is not committed.
+        self.has_written = False
+
+    def log_many(
+        self,
+        store_name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int] | None,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        """Send records; see `ChangelogWriter`."""
+        self.has_written = True
+        self._writer.log_many(store_name, keys, values, timestamps, headers)
+
+
 class StoreChangelog:
     """The changelog of one store. Whatever a store of any kind logs goes through here, in order.
 

@@ -15,6 +15,7 @@ from millstream.errors import RebalanceInProgressError, StreamsError, TaskMigrat
 from millstream.kafka.data.producer_errors import Changelog
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import Headers, TaskId, TopicPartition
+from millstream.runtime.loop.at_least_once import AtLeastOnce
 from millstream.runtime.loop.commits import Commits
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.collector import KafkaCollector
@@ -126,7 +127,9 @@ class Bench:
             directory=StateDirectory(folder, "app"),
             budget=CacheBudget(1 << 20),
         )
-        self.commits = Commits(self.log, self.group, self.clock, 0, 10_000)
+        self.commits = Commits(
+            AtLeastOnce(self.log, self.group, self.clock, 0, 10_000), self.log, self.clock
+        )
         self._ends: dict[TopicPartition, int] = defaultdict(int)
         self.tasks = [self.start(number) for number in (0, 1)]
 

@@ -11,6 +11,7 @@ import pytest
 
 from millstream.clock import Deadline, ManualClock
 from millstream.errors import BrokerUnavailableError, ProductionError
+from millstream.runtime.loop.at_least_once import AtLeastOnce
 from millstream.runtime.loop.commits import Commits
 
 FLUSH_MS = 130_000
@@ -51,7 +52,11 @@ class Cluster:
         self.member: Any = Mock(commit=lambda offsets, timeout_ms: commit(timeout_ms))
         self.producer = producer
         self.task: Any = Mock(commit_needed=True, offsets_to_commit=Mock(return_value={}))
-        self.commits = Commits(producer, self.member, self.clock, task_timeout_ms, FLUSH_MS)
+        self.commits = Commits(
+            AtLeastOnce(producer, self.member, self.clock, task_timeout_ms, FLUSH_MS),
+            producer,
+            self.clock,
+        )
 
     def _flush(self, timeout_ms: int) -> None:
         """What was sent goes on being sent in between."""

@@ -36,7 +36,9 @@ class Thread:
         self.commits: Any = Mock(commit=Mock(side_effect=self._commit))
         self.offset = 0
         self.work: list[str] = []
-        rebalances: Any = Mock(under_way=False, has_news=Mock(return_value=False))
+        rebalances: Any = Mock(
+            under_way=False, forbids_work=False, has_news=Mock(return_value=False)
+        )
         self.rebalances = rebalances
         others: Any = Mock()
         self.thread = StreamThread(

@@ -28,6 +28,8 @@ class Fakes:
     """A member, tasks and commits that note what is done to them, in order."""
 
     rebalancing = False
+    all_or_nothing = False
+    is_open = False
 
     def __init__(self, *events: MemberEvent) -> None:
         self.story: list[str] = []

@@ -172,7 +172,7 @@ def test_an_unreadable_record_is_shown_to_the_handler_as_it_was_read() -> None:
     drain(queue)
     context, record = errors.asked[0]
     assert record == SourceRecord("in", 2, 11, 101, H, b"b", BAD)
-    assert context == ErrorContext("in", 2, 11, 101, H, "source", TASK)
+    assert context == ErrorContext("in", 2, 11, 101, H, "source", TASK, b"b", BAD)
 
 
 def test_unreadable_records_may_be_left_out() -> None:

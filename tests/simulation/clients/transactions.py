@@ -1,0 +1,163 @@
+"""The transactional data client that writes, on the simulated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from millstream.errors import (
+    BrokerUnavailableError,
+    RebalanceInProgressError,
+    StreamsError,
+    TaskMigratedError,
+)
+from millstream.kafka.data.group_metadata import GroupMetadata
+from millstream.kafka.member.events import CommitOffset
+from millstream.record import Headers, TopicPartition
+from simulation.broker.cluster import Cluster
+from simulation.broker.group import NONE, REBALANCING, Committed
+from simulation.broker.log import LogError, PartitionLog
+from simulation.clients.producer import Batch, SimulatedProducer
+from simulation.scheduler import Process
+
+T = TypeVar("T")
+
+_PURGE_TIMEOUT_MS: Final = 1_000
+
+
+class SimulatedTransactions(SimulatedProducer):
+    """Writes transactions under an id; its meaning is that of a transactional `RecordProducer`.
+
+    Args:
+        cluster: the cluster.
+        process: whose it is.
+        settings: librdkafka's.
+        task_timeout_ms: how long a send waits for room.
+        transactional_id: the id.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        process: Process,
+        settings: Mapping[str, Any],
+        task_timeout_ms: int,
+        transactional_id: str,
+    ) -> None:
+        super().__init__(cluster, process, settings, task_timeout_ms)
+        self._id = transactional_id
+        self._timeout_ms = int(settings["transaction.timeout.ms"])
+        self._coordinator = cluster.transactions
+        self._epoch = -1
+        self._ready = False
+        self._begun = False
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._begun
+
+    def init_transactions(self, timeout_ms: int) -> None:
+        self._producer_id, self._epoch = self._ask(
+            lambda: self._coordinator.init(self._id, self._timeout_ms), timeout_ms
+        )
+        self._sequences.clear()
+        self._ready = True
+
+    def send_many(
+        self,
+        topic: str,
+        partitions: int | Sequence[int | None] | None,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers | None] | None = None,
+    ) -> None:
+        assert self._ready, "the producer was not initialized"
+        self._begun = self._begun or bool(values)
+        super().send_many(topic, partitions, keys, values, timestamps, headers)
+
+    def _append(self, log: PartitionLog, batch: Batch) -> int:
+        self._coordinator.begin(self._id, batch.epoch, batch.place)
+        return log.append(
+            batch.rows, batch.producer_id, batch.epoch, batch.sequence, transactional=True
+        )
+
+    def _begin_anew(self) -> None:
+        """What is missing is missing until the transaction is aborted."""
+
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, CommitOffset],
+        member: GroupMetadata,
+        timeout_ms: int,
+    ) -> None:
+        self._raise_failure()
+        self._begun = True
+        sent = {
+            place: Committed(
+                each.offset, each.metadata, -1 if each.leader_epoch is None else each.leader_epoch
+            )
+            for place, each in offsets.items()
+        }
+        place = (member.member_id, member.instance_id, member.generation)
+        error = self._ask(
+            lambda: self._coordinator.send_offsets(self._id, self._epoch, place, sent), timeout_ms
+        )
+        if error == REBALANCING:
+            raise RebalanceInProgressError("The group is rebalancing.")
+        if error != NONE:
+            raise self._lost(f"the group answers {error}")
+
+    def commit_transaction(self, timeout_ms: int) -> None:
+        if not self._begun:
+            return
+        until_us = self._scheduler.now_us + timeout_ms * 1000
+        self.flush(timeout_ms)
+        left_ms = max(1, (until_us - self._scheduler.now_us) // 1000)
+        self._ask(lambda: self._coordinator.end(self._id, self._epoch, commit=True), left_ms)
+        self._begun = False
+
+    def purge(self, timeout_ms: int = _PURGE_TIMEOUT_MS) -> None:
+        if self._asking.dead or not self._ready:
+            return
+        self._forget()
+        if not self._begun:
+            return
+        self._begun = False
+        try:
+            # Follows librdkafka: with a new epoch, since what was sent may still arrive.
+            self.init_transactions(timeout_ms)
+        except StreamsError as error:
+            self._scheduler.tell(f"{self._process.name}: a new producer: {error}")
+            self._ready = False
+
+    def close(self) -> None:
+        if self._closed or self._asking.dead:
+            return
+        self._closed = True
+        self._forget()
+
+    def _ask(self, answer: Any, timeout_ms: int) -> Any:
+        """Ask the transactions' coordinator, again and again while it is not done with the last
+        transaction."""
+        scheduler = self._scheduler
+        until_us = scheduler.now_us + timeout_ms * 1000
+        while True:
+            left_ms = max(0, (until_us - scheduler.now_us) // 1000)
+            try:
+                return self._asking.ask(lambda: (), answer, left_ms, "A transaction")
+            except LogError as error:
+                if str(error) != "CONCURRENT_TRANSACTIONS":
+                    raise self._lost(str(error)) from error
+                if scheduler.now_us >= until_us:
+                    raise BrokerUnavailableError("The last transaction is not complete.") from error
+                scheduler.step(scheduler.random.randrange(5_000, 50_000))
+
+    def _lost(self, why: str) -> TaskMigratedError:
+        failure = TaskMigratedError(f"The transaction is lost: {why}.")
+        self._deliveries.fail(failure)
+        return failure
