@@ -51,7 +51,6 @@ SECTIONS = {
 
 #: What the table in the code does not tell.
 REMARKS = {
-    "processing_guarantee": "`exactly_once_v2` is refused when the application is made.",
     "application_server": "Announced to the group; nothing asks for it yet.",
     "buffered_records_per_partition": "Bounds a thread: no poll while more than 10 × this, or "
     "2 × `max.poll.records` if that is more, wait in all its tasks.",

@@ -64,7 +64,8 @@ class HandlerResponse(enum.Enum):
             >>> with TopologyTestDriver(builder.build(), config) as driver:
             ...     clicks = driver.create_input_topic("clicks", key=STRING, value=STRING)
             ...     clicks.pipe_value("seven")
-            ...     driver.create_output_topic("not-understood", value=STRING).read_value()
+            ...     dead = driver.create_output_topic("not-understood", key=STRING, value=STRING)
+            ...     dead.read_value()
             'seven'
         """
         return HandlerDecision(self, letters)
