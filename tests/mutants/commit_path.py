@@ -25,6 +25,8 @@ def _mutant(breaks: str, module: str, *texts: str) -> Mutant:
 
 
 _COMMITS = "runtime/loop/commits.py"
+_AT_LEAST_ONCE = "runtime/loop/at_least_once.py"
+_TRANSACTIONS = "runtime/loop/transactions.py"
 _INSISTING = "kafka/cluster/insisting.py"
 _TASK = "runtime/task/stream_task.py"
 _STORES = "state/task_stores.py"
@@ -42,31 +44,37 @@ _POST_COMMIT = """        acked = self._producer.acked_offsets()
         for task in needing:
             task.post_commit(offsets, acked)
 """
+_PUBLISH = "        self._publication.publish(offsets, Deadline(self._clock, within_ms))\n"
 _INSIST_OFFSETS = """        self._insist(
             "offsets are not committed","""
 _FLUSH = "        self._flush(whole)\n" + _INSIST_OFFSETS
+_COMMITTED = "            whole,\n        )\n\n    def settle("
+_FLUSH_TRANSACTION = "            self._insist(self._producer.flush, deadline)\n"
+_SEND_OFFSETS = """            if offsets:
+                self._send_offsets(offsets, deadline)
+"""
+_COMMIT_TRANSACTION = "            self._insist(self._producer.commit_transaction, deadline)\n"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- the order of a commit ---
     _mutant(
         "offsets are committed before the producer is flushed",
-        _COMMITS,
+        _AT_LEAST_ONCE,
         *(_FLUSH, _INSIST_OFFSETS),
-        *(_POST_COMMIT, "        self._flush(whole)\n" + _POST_COMMIT),
+        *(_COMMITTED, _COMMITTED.replace(")\n\n", ")\n        self._flush(whole)\n\n", 1)),
     ),
     _mutant(
         "stores are written before the offsets are committed",
         _COMMITS,
-        *(_POST_COMMIT, ""),
-        *(_INSIST_OFFSETS, _POST_COMMIT + _INSIST_OFFSETS),
+        *(_PUBLISH + _POST_COMMIT, _POST_COMMIT + _PUBLISH),
     ),
     _mutant(
         "acknowledged offsets are looked at before the flush",
         _COMMITS,
-        *(_FLUSH, "        acked = self._producer.acked_offsets()\n" + _FLUSH),
+        *(_PUBLISH, "        acked = self._producer.acked_offsets()\n" + _PUBLISH),
         *(_POST_COMMIT, _POST_COMMIT.partition("\n")[2]),
     ),
-    _mutant("the producer is not flushed", _COMMITS, _FLUSH, _INSIST_OFFSETS),
+    _mutant("the producer is not flushed", _AT_LEAST_ONCE, _FLUSH, _INSIST_OFFSETS),
     _mutant(
         "caches are not flushed",
         _COMMITS,
@@ -80,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "offsets are not committed",
-        _COMMITS,
+        _AT_LEAST_ONCE,
         *("self._committer.commit(offsets, timeout_ms)", "None"),
     ),
     # --- which tasks, how often ---
@@ -123,21 +131,21 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "the cluster is asked though nothing is to be committed",
         _COMMITS,
-        "        if not needing:\n            return {}\n",
+        "        if not needing and not self.is_open:\n            return {}\n",
         "",
     ),
     _mutant("commits are not counted", _COMMITS, "        self.total += 1\n", ""),
     # --- what fails ---
     _mutant(
         "a flush that was not done in time counts as done",
-        _COMMITS,
+        _AT_LEAST_ONCE,
         "                if deadline.passed:\n                    raise BrokerUnavailableError(",
         "                if deadline.passed:\n                    return\n"
         "                    raise BrokerUnavailableError(",
     ),
     _mutant(
         "a flush is tried for one step only",
-        _COMMITS,
+        _AT_LEAST_ONCE,
         "                if deadline.passed:\n                    raise BrokerUnavailableError(",
         "                if True:\n                    raise BrokerUnavailableError(",
     ),
@@ -161,7 +169,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a thread that waits for a flush seems to hang",
-        _COMMITS,
+        _AT_LEAST_ONCE,
         "                    ) from error\n            self._committer.progress()\n",
         "                    ) from error\n",
     ),
@@ -172,14 +180,67 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a task that is rebuilt does not wait for what it has logged",
         _COMMITS,
-        "        if any(task.commit_needed for task in tasks):\n            self._flush(",
-        "        if False:\n            self._flush(",
+        "        if any(task.commit_needed for task in tasks):\n",
+        "        if False:\n",
     ),
     _mutant(
         "what was sent by tasks that are given up is sent all the same",
-        _COMMITS,
+        _AT_LEAST_ONCE,
         "        self._producer.purge()",
         "        pass",
+    ),
+    # --- transactions ---
+    _mutant(
+        "a transaction's offsets are sent before its records are acknowledged",
+        _TRANSACTIONS,
+        *(_FLUSH_TRANSACTION + _SEND_OFFSETS, _SEND_OFFSETS + _FLUSH_TRANSACTION),
+    ),
+    _mutant(
+        "a transaction goes without its offsets",
+        *(_TRANSACTIONS, _SEND_OFFSETS, ""),
+    ),
+    _mutant(
+        "a transaction is not committed",
+        *(_TRANSACTIONS, _COMMIT_TRANSACTION, "            pass\n"),
+    ),
+    _mutant(
+        "a transaction is committed though its offsets were refused",
+        _TRANSACTIONS,
+        "            except RebalanceInProgressError as error:\n",
+        "            except RebalanceInProgressError as error:\n                return\n",
+    ),
+    _mutant(
+        "a transaction without offsets is left open",
+        *(_COMMITS, "        if not needing and not self.is_open:", "        if not needing:"),
+    ),
+    _mutant(
+        "a transaction is committed after the broker has aborted it",
+        _TRANSACTIONS,
+        "whole.remaining_ms(self._transaction_timeout_ms)",
+        "whole.remaining_ms(10 * self._transaction_timeout_ms)",
+    ),
+    _mutant(
+        "a transaction that is not answered holds the thread up for long",
+        *(_TRANSACTIONS, "deadline.remaining_ms(_STEP_MS)", "deadline.remaining_ms(60_000)"),
+    ),
+    _mutant(
+        "a thread that waits for its transaction seems to hang",
+        *(_TRANSACTIONS, "            self._member.progress()\n", ""),
+    ),
+    _mutant(
+        "a transaction that was given up is not aborted",
+        *(_TRANSACTIONS, "        self._producer.purge()", "        pass"),
+    ),
+    _mutant(
+        "tasks begin before the transactional id is taken over",
+        _TRANSACTIONS,
+        "            self._beginning.failed(error)\n            return False",
+        "            self._beginning.failed(error)\n            return True",
+    ),
+    _mutant(
+        "a place in the group that is lost is sent",
+        "kafka/member/group_member.py",
+        *("        if generation < 0 or not member_id:", "        if False:"),
     ),
     # --- the task: caches ---
     _mutant(

@@ -34,6 +34,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     (
         "tests/unit/runtime/loop/test_commit_path.py",
         "tests/unit/runtime/loop/test_commits.py",
+        "tests/unit/runtime/loop/test_transactions.py",
         "tests/properties/test_pending_offsets.py",
         "tests/unit/runtime/loop/test_rebalances.py",
         "tests/unit/runtime/loop/test_thread.py",
@@ -48,6 +49,9 @@ STAGES: tuple[tuple[str, ...], ...] = (
 #: What is about a module most of all, and run before that.
 FIRST = {
     "runtime/loop/commits.py": ("tests/unit/runtime/loop/test_commit_path.py",),
+    "runtime/loop/transactions.py": ("tests/unit/runtime/loop/test_transactions.py",),
+    "runtime/loop/at_least_once.py": ("tests/unit/runtime/loop/test_commit_path.py",),
+    "kafka/member/group_member.py": ("tests/unit/kafka/test_member_place.py",),
     "runtime/task/stream_task.py": ("tests/unit/runtime/loop/test_commit_path.py",),
     "runtime/task/pending_offsets.py": ("tests/properties/test_pending_offsets.py",),
     "runtime/loop/rebalances.py": ("tests/unit/runtime/loop/test_rebalances.py",),

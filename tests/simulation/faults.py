@@ -25,6 +25,7 @@ from simulation.scheduler import Process
 
 #: After which faults which errors may end a thread.
 _CLUSTER: Final = frozenset({"broker", "outage", "cut", "lossy", "late"})
+_FREEZES_IN_COMMIT: Final = 0.5
 _DISK: Final = frozenset({"disk full", "corrupt"})
 
 
@@ -97,6 +98,7 @@ class Faults:
         for broker in self._cluster.up:
             self._cluster.restart(broker)
         self._cluster.network = Network()
+        self._cluster.freeze_next_commit_us = 0
         self._disk.full.clear()
         for instance in self._instances:
             for worker in instance.workers.values():
@@ -213,6 +215,9 @@ class Faults:
         worker = self._some_worker()
         if worker is None:
             return False
+        if self._chance.random() < _FREEZES_IN_COMMIT:
+            self._cluster.freeze_next_commit_us = self._chance.choice((500, 6_500, 7_500)) * 1000
+            return True
         us = self._chance.choice((500, 3_000, 9_000, 16_000)) * 1000
         worker.process.frozen_until_us = self._scheduler.now_us + us
         self._scheduler.tell(f"{worker.process.name} stands still for {us // 1000} ms")

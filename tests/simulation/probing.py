@@ -23,7 +23,7 @@ from millstream.kafka.data.consumer import RecordConsumer
 from millstream.kafka.data.producer import RecordProducer
 from millstream.kafka.data.transactions import TransactionalRecordProducer
 from millstream.kafka.member.link import MemberLink, open_link
-from millstream.kafka.protocols import Admin, Consumer, Producer
+from millstream.kafka.protocols import Admin, Consumer, Producer, TransactionalProducer
 from millstream.kafka.settings.clients import kafka_python_settings, librdkafka_settings
 from millstream.record import TopicPartition
 from millstream.waker import Waker
@@ -34,8 +34,10 @@ from simulation.clients.consumer import SimulatedConsumer
 from simulation.clients.event_loop import SimulatedLink, tell_time
 from simulation.clients.producer import SimulatedProducer
 from simulation.clients.requests import Waits
+from simulation.clients.transactions import SimulatedTransactions
 from simulation.group_probe import Answers, Prober, one_member, static_members, two_members
 from simulation.log_probe import Transaction, deleted_records, transactions, unknown_topics
+from simulation.offsets_probe import Offsets, offsets_in_transactions
 from simulation.scheduler import Process, Scheduler
 
 ANSWERS: Final = Path(__file__).with_name("answers.json")
@@ -75,6 +77,10 @@ class Simulated:
 
     def transaction(self, name: str) -> Transaction:
         return SimulatedTransaction(self._cluster, name)
+
+    def transactional(self, name: str) -> TransactionalProducer:
+        settings = {"delivery.timeout.ms": 30_000, "transaction.timeout.ms": 60_000}
+        return SimulatedTransactions(self._cluster, self._process, settings, 30_000, name)
 
     def name(self, what: str) -> str:
         """A name that nobody else uses."""
@@ -147,9 +153,12 @@ class Real:
         return {**settings, "delivery.timeout.ms": 30_000}
 
     def transaction(self, name: str) -> Transaction:
-        producer = TransactionalRecordProducer(self._producing(), self.name(name))
+        return RealTransaction(self.transactional(self.name(name)))
+
+    def transactional(self, name: str) -> TransactionalRecordProducer:
+        producer = TransactionalRecordProducer(self._producing(), name)
         self._undo.callback(producer.close)
-        return RealTransaction(producer)
+        return producer
 
     def name(self, what: str) -> str:
         """A name that nobody else uses."""
@@ -189,6 +198,12 @@ def probe(world: Simulated | Real) -> dict[str, Answers]:
         group = world.new_group(name.replace(" ", "-"))
         probers = [Prober(world.link(), group, topic) for _ in range(members)]
         told[name] = questions(*probers)
+    group, name = world.new_group("offsets"), world.name("offsets")
+    told["offsets in transactions"] = offsets_in_transactions(
+        Prober(world.link(), group, topic),
+        Prober(world.link(), group, topic),
+        Offsets(lambda: world.transactional(name), group, TopicPartition(topic, 0)),
+    )
     told["unknown topics"] = unknown_topics(admin, world.consumer(committed=False))
     place = TopicPartition(world.name("deleted"), 0)
     admin.create_topics([(place.topic, 1, {})])

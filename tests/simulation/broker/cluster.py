@@ -45,6 +45,8 @@ class Cluster:
         self.scheduler = scheduler
         self.brokers = brokers
         self.network = Network()
+        #: How long the process stands still that commits next; a fault's.
+        self.freeze_next_commit_us = 0
         self.up = dict.fromkeys(range(brokers), True)
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.topics: dict[str, int] = {}

@@ -15,6 +15,7 @@ from kafka.future import Future
 
 from millstream.clock import Clock
 from millstream.errors import BrokerUnavailableError
+from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.member.events import Failed, MemberEvent
 from millstream.kafka.member.group_member import GroupMember
 from millstream.kafka.member.life import Membership
@@ -27,6 +28,8 @@ from simulation.clients.requests import Waits
 from simulation.scheduler import Process, SimulatedClock
 
 _TRY_TO_CONNECT_US: Final = 200_000
+_STEPS_BEHIND: Final = 75
+_STEP_US: Final = 20_000
 
 
 class _Mailbox(Mailbox):
@@ -145,6 +148,7 @@ class SimulatedMember(GroupMember):
         return self._events.take(0)
 
     def commit(self, offsets: Any, timeout_ms: int) -> None:
+        self._freeze()
         self._scheduler.step(10)
         super().commit(offsets, timeout_ms)
         # The answer is here, and what it is followed by is not done yet.
@@ -153,6 +157,22 @@ class SimulatedMember(GroupMember):
     def committed(self, partitions: Any, timeout_ms: int) -> Any:
         self._scheduler.step(10)
         return super().committed(partitions, timeout_ms)
+
+    def _freeze(self) -> bool:
+        """Stand still, if whoever commits next is to."""
+        frozen_us, self._cluster.freeze_next_commit_us = self._cluster.freeze_next_commit_us, 0
+        if frozen_us:
+            self._process.frozen_until_us = self._scheduler.now_us + frozen_us
+            self._scheduler.tell(f"{self._process.name} stands still in a commit")
+        return bool(frozen_us)
+
+    def _place(self, life: Membership) -> GroupMetadata:
+        # On another thread the place may be lost between the hold and this, more so when the
+        # process stands still there: then that thread goes on first.
+        if self._freeze():
+            for _ in range(_STEPS_BEHIND):
+                self._scheduler.step(_STEP_US)
+        return super()._place(life)
 
     def acknowledge(self, event: MemberEvent) -> None:
         if not self._scheduler.current.dead:
