@@ -4,8 +4,8 @@
     python benchmarks/bench.py --only restore      # one part of it
     python benchmarks/bench.py --smoke             # small runs that only show that all works
 
-The parts are throughput, restore, failover and stores; each prints its numbers as it goes and
-medians at its end. README.md beside this file says how to read them.
+The parts are throughput, guarantees, restore, failover and stores; each prints its numbers as it
+goes and medians at its end. README.md beside this file says how to read them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from failover import Failover
 from measure import RunFailedError
 from programs import JOBS, PROGRAMS, SETTINGS, build_peer
 from restore import Restoring
-from throughput import Throughput
+from throughput import Throughput, guarantees, plain
 
 RESULTS = Path(__file__).parent / "results"
 
 #: The parts, in the order in which they run. Those without a broker come first.
-PARTS = ("stores", "restore", "failover", "throughput")
+PARTS = ("stores", "restore", "failover", "throughput", "guarantees")
 
 
 def parse() -> argparse.Namespace:
@@ -107,7 +107,8 @@ def run(part: str, options: argparse.Namespace, on: Cluster, folder: Path) -> di
         return Restoring(options, on, folder).run()
     if part == "failover":
         return Failover(options, on, folder).run()
-    return Throughput(options, on, folder).run()
+    cases = guarantees(options) if part == "guarantees" else plain(options)
+    return Throughput(options, on, folder / part, cases).run()
 
 
 def save(options: argparse.Namespace, measured: dict[str, Any]) -> Path:

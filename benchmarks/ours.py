@@ -49,6 +49,24 @@ def count(arguments: Arguments) -> Topology:
     return builder.build()
 
 
+def rekeyed(arguments: Arguments) -> Topology:
+    """Counts the records of each user that the values name: by way of a repartition topic."""
+    builder = StreamsBuilder()
+    (
+        builder.stream(arguments.input_topic, key=STRING, value=MarkingSerde(JSON, arguments, 0))
+        .group_by(
+            lambda _, event: event["user"],
+            key=STRING,
+            value=MarkingSerde(JSON, arguments),
+            name="counts",
+        )
+        .count(store="counted")
+        .to_stream()
+        .to(arguments.output_topic, key=STRING, value=LONG)
+    )
+    return builder.build()
+
+
 def window(arguments: Arguments) -> Topology:
     """Sums the cents of each key in each minute."""
     builder = StreamsBuilder()
@@ -90,13 +108,15 @@ class MarkingSerde(Serde[Any]):
     it also profiles that thread between the two marks.
     """
 
-    def __init__(self, inner: Serde[Any], arguments: Arguments) -> None:
+    def __init__(
+        self, inner: Serde[Any], arguments: Arguments, expected: int | None = None
+    ) -> None:
         super().__init__(
             inner.serialize, inner.deserialize, immutable=inner.immutable, name=inner.name
         )
         self.inner = inner
         self.marks = arguments.marks
-        self.expected = arguments.records
+        self.expected = arguments.records if expected is None else expected
         self.profile = arguments.profile
         self.profiler: cProfile.Profile | None = None
         self.seen = 0
@@ -127,7 +147,7 @@ class MarkingSerde(Serde[Any]):
 
 def main() -> None:
     arguments = parse(__doc__)
-    jobs = {"stateless": stateless, "count": count, "window": window}
+    jobs = {"stateless": stateless, "count": count, "rekeyed": rekeyed, "window": window}
     topology = jobs[arguments.job](arguments)
     streams = KafkaStreams(topology, StreamsConfig.from_properties(arguments.settings))
 

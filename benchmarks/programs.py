@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 PEER = HERE / "peers" / "kafka-streams"
 
-JOBS = ("stateless", "count", "window")
+JOBS = ("stateless", "count", "rekeyed", "window")
 #: In the order in which the table shows them.
 PROGRAMS = ("ours", "java", "baseline")
 TITLES = {"ours": "millstream", "java": "Kafka Streams 4.3.1", "baseline": "plain loop"}
@@ -54,6 +54,18 @@ class Run:
     folder: Path
     profile: Path | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    #: What is special about this one, for the table.
+    case: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.job} {self.case}".rstrip()
+
+    @property
+    def read_topics(self) -> list[str]:
+        """Topics whose offsets the group commits."""
+        between = [f"{self.application_id}-counts-repartition"] if self.job == "rekeyed" else []
+        return [self.input_topic, *between]
 
     @property
     def marks(self) -> Path:

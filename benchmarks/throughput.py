@@ -1,4 +1,7 @@
-"""Records per second of each job: the programs in turns, on one loaded topic."""
+"""Records per second of each job: the programs in turns, on one loaded topic.
+
+The part `guarantees` is the same for both processing guarantees and two commit intervals.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import pstats
 import shutil
 import statistics
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +24,58 @@ RECORDS = 2_000_000
 ROUNDS = 3
 SMOKE_RECORDS = 100_000
 PROFILE_LINES = 10
+#: Of the part `guarantees`: the default of exactly-once, and what many choose.
+COMMIT_INTERVALS_MS = (100, 1_000)
+GUARANTEES = {"alo": "at_least_once", "eos": "exactly_once_v2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A job, and settings that it gets; `name` tells them from others."""
+
+    job: str
+    name: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return f"{self.job} {self.name}".rstrip()
+
+
+def plain(options: argparse.Namespace) -> list[Case]:
+    """Each job once, with the settings of `programs.py`."""
+    return [Case(job) for job in options.jobs]
+
+
+def guarantees(options: argparse.Namespace) -> list[Case]:
+    """Each job but windows under both guarantees, with short and with long commit intervals."""
+    return [
+        Case(
+            job,
+            f"{short} {interval_ms} ms",
+            {"processing.guarantee": guarantee, "commit.interval.ms": str(interval_ms)},
+        )
+        for job in options.jobs
+        if job != "window"
+        for interval_ms in COMMIT_INTERVALS_MS
+        for short, guarantee in GUARANTEES.items()
+    ]
 
 
 class Throughput:
-    """The rounds on one broker with one loaded topic."""
+    """The rounds of some cases on one broker with one loaded topic."""
 
-    def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
+    def __init__(
+        self, options: argparse.Namespace, cluster: Cluster, folder: Path, cases: list[Case]
+    ) -> None:
         self.options = options
+        self.cases = cases
         self.records = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
         self.rounds: int = options.rounds or ROUNDS
         self.cluster = cluster
         self.servers = cluster.servers
         self.folder = folder
-        self.input_topic = f"{cluster.prefix}-input"
+        self.input_topic = f"{cluster.prefix}-{folder.name}-input"
         self.results: list[Measured] = []
 
     def run(self) -> dict[str, Any]:
@@ -44,17 +87,17 @@ class Throughput:
         print(
             f"loaded {records_on(self.servers, self.input_topic):,} records on {partitions} "
             f"partitions in {time.monotonic() - began:.1f} s\n\n"
-            f"{'job':10} {'round':>5}  {'program':20} {'records/s':>11} {'steady':>11} "
+            f"{'job':22} {'round':>5}  {'program':20} {'records/s':>11} {'steady':>11} "
             f"{'start s':>8} {'run s':>7}  output",
             flush=True,
         )
-        for job in self.options.jobs:
+        for case in self.cases:
             for number in range(1, self.rounds + 1):
                 programs = list(self.options.programs)
                 # Turned round each time, so that nobody always runs on the warmer machine.
                 for program in programs if number % 2 else reversed(programs):
-                    self.one(program, job, number)
-        table = summary(self.results, self.options.jobs)
+                    self.one(program, case, number)
+        table = summary(self.results, [case.title for case in self.cases])
         print_summary(table)
         if self.options.profile:
             self.profile()
@@ -64,12 +107,15 @@ class Throughput:
             "runs": [result.to_dict() for result in self.results],
         }
 
-    def one(self, program: str, job: str, number: int, profile: Path | None = None) -> None:
+    def one(self, program: str, case: Case, number: int, profile: Path | None = None) -> None:
         """One run of one program, on fresh topics, group and state; checks what came out."""
-        name = f"{self.cluster.prefix}-{job}-{program}-{number}{'-profiled' if profile else ''}"
+        words = [self.cluster.prefix, *case.title.split(), program, str(number)]
+        name = "-".join([*words, "profiled"] if profile else words)
         run = Run(
             program=program,
-            job=job,
+            job=case.job,
+            case=case.name,
+            settings=case.settings,
             round=number,
             application_id=name,
             bootstrap_servers=self.servers,
@@ -81,21 +127,21 @@ class Throughput:
         )
         load.create_topic(self.servers, run.output_topic, self.options.partitions)
         measured = measure(run)
-        wrong = check(job, self.servers, run.output_topic, self.expected)
+        wrong = check(case.job, self.servers, run.output_topic, self.expected)
         self.cluster.delete_topics(name)
         shutil.rmtree(run.folder)
         if wrong is not None:
-            raise RunFailedError(f"{TITLES[program]}, job {job}, round {number}: {wrong}")
+            raise RunFailedError(f"{TITLES[program]}, job {case.title}, round {number}: {wrong}")
         if profile is None:
             self.results.append(measured)
         print(_line(measured), flush=True)
 
     def profile(self) -> None:
         """Another run of each job of ours under the profiler; prints where the time goes."""
-        for job in self.options.jobs:
-            file = self.folder / f"{job}.prof"
-            self.one("ours", job, 0, profile=file)
-            print(f"\n{job}: the {PROFILE_LINES} functions of the stream thread with most own time")
+        for case in self.cases:
+            file = self.folder / f"{case.title}.prof"
+            self.one("ours", case, 0, profile=file)
+            print(f"\n{case.title}: the functions of the stream thread with most own time")
             stats = pstats.Stats(str(file))
             stats.sort_stats(pstats.SortKey.TIME).print_stats(PROFILE_LINES)
 
@@ -103,7 +149,7 @@ class Throughput:
 def _line(measured: Measured) -> str:
     steady = f"{measured.steady_rate:,.0f}" if measured.steady_rate else "–"
     return (
-        f"{measured.job:10} {measured.round:>5}  {TITLES[measured.program]:20} "
+        f"{measured.job:22} {measured.round:>5}  {TITLES[measured.program]:20} "
         f"{measured.rate:>11,.0f} {steady:>11} "
         f"{measured.start_s:>8.1f} {measured.committed_s:>7.2f}  right"
     )
@@ -142,13 +188,13 @@ def summary(results: list[Measured], jobs: list[str]) -> dict[str, dict[str, Any
 def print_summary(table: dict[str, dict[str, Any]]) -> None:
     """The medians, and their ratios to Kafka Streams."""
     print(
-        f"\n{'medians':10} {'program':20} {'records/s':>11} {'ratio':>6} "
+        f"\n{'medians':22} {'program':20} {'records/s':>11} {'ratio':>6} "
         f"{'steady':>11} {'ratio':>6}"
     )
     for job, entries in table.items():
         for program, entry in entries.items():
             cells = [
-                f"{job:10} {TITLES[program]:20} {entry['rate']:>11,.0f}",
+                f"{job:22} {TITLES[program]:20} {entry['rate']:>11,.0f}",
                 f"{entry['ratio']:>6.2f}" if entry.get("ratio") else f"{'–':>6}",
                 f"{entry['steady_rate']:>11,.0f}" if entry["steady_rate"] else f"{'–':>11}",
                 f"{entry['steady_ratio']:>6.2f}" if entry.get("steady_ratio") else f"{'–':>6}",

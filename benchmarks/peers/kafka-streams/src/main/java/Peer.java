@@ -29,8 +29,8 @@ import org.apache.kafka.streams.processor.StateRestoreListener;
 /**
  * The jobs of the benchmark on Kafka Streams, one stream thread.
  *
- * <p>Arguments: job (stateless | count | window), input topic, output topic, records expected, marks
- * file, then Kafka Streams settings as key=value. Runs until it gets SIGTERM, then closes, which
+ * <p>Arguments: job (stateless | count | rekeyed | window), input topic, output topic, records
+ * expected, marks file, then Kafka Streams settings as key=value. Runs until it gets SIGTERM, then closes, which
  * commits. Writes the marks that the harness times: running, first (record decoded), last (expected
  * record decoded), and for each restored partition "restoring p" and "restored p records".
  */
@@ -52,6 +52,7 @@ public final class Peer {
         Topology topology = switch (job) {
             case "stateless" -> stateless(input, output, expected, marks);
             case "count" -> count(input, output, expected, marks);
+            case "rekeyed" -> rekeyed(input, output, expected, marks);
             case "window" -> window(input, output, expected, marks);
             default -> throw new IllegalArgumentException("no such job: " + job);
         };
@@ -92,6 +93,19 @@ public final class Peer {
         builder.stream(input, Consumed.with(Serdes.String(), marked(Serdes.ByteArray(), expected, marks)))
             .groupByKey(Grouped.with(Serdes.String(), Serdes.ByteArray()))
             .count(Materialized.as("counts"))
+            .toStream()
+            .to(output, Produced.with(Serdes.String(), Serdes.Long()));
+        return builder.build();
+    }
+
+    /** Counts the records of each user that the values name: by way of a repartition topic. */
+    static Topology rekeyed(String input, String output, long expected, Marks marks) {
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.stream(input, Consumed.with(Serdes.String(), marked(json(Event.class), 0, marks)))
+            .groupBy(
+                (user, event) -> event.user,
+                Grouped.with("counts", Serdes.String(), marked(json(Event.class), expected, marks)))
+            .count(Materialized.as("counted"))
             .toStream()
             .to(output, Produced.with(Serdes.String(), Serdes.Long()));
         return builder.build();
