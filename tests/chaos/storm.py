@@ -6,7 +6,8 @@ Two instances of an application with two sub-topologies and a store, each a driv
 Spark and its workers, on a broker that they reach through a proxy. Faults come one after another,
 sometimes before the former one is over. At the end a table tells of each kind how often it came and
 how long it took until everything that had been written by its end was told; and of all ids how many
-were lost or repeated. The process ends with 1 if any was lost, or, under exactly-once, repeated.
+were lost, repeated or out of order. The process ends with 1 if any was lost, or, under
+exactly-once, repeated or out of order, or if the dead-letter queue lacks something.
 
 A full disk is a limit on the size of files (RLIMIT_FSIZE), which the kernel puts on the processes
 of an instance: each write to a state store fails, with EFBIG instead of ENOSPC.
@@ -60,6 +61,7 @@ _OVERLAPS = 0.25
 SETTINGS: dict[str, Any] = {
     "num_stream_threads": 2,
     "num_standby_replicas": 1,
+    "dead_letters": True,
     "consumer": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 1_000},
     "producer": {"delivery.timeout.ms": DELIVERY_MS, "request.timeout.ms": DELIVERY_MS // 2},
 }
@@ -141,9 +143,14 @@ class Instance:
         return self._script
 
     @property
-    def poison(self) -> Path:
+    def fails(self) -> Path:
         """When this file appears, the next record fails."""
-        return Path(f"{self._instances.state(self.name)}-poison")
+        return Path(f"{self._instances.state(self.name)}-fails")
+
+    @property
+    def slow(self) -> Path:
+        """When this file appears, the next record takes as many seconds as it says."""
+        return Path(f"{self._instances.state(self.name)}-slow")
 
     @property
     def is_up(self) -> bool:
@@ -213,6 +220,9 @@ class Report:
         seconds: how long it took.
         rows: by kind of fault.
         account: of the ids.
+        out_of_order: how often an id overtook another one of its group and partition.
+        poisoned: how many records were written that nobody can read.
+        dead_letters: how many came to the dead-letter queue.
         may_repeat: how many repeats the faults account for.
         longest_s: for how long the next id was not told.
         starts: of instances, the first ones included.
@@ -223,6 +233,9 @@ class Report:
     seconds: float
     rows: dict[str, Row]
     account: Account
+    out_of_order: int
+    poisoned: int
+    dead_letters: int
     may_repeat: int
     longest_s: float
     starts: int
@@ -239,7 +252,8 @@ class Report:
             f"{'fault':<42}{'times':>6}{'longest':>14}\n{faults}\n"
             f"records {account.written}, never told {len(account.untold)}, lost "
             f"{len(account.lost)}, repeated {account.repeated} (accounted for: {self.may_repeat}), "
-            f"longest stall {self.longest_s:.1f} s\n"
+            f"out of order {self.out_of_order}, dead letters {self.dead_letters} of "
+            f"{self.poisoned}, longest stall {self.longest_s:.1f} s\n"
             f"instances were started {self.starts} times and opened {self.connections} connections"
         )
 
@@ -262,6 +276,7 @@ class Storm:
     rows: dict[str, Row] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._poisoned = 0
         self._chance = random.Random(self.seed)
         self._all = [Instance(name, self.instances) for name in _NAMES]
         self._open = 0
@@ -279,6 +294,8 @@ class Storm:
             "network silent": self._silence,
             "disk full": self._fill_disk,
             "thread fails": self._fail_thread,
+            "user code takes long": self._slow_down,
+            "poison record": self._poison,
             "instance closes": self._close_instance,
         }
 
@@ -304,6 +321,9 @@ class Storm:
             seconds=time.monotonic() - began,
             rows=self.rows,
             account=account,
+            out_of_order=application.out_of_order(),
+            poisoned=self._poisoned,
+            dead_letters=application.dead_letters(),
             may_repeat=application.may_repeat,
             longest_s=watch.longest_s,
             starts=sum(each.starts for each in self._all),
@@ -407,12 +427,21 @@ class Storm:
             _limit_files(pid, resource.RLIM_INFINITY)
 
     def _fail_thread(self) -> None:
-        poison = self._any().poison
-        poison.touch()
-        wait_for(lambda: not poison.exists(), _RECOVERED_S, "a thread has failed")
+        fails = self._any().fails
+        fails.touch()
+        wait_for(lambda: not fails.exists(), _RECOVERED_S, "a thread has failed")
+
+    def _slow_down(self) -> None:
+        slow = self._any().slow
+        slow.write_text(str(self._chance.choice([0.5, 2.0, LONG_S])))
+        wait_for(lambda: not slow.exists(), _RECOVERED_S, "user code takes long")
+
+    def _poison(self) -> None:
+        self.instances.application.poison()
+        self._poisoned += 1
 
     def _close_instance(self) -> None:
-        send(signal.SIGINT, self._any().script.pid)
+        send(self._chance.choice([signal.SIGINT, signal.SIGTERM]), self._any().script.pid)
 
     @contextlib.contextmanager
     def _tended(self) -> Iterator[None]:
@@ -521,8 +550,11 @@ def main() -> int:
         )
     print(report)  # noqa: T201
     account = report.account
-    repeated = arguments.guarantee == EXACTLY_ONCE_V2 and account.repeated
-    return 1 if account.untold or account.lost or repeated else 0
+    wrong = report.dead_letters < report.poisoned
+    if arguments.guarantee == EXACTLY_ONCE_V2:
+        twice = account.repeated or report.out_of_order
+        wrong = bool(twice) or report.dead_letters != report.poisoned
+    return 1 if account.untold or account.lost or wrong else 0
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ TIMEOUT_S = 300
         (["stores"], "commit, a change"),
         (["restore"], "millstream"),
         pytest.param(["throughput", "--jobs", "window"], "millstream", marks=pytest.mark.slow),
+        pytest.param(["guarantees", "--jobs", "rekeyed"], "millstream", marks=pytest.mark.slow),
         pytest.param(["failover"], "millstream", marks=pytest.mark.slow),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ from support.waiting import wait_for
 
 #: So many that the aggregates, which grow with each id, stay short.
 GROUPS = 500
+#: What nobody can read.
+POISON = b"\xff"
 #: The one store, unless a test asks for several.
 STORES = ("ids",)
 
@@ -128,12 +130,18 @@ class Identified:
         }
         self._places = Places(self.bootstrap)
         self._writer = Writer(self.bootstrap)
-        self._places.create(dict.fromkeys([self.records, *self.outputs], partitions))
+        topics = [self.records, *self.outputs, self.dead_letter_queue]
+        self._places.create(dict.fromkeys(topics, partitions))
 
     @property
     def outputs(self) -> list[str]:
         """The output topic of each store."""
         return [f"{self.application_id}-{store}" for store in self.stores]
+
+    @property
+    def dead_letter_queue(self) -> str:
+        """Where records go that cannot be read, if the application is told to."""
+        return f"{self.application_id}-dead"
 
     @property
     def changelog_topics(self) -> list[str]:
@@ -243,6 +251,35 @@ class Identified:
         assert not account.lost, f"lost: {sorted(account.lost)}"
         assert account.repeated <= self.may_repeat, (account.repeated, self.may_repeat)
         return account
+
+    def out_of_order(self) -> int:
+        """How often, in the store for which it is worst, an id comes before one of the same group
+        that was written ahead of it, into the same partition."""
+        where = {
+            int(value): partition
+            for partition, _, value, _ in self._places.read([self.records])[self.records]
+            if value is not None and value.isdigit()
+        }
+        return max(self._out_of_order(topic, where) for topic in self.outputs)
+
+    def _out_of_order(self, output: str, where: Mapping[int, int]) -> int:
+        found = 0
+        for ids in dict(read_all(self.bootstrap, output)).values():
+            last: dict[int, int] = {}
+            for each in map(int, (ids or b"").split()):
+                found += each < last.get(where[each], 0)
+                last[where[each]] = each
+        return found
+
+    def poison(self) -> None:
+        """Write a record that is no id, and no text either."""
+        self._writer.write(self.records, [(None, POISON)])
+
+    def dead_letters(self) -> int:
+        """How many records are in the dead-letter queue; they must be those."""
+        records = read_all(self.bootstrap, self.dead_letter_queue)
+        assert {value for _, value in records} <= {POISON}, records[:3]
+        return len(records)
 
     def _account(self, output: str) -> Account:
         told = [

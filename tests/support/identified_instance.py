@@ -15,7 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from millstream import KafkaStreams, StreamsConfig, StreamsUncaughtExceptionHandlerResponse
+from millstream import (
+    KafkaStreams,
+    LogAndContinueExceptionHandler,
+    StreamsConfig,
+    StreamsUncaughtExceptionHandlerResponse,
+)
 from support.identified import identified_topology
 
 
@@ -43,16 +48,22 @@ class Told:
         _tell("suspended", [place.partition, reason])
 
 
-class FailsOnce:
-    """A function of the user's: it fails once each time that a file appears, which it removes."""
+class Misbehaves:
+    """A function of the user's: it fails once, or takes long once, each time that a file appears,
+    which it removes."""
 
-    def __init__(self, poison: Path) -> None:
-        self._poison = poison
+    def __init__(self, state: str) -> None:
+        self._fails = Path(f"{state}-fails")
+        self._slow = Path(f"{state}-slow")
 
     def __call__(self, value: str) -> str:
-        if self._poison.exists():
-            self._poison.unlink(missing_ok=True)
+        if self._fails.exists():
+            self._fails.unlink(missing_ok=True)
             raise ValueError("only once")
+        if self._slow.exists():
+            seconds = float(self._slow.read_text() or 0)
+            self._slow.unlink(missing_ok=True)
+            time.sleep(seconds)
         return value
 
 
@@ -80,6 +91,8 @@ def main() -> None:
     bootstrap, name, state, given = sys.argv[1:]
     settings = json.loads(given)
     caching = settings.pop("caching", True)
+    if "errors_dead_letter_queue_topic_name" in settings:
+        settings["deserialization_exception_handler"] = LogAndContinueExceptionHandler()
     config = StreamsConfig(
         application_id=name,
         bootstrap_servers=bootstrap,
@@ -90,7 +103,7 @@ def main() -> None:
             **settings,
         },
     )
-    topology = identified_topology(name, caching=caching, mapper=FailsOnce(Path(f"{state}-poison")))
+    topology = identified_topology(name, caching=caching, mapper=Misbehaves(state))
     streams = KafkaStreams(topology, config)
     listener = Told()
     streams.set_global_state_restore_listener(listener)
