@@ -40,6 +40,7 @@ from millstream.processor.context import (
 )
 from millstream.processor.handlers import (
     DeadLetter,
+    DefaultProductionExceptionHandler,
     ErrorContext,
     HandlerDecision,
     HandlerResponse,
@@ -47,6 +48,7 @@ from millstream.processor.handlers import (
     LogAndContinueProcessingExceptionHandler,
     LogAndFailExceptionHandler,
     LogAndFailProcessingExceptionHandler,
+    SinkRecord,
     SourceRecord,
 )
 from millstream.processor.processor import FixedKeyProcessor, Processor
@@ -106,6 +108,7 @@ __all__ = [
     "ConfigError",
     "CopartitionError",
     "DeadLetter",
+    "DefaultProductionExceptionHandler",
     "EXACTLY_ONCE_V2",
     "EmbeddedKafkaError",
     "EmitStrategy",
@@ -150,6 +153,7 @@ __all__ = [
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindows",
+    "SinkRecord",
     "SlidingWindows",
     "SourceRecord",
     "SparkError",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
 from millstream.errors import BatchSerializationError, SerializationError, StreamsError
 from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.record import Headers, Record, TaskId, TopicPartition
+from millstream.runtime.task.answers import handlers_failure
 from millstream.runtime.task.pending_offsets import PendingOffsets
 from millstream.serdes import Serde
 from millstream.topology.physical.nodes import TimestampExtractor
@@ -44,6 +45,19 @@ class RawRecords(Protocol):
     def leader_epoch(self) -> int | None:
         """Of the last record; None when unknown."""
         ...
+
+
+#: Key and value of a record as they were read.
+RawPair = tuple[bytes | None, bytes | None]
+
+
+def raw_pair(chunks: Iterable[RawRecords], offset: int) -> RawPair | None:
+    """Key and value of the record with this offset; None if it is in none of the chunks."""
+    for raw in chunks:
+        index = bisect_left(raw.offsets, offset)
+        if index < len(raw.offsets) and raw.offsets[index] == offset:
+            return raw.keys[index], raw.values[index]
+    return None
 
 
 class DecodeErrors(Protocol):
@@ -182,13 +196,14 @@ class RecordQueue:
         # What was decoded, until it is finished: for errors.
         self._in_flight: list[RawRecords] = []
 
-    def raw_of(self, offset: int) -> tuple[bytes | None, bytes | None] | None:
+    def raw_of(self, offset: int) -> RawPair | None:
         """Key and value of a record in flight as they were read; None if they are not at hand."""
-        for raw in self._in_flight:
-            index = bisect_left(raw.offsets, offset)
-            if index < len(raw.offsets) and raw.offsets[index] == offset:
-                return raw.keys[index], raw.values[index]
-        return None
+        return raw_pair(self._in_flight, offset)
+
+    @property
+    def in_flight(self) -> tuple[RawRecords, ...]:
+        """What was decoded and is not finished, for those who look later than that."""
+        return tuple(self._in_flight)
 
     def finish_all(self) -> None:
         """Everything that the records taken so far have caused is done."""
@@ -389,7 +404,7 @@ class RecordQueue:
                 f"The {what} of a record could not be deserialized. {error.message} Name the serde "
                 f"that fits the topic's bytes where it is read ({what}=...), or set "
                 "deserialization_exception_handler=LogAndContinueExceptionHandler() to leave such "
-                "records out.",
+                f"records out.{handlers_failure(error)}",
                 **self._where(offset),
             ),
             error.__cause__ or error,

@@ -1,0 +1,62 @@
+"""What exception handlers answer, and what it means where they give no answer of use."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from millstream.processor.handlers import (
+    CONTINUE,
+    FAIL,
+    RETRY,
+    ErrorContext,
+    HandlerAnswer,
+    HandlerDecision,
+    HandlerResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[ErrorContext, Any, Any], HandlerAnswer]
+
+
+def decision_of(
+    handler: Handler, context: ErrorContext, record: Any, error: Exception
+) -> HandlerDecision:
+    """What the handler says. One that fails itself, or gives no answer of use, means FAIL, and a
+    note at the error tells so.
+    """
+    try:
+        answer: Any = handler(context, record, error)
+    except Exception as failure:
+        logger.exception("the exception handler failed itself (%s)", context)
+        error.add_note(f"The exception handler failed itself: {type(failure).__name__}: {failure}.")
+        return HandlerDecision(FAIL)
+    if isinstance(answer, HandlerResponse):
+        answer = HandlerDecision(answer)
+    if not isinstance(answer, HandlerDecision):
+        wrong = f"The exception handler answered {answer!r}, which is taken as FAIL."
+        logger.error("%s (%s)", wrong, context)
+        error.add_note(
+            f"{wrong} Let it return HandlerResponse.CONTINUE or FAIL, perhaps with "
+            ".with_dead_letters(...)."
+        )
+        return HandlerDecision(FAIL)
+    return answer
+
+
+def goes_on(handler: Handler, context: ErrorContext, record: Any, error: Exception) -> bool:
+    """Whether the handler says CONTINUE. To RETRY is no answer here, and means FAIL."""
+    decision = decision_of(handler, context, record, error)
+    if decision.response is RETRY:
+        wrong = "The exception handler answered RETRY, which only helps where Kafka failed."
+        logger.error("%s It is taken as FAIL. (%s)", wrong, context)
+        error.add_note(wrong)
+    return decision.response is CONTINUE
+
+
+def handlers_failure(error: Exception) -> str:
+    """What is wrong with the handlers that were asked about an error, to be put behind a message;
+    empty if nothing is."""
+    return "".join(f" {note}" for note in getattr(error, "__notes__", ()))
