@@ -53,6 +53,13 @@ from millstream.processor.handlers import (
 )
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.processor.punctuation import Cancellable, PunctuationType
+from millstream.processor.timestamps import (
+    FailOnInvalidTimestamp,
+    KeepValidTimestamp,
+    LogAndSkipOnInvalidTimestamp,
+    UsePartitionTimeOnInvalidTimestamp,
+    WallclockTimestampExtractor,
+)
 from millstream.record import (
     FixedKeyRecord,
     Record,
@@ -114,6 +121,7 @@ __all__ = [
     "EmitStrategy",
     "EnvironmentMismatchError",
     "ErrorContext",
+    "FailOnInvalidTimestamp",
     "FixedKeyProcessor",
     "FixedKeyProcessorContext",
     "FixedKeyRecord",
@@ -128,6 +136,7 @@ __all__ = [
     "KStream",
     "KTable",
     "KafkaStreams",
+    "KeepValidTimestamp",
     "KeyValueIterator",
     "KeyValueStore",
     "LockError",
@@ -135,6 +144,7 @@ __all__ = [
     "LogAndContinueProcessingExceptionHandler",
     "LogAndFailExceptionHandler",
     "LogAndFailProcessingExceptionHandler",
+    "LogAndSkipOnInvalidTimestamp",
     "Materialized",
     "MissingSourceTopicError",
     "NotEnoughSlotsError",
@@ -180,9 +190,11 @@ __all__ = [
     "UnknownTopicError",
     "UnlimitedWindows",
     "UnsupportedOperationError",
+    "UsePartitionTimeOnInvalidTimestamp",
     "ValueAndTimestamp",
     "VersionedKeyValueStore",
     "VersionedRecord",
+    "WallclockTimestampExtractor",
     "Window",
     "WindowStore",
     "Windowed",

@@ -49,6 +49,9 @@ def decision_of(
 def goes_on(handler: Handler, context: ErrorContext, record: Any, error: Exception) -> bool:
     """Whether the handler says CONTINUE. To RETRY is no answer here, and means FAIL."""
     decision = decision_of(handler, context, record, error)
+    if decision.dead_letters:
+        # Those of a task are sent by `DeadLetters`, which hands on the response alone.
+        logger.warning("dead letters of a global store are not sent (%s)", context)
     if decision.response is RETRY:
         wrong = "The exception handler answered RETRY, which only helps where Kafka failed."
         logger.error("%s It is taken as FAIL. (%s)", wrong, context)

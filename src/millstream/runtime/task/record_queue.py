@@ -3,61 +3,23 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Protocol
 
 from millstream.errors import BatchSerializationError, SerializationError, StreamsError
 from millstream.processor.handlers import ErrorContext, SourceRecord
+from millstream.processor.timestamps import FailOnInvalidTimestamp, KeepValidTimestamp
 from millstream.record import Headers, Record, TaskId, TopicPartition
 from millstream.runtime.task.answers import handlers_failure
 from millstream.runtime.task.pending_offsets import PendingOffsets
+from millstream.runtime.task.raw_records import RawPair, RawRecords, raw_pair
 from millstream.serdes import Serde
 from millstream.topology.physical.nodes import TimestampExtractor
 from millstream.unawaited import checked_result
 
 logger = logging.getLogger(__name__)
-
-
-class RawRecords(Protocol):
-    """Records as they come from Kafka: parallel lists in offset order."""
-
-    @property
-    def keys(self) -> list[bytes | None]: ...
-
-    @property
-    def values(self) -> list[bytes | None]: ...
-
-    @property
-    def timestamps(self) -> list[int]: ...
-
-    @property
-    def offsets(self) -> Sequence[int]: ...
-
-    @property
-    def headers(self) -> Sequence[Headers] | None:
-        """None when no record has any."""
-        ...
-
-    @property
-    def leader_epoch(self) -> int | None:
-        """Of the last record; None when unknown."""
-        ...
-
-
-#: Key and value of a record as they were read.
-RawPair = tuple[bytes | None, bytes | None]
-
-
-def raw_pair(chunks: Iterable[RawRecords], offset: int) -> RawPair | None:
-    """Key and value of the record with this offset; None if it is in none of the chunks."""
-    for raw in chunks:
-        index = bisect_left(raw.offsets, offset)
-        if index < len(raw.offsets) and raw.offsets[index] == offset:
-            return raw.keys[index], raw.values[index]
-    return None
 
 
 class DecodeErrors(Protocol):
@@ -184,7 +146,9 @@ class RecordQueue:
         self._task_id = task_id
         self._key_serde = key_serde
         self._value_serde = value_serde
-        self._extractor = extractor
+        is_default = extractor is None or type(extractor) is FailOnInvalidTimestamp
+        self._extractor = None if is_default else extractor
+        self._keeps_valid = is_default or isinstance(extractor, KeepValidTimestamp)
         self._errors = errors
         self._raw: deque[RawRecords] = deque()
         self._head: _Chunk | None = None
@@ -414,9 +378,10 @@ class RecordQueue:
     def _extract_timestamps(self, chunk: _Chunk) -> None:
         if not chunk.offsets:
             return
+        if self._keeps_valid and min(chunk.timestamps) >= 0:
+            return
         if self._extractor is None:
-            if min(chunk.timestamps) < 0:
-                self._stop_at_invalid_timestamp(chunk)
+            self._stop_at_invalid_timestamp(chunk)
             return
         highest = self.partition_time
         timestamps: list[int] = []
@@ -431,12 +396,7 @@ class RecordQueue:
                 is_valid = timestamp >= 0
             except Exception as error:
                 offset = chunk.offsets[index]
-                failure = StreamsError(
-                    f"The timestamp extractor failed: {type(error).__name__}: {error}. Let it "
-                    "return a time in whole milliseconds since the epoch, or a negative number to "
-                    "leave the record out.",
-                    **self._where(offset),
-                )
+                failure = StreamsError(_told_by_extractor(error), **self._where(offset))
                 self._stop_at(offset, failure, error)
                 chunk.timestamps = timestamps + chunk.timestamps[index:]
                 chunk.cut(index)
@@ -481,6 +441,16 @@ class RecordQueue:
             "offset": offset,
             "node": self.source,
         }
+
+
+def _told_by_extractor(error: Exception) -> str:
+    if type(error) is StreamsError:
+        # A ready-made one, which says what to do.
+        return error.message
+    return (
+        f"The timestamp extractor failed: {type(error).__name__}: {error}. Let it return a time in "
+        "whole milliseconds since the epoch, or a negative number to leave the record out."
+    )
 
 
 def _refuse_time(timestamp: Any) -> None:
