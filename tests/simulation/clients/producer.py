@@ -84,7 +84,7 @@ class SimulatedProducer:
         self._delivery_us = int(timeout_ms) * 1000
         self._task_timeout_ms = task_timeout_ms
         self.on_wait: Callable[[], None] = lambda: None
-        self._deliveries = Deliveries(transactional="transaction.timeout.ms" in settings)
+        self._deliveries = Deliveries(begins_anew=True)
         self._tracked: set[str] = set()
         self._acked: dict[TopicPartition, int] = {}
         self._waiting: dict[TopicPartition, deque[tuple[int, Row]]] = {}

@@ -231,6 +231,8 @@ class RecordProducer:
                 self._resend(client, batch)
             except KafkaException as error:
                 raise self._refusal(error, batch) from error
+            except (TypeError, ValueError, OverflowError) as error:
+                raise _not_understood(error, batch) from error
         self._serve(client)
 
     def flush(self, timeout_ms: int) -> None:
@@ -437,3 +439,14 @@ class RecordProducer:
         self._clients.access_failure = None
         if failure is not None:
             raise failure
+
+
+def _not_understood(error: Exception, batch: OutgoingRecords) -> RecordRefusedError:
+    """What to raise for a record that does not even get to librdkafka."""
+    return RecordRefusedError(
+        f"A record was not written, since the client cannot take it: {type(error).__name__}: "
+        f"{error}. Its headers must be pairs of a name as text and of bytes or None, and its "
+        "timestamp milliseconds since the epoch.",
+        index=batch.last_tried,
+        topic=batch.topic,
+    )

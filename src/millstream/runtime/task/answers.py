@@ -10,11 +10,13 @@ from millstream.processor.handlers import (
     CONTINUE,
     FAIL,
     RETRY,
+    DeadLetter,
     ErrorContext,
     HandlerAnswer,
     HandlerDecision,
     HandlerResponse,
 )
+from millstream.topology.naming import name_problem
 
 logger = logging.getLogger(__name__)
 
@@ -34,16 +36,32 @@ def decision_of(
         error.add_note(f"The exception handler failed itself: {type(failure).__name__}: {failure}.")
         return HandlerDecision(FAIL)
     if isinstance(answer, HandlerResponse):
-        answer = HandlerDecision(answer)
-    if not isinstance(answer, HandlerDecision):
-        wrong = f"The exception handler answered {answer!r}, which is taken as FAIL."
-        logger.error("%s (%s)", wrong, context)
-        error.add_note(
-            f"{wrong} Let it return HandlerResponse.CONTINUE or FAIL, perhaps with "
-            ".with_dead_letters(...)."
-        )
-        return HandlerDecision(FAIL)
-    return answer
+        return HandlerDecision(answer)
+    problem = _problem(answer)
+    if not problem:
+        decision: HandlerDecision = answer
+        return decision
+    wrong = f"The exception handler answered {answer!r}, which is taken as FAIL: {problem}."
+    logger.error("%s (%s)", wrong, context)
+    error.add_note(
+        f"{wrong} Let it return HandlerResponse.CONTINUE or FAIL, perhaps with "
+        ".with_dead_letters(...)."
+    )
+    return HandlerDecision(FAIL)
+
+
+def _problem(answer: Any) -> str:
+    """Why an answer is of no use; empty if it is."""
+    if not isinstance(answer, HandlerDecision) or not isinstance(answer.response, HandlerResponse):
+        return "it is no HandlerResponse"
+    for letter in answer.dead_letters:
+        if not isinstance(letter, DeadLetter):
+            return f"{letter!r} is no DeadLetter"
+        if problem := name_problem(letter.topic):
+            return f"no letter can be sent to topic {letter.topic!r}. {problem.rstrip('.')}"
+        if not all(part is None or isinstance(part, bytes) for part in (letter.key, letter.value)):
+            return "key and value of a DeadLetter are bytes or None"
+    return ""
 
 
 def goes_on(handler: Handler, context: ErrorContext, record: Any, error: Exception) -> bool:

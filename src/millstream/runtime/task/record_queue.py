@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from millstream.errors import BatchSerializationError, SerializationError, StreamsError
 from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.processor.timestamps import FailOnInvalidTimestamp, KeepValidTimestamp
-from millstream.record import Headers, Record, TaskId, TopicPartition
+from millstream.record import MAX_TIME_MS, Headers, Record, TaskId, TopicPartition
 from millstream.runtime.task.answers import handlers_failure
 from millstream.runtime.task.pending_offsets import PendingOffsets
 from millstream.runtime.task.raw_records import RawPair, RawRecords, raw_pair
@@ -391,7 +391,7 @@ class RecordQueue:
             record = _extractable(key, chunk.values[index], chunk.timestamps[index], headers)
             try:
                 timestamp = self._extractor(record, highest)
-                if type(timestamp) is not int:
+                if type(timestamp) is not int or timestamp > MAX_TIME_MS:
                     _refuse_time(timestamp)
                 is_valid = timestamp >= 0
             except Exception as error:
@@ -455,6 +455,8 @@ def _told_by_extractor(error: Exception) -> str:
 
 def _refuse_time(timestamp: Any) -> None:
     checked_result(timestamp)
+    if type(timestamp) is int:
+        raise ValueError(f"it gave {timestamp}, which is later than 2^63 - 1")
     raise TypeError(
         f"it gave {timestamp!r}, which is of type {type(timestamp).__name__} and no int"
     )

@@ -21,8 +21,12 @@ from millstream.processor.handlers import SinkRecord
 from millstream.record import Headers, RecordMetadata, TaskId
 from millstream.runtime.task.answers import handlers_failure
 from millstream.serdes import Serde
+from millstream.topology.naming import name_problem
 from millstream.topology.physical.nodes import Partitioner
 from millstream.topology.physical.windowed_serdes import BoundToInnerKey
+
+#: A topic function may give a new name for each record.
+_MOST_LEGAL_TOPICS = 10_000
 
 
 class RecordContext(NamedTuple):
@@ -160,6 +164,8 @@ class Sink:
         self._meeting = meeting
         self._errors = errors
         self._production = production
+        #: Those that a topic function has given.
+        self._legal_topics: set[str] = set()
 
     def process(self, batch: Batch, output: Output) -> None:
         if isinstance(self._topic, str):
@@ -248,9 +254,17 @@ class Sink:
         failures = _Failures(self, "topic function")
         columns = (batch.keys, batch.values, contexts)
         topics, batch = call_each(choose, columns, batch, failures)
-        if not (set(map(type, topics)) <= {str} and all(topics)):
-            topics, batch = call_each(_topic_name, (topics,), batch, failures)
+        if not (set(map(type, topics)) <= {str} and self._legal_topics.issuperset(topics)):
+            topics, batch = call_each(self._topic_name, (topics,), batch, failures)
         return topics, batch
+
+    def _topic_name(self, topic: Any) -> str:
+        problem = name_problem(topic)
+        if problem:
+            raise ValueError(f"it must give the name of a topic, but gave {topic!r}. {problem}")
+        if len(self._legal_topics) < _MOST_LEGAL_TOPICS:
+            self._legal_topics.add(topic)
+        return str(topic)
 
     def _partitions(
         self, partitioner: Partitioner, topic: str, batch: Batch
@@ -299,13 +313,11 @@ class _Failures:
         self._sink.user_code_failed(self._what, batch, index, error)
 
 
-def _topic_name(topic: Any) -> str:
-    if not isinstance(topic, str) or not topic:
-        raise ValueError(f"it must give the name of a topic, but gave {topic!r}")
-    return topic
-
-
 def _partition(partition: int | None, topic: str, count: int) -> int | None:
+    if partition is not None and not isinstance(partition, int):
+        raise TypeError(
+            f"it gave {partition!r}, but must give 0 to {count - 1}, or None for Kafka's default"
+        )
     if partition is not None and not 0 <= partition < count:
         raise ValueError(
             f"it chose partition {partition} of '{topic}', which has {count}: it must give "
