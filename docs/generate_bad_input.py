@@ -10,8 +10,12 @@ PAGE = Path(__file__).with_name("bad-input.md")
 if str(TESTS) not in sys.path:
     sys.path.insert(0, str(TESTS))
 
-from bad_inputs.case import Accepted, Dropped, Family, Letter, Outcome, Refused  # noqa: E402
+from bad_inputs.case import Accepted, Dropped, Family, Filtered, Letter, Outcome, Refused  # noqa: E402
 from bad_inputs.families import FAMILIES  # noqa: E402
+from bad_inputs.on_kafka import FAMILY as ON_KAFKA  # noqa: E402
+
+_ALL = (*FAMILIES, ON_KAFKA)
+_LONGEST = 100
 
 _START = """# Bad input
 
@@ -24,16 +28,15 @@ tries each row, and `python docs/generate_bad_input.py` makes this page of the s
 - *Left out* means that the record is logged and counted (`dropped-records-total`).
 - *Dead letter* means that it is left out and goes to the
   [dead-letter queue](errors.md#the-dead-letter-queue).
+- *Filtered out* means that it goes no further, and is not counted, as in Kafka Streams.
 - *Accepted* means that it is no mistake for Millstream.
-
-What Kafka itself refuses is in [Errors](errors.md#records-that-kafka-does-not-take).
 """
 
 
 def page() -> str:
     """The whole page."""
-    count = sum(len(family.cases) for family in FAMILIES)
-    return _START.format(count=count) + "".join(map(_part, FAMILIES))
+    count = sum(len(family.cases) for family in _ALL)
+    return _START.format(count=count) + "".join(map(_part, _ALL))
 
 
 def _part(family: Family) -> str:
@@ -53,6 +56,8 @@ def told(outcome: Outcome) -> str:
             return f"left out{_but(count, out)}"
         case Letter(count, out):
             return f"dead letter{_but(count, out)}"
+        case Filtered(out):
+            return f"filtered out{_but(1, out)}"
         case Accepted(out):
             return f"accepted: {_code(out)}" if out else "accepted"
 
@@ -63,7 +68,8 @@ def _but(count: int, out: object) -> str:
 
 
 def _code(out: object) -> str:
-    return f"`{_cell(str(out))}`"
+    text = str(out)
+    return f"`{_cell(text if len(text) <= _LONGEST else text[:_LONGEST] + '…')}`"
 
 
 def _cell(text: str) -> str:

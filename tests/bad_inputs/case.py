@@ -73,7 +73,18 @@ class Accepted:
     out: Any = None
 
 
-Outcome = Refused | Dropped | Letter | Accepted
+@dataclass(frozen=True)
+class Filtered:
+    """Records are left out as by a filter: neither logged nor counted. Follows Kafka Streams.
+
+    Args:
+        out: what comes out of the others.
+    """
+
+    out: Any = ()
+
+
+Outcome = Refused | Dropped | Letter | Accepted | Filtered
 
 
 @dataclass(frozen=True)
@@ -83,13 +94,13 @@ class Case:
     Args:
         id: a short name, of its family's own.
         what: what is bad, in words for a page of the docs.
-        do: tries it.
+        do: tries it; takes a broker where only Kafka itself can tell.
         outcome: what becomes of it.
     """
 
     id: str
     what: str
-    do: Callable[[], Any]
+    do: Callable[..., Any]
     outcome: Outcome
 
 

@@ -11,6 +11,7 @@ from bad_inputs.case import (
     Case,
     Dropped,
     Family,
+    Filtered,
     In,
     Outcome,
     Refused,
@@ -158,7 +159,7 @@ KEYS = Family(
             "group-by",
             "group_by() that gives None",
             lambda s, b: s.group_by(lambda k, v: None, key=serdes.STRING).count(),
-            Accepted([]),
+            Filtered(),
         ),
         key_case("to-table", "to_table()", lambda s, b: s.to_table(), Dropped(1, [])),
         Case("table", "table()", through(no_table_key, In(key=None)), Dropped(1, [])),
@@ -208,9 +209,9 @@ KEYS = Family(
             "regrouped",
             "a table grouped by None",
             through(regrouped(None, "x"), In()),
-            Accepted([]),
+            Filtered(),
         ),
-        key_case("repartition", "repartition()", lambda s, b: s.repartition(), Accepted([])),
+        key_case("repartition", "repartition()", lambda s, b: s.repartition(), Filtered()),
         key_case(
             "map", "map_values()", lambda s, b: s.map_values(str.upper), Accepted([("None", "V")])
         ),
@@ -298,7 +299,7 @@ VALUES = Family(
             "regrouped",
             "a table whose groups get None",
             through(regrouped("k", None), In()),
-            Accepted([]),
+            Filtered(),
         ),
     ],
 )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from bad_inputs.case import Accepted, Case, Dropped, Letter, Refused, Seen
+from bad_inputs.case import Case, Dropped, Letter, Refused, Seen
 from millstream.errors import StreamsError
 
 
-def differences(case: Case) -> str:
-    """What is not as it is written down; empty if all is."""
+def differences(case: Case, *arguments: object) -> str:
+    """What is not as it is written down; empty if all is.
+
+    Args:
+        case: to be tried.
+        arguments: what it takes: a broker, or nothing.
+    """
     expected = case.outcome
     try:
-        found = case.do()
+        found = case.do(*arguments)
     except (Exception, SystemExit) as error:
         if not isinstance(expected, Refused):
             return f"it raised {type(error).__name__}: {error}"
@@ -18,9 +23,8 @@ def differences(case: Case) -> str:
     if isinstance(expected, Refused):
         return f"nothing was raised, but it gave {found!r}"
     if isinstance(found, Seen):
-        counts = {Accepted: (0, 0), Dropped: (1, 0), Letter: (1, 1)}[type(expected)]
-        size = 0 if isinstance(expected, Accepted) else expected.count
-        wanted = Seen(expected.out, counts[0] * size, counts[1] * size)
+        count = expected.count if isinstance(expected, Dropped | Letter) else 0
+        wanted = Seen(expected.out, count, count if isinstance(expected, Letter) else 0)
         return (
             ""
             if list(found.out) == list(wanted.out or ())

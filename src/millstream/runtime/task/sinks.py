@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from millstream.errors import (
     ProcessingError,
     ProductionError,
+    RecordRefusedError,
     SerializationError,
     StreamsError,
 )
@@ -194,7 +195,14 @@ class Sink:
             return
         headers = batch.all_headers()
         if self._meeting is None and self._production is None:
-            self._collector.send_many(topic, partitions, keys, values, batch.timestamps, headers)
+            columns = topic, partitions, keys, values, batch.timestamps, headers
+            try:
+                self._collector.send_many(*columns)
+            except RecordRefusedError as error:
+                raise ProductionError(
+                    f"A record for topic '{topic}' was not taken. {error.message}",
+                    **self._where(batch, error.index),
+                ) from error
             return
         outgoing = Outgoing(topic, partitions, keys, values, batch.timestamps, headers, batch.order)
         if self._production is not None:
