@@ -281,6 +281,16 @@ def test_what_a_broker_refuses_is_decided_later(transactional: bool) -> None:
     assert deliveries.tell_failure() is None
 
 
+def test_nothing_is_left_to_decide_after_giving_up() -> None:
+    """What was sent is sent again by others, who will be asked then."""
+    deliveries, watching = Deliveries(), Watching(0)
+    report(KafkaError.MSG_SIZE_TOO_LARGE, deliveries, watching, 0)
+    report(KafkaError._PURGE_QUEUE, deliveries, watching, 1)
+    deliveries.forget()
+    deliveries.decide()
+    assert watching.failed_ones == []
+
+
 @pytest.mark.parametrize(
     "code",
     [
