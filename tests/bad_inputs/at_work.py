@@ -278,6 +278,11 @@ def letters(topic: Any) -> Any:
     return ms.HandlerResponse.CONTINUE.with_dead_letters(letter)
 
 
+def for_global_table(builder: Any) -> None:
+    builder.global_table("in", key=serdes.STRING, value=serdes.LONG)
+    builder.stream("other", **TEXT).to("out")
+
+
 HANDLERS = Family(
     "Exception handlers",
     "No answer of use means FAIL; the error tells what failed and what is wrong with the handler.",
@@ -332,6 +337,16 @@ HANDLERS = Family(
                 ms.HandlerResponse.CONTINUE.with_dead_letters(ms.DeadLetter(LETTERS, "k", "v", 0))
             ),
             refused("bytes or None"),
+        ),
+        case(
+            "global",
+            "a dead letter of a global table's record, which is not sent",
+            through(
+                for_global_table,
+                In(),
+                deserialization_exception_handler=lambda *_: letters(LETTERS),
+            ),
+            Dropped(1, []),
         ),
     ],
 )
