@@ -40,6 +40,7 @@ from millstream.processor.context import (
 )
 from millstream.processor.handlers import (
     DeadLetter,
+    DefaultProductionExceptionHandler,
     ErrorContext,
     HandlerDecision,
     HandlerResponse,
@@ -47,10 +48,18 @@ from millstream.processor.handlers import (
     LogAndContinueProcessingExceptionHandler,
     LogAndFailExceptionHandler,
     LogAndFailProcessingExceptionHandler,
+    SinkRecord,
     SourceRecord,
 )
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.processor.punctuation import Cancellable, PunctuationType
+from millstream.processor.timestamps import (
+    FailOnInvalidTimestamp,
+    KeepValidTimestamp,
+    LogAndSkipOnInvalidTimestamp,
+    UsePartitionTimeOnInvalidTimestamp,
+    WallclockTimestampExtractor,
+)
 from millstream.record import (
     FixedKeyRecord,
     Record,
@@ -106,11 +115,13 @@ __all__ = [
     "ConfigError",
     "CopartitionError",
     "DeadLetter",
+    "DefaultProductionExceptionHandler",
     "EXACTLY_ONCE_V2",
     "EmbeddedKafkaError",
     "EmitStrategy",
     "EnvironmentMismatchError",
     "ErrorContext",
+    "FailOnInvalidTimestamp",
     "FixedKeyProcessor",
     "FixedKeyProcessorContext",
     "FixedKeyRecord",
@@ -125,6 +136,7 @@ __all__ = [
     "KStream",
     "KTable",
     "KafkaStreams",
+    "KeepValidTimestamp",
     "KeyValueIterator",
     "KeyValueStore",
     "LockError",
@@ -132,6 +144,7 @@ __all__ = [
     "LogAndContinueProcessingExceptionHandler",
     "LogAndFailExceptionHandler",
     "LogAndFailProcessingExceptionHandler",
+    "LogAndSkipOnInvalidTimestamp",
     "Materialized",
     "MissingSourceTopicError",
     "NotEnoughSlotsError",
@@ -150,6 +163,7 @@ __all__ = [
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindows",
+    "SinkRecord",
     "SlidingWindows",
     "SourceRecord",
     "SparkError",
@@ -176,9 +190,11 @@ __all__ = [
     "UnknownTopicError",
     "UnlimitedWindows",
     "UnsupportedOperationError",
+    "UsePartitionTimeOnInvalidTimestamp",
     "ValueAndTimestamp",
     "VersionedKeyValueStore",
     "VersionedRecord",
+    "WallclockTimestampExtractor",
     "Window",
     "WindowStore",
     "Windowed",

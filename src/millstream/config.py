@@ -294,7 +294,8 @@ class StreamsConfig(ConnectionSettings):
         default=None,
         kind="object",
         aliases=("default.production.exception.handler",),
-        doc="Asked when a record cannot be written; by default fail.",
+        doc="Asked when a record cannot be serialized for a sink, or Kafka does not take it; by "
+        "default try again where that may help, else fail.",
     )
     errors_dead_letter_queue_topic_name: str | None = setting(
         "errors.dead.letter.queue.topic.name",

@@ -127,18 +127,34 @@ def _roles_of(dictionary: str) -> tuple[Role, ...]:
     return tuple(role for role, names in DICTIONARIES_OF.items() if dictionary in names)
 
 
+_HANDLER: Final = (
+    "a function (context, record, error) that gives a HandlerResponse, or one of millstream's "
+    "ready-made handlers"
+)
+#: What each setting must be that is called.
+_FUNCTIONS: Final = {
+    "deserialization_exception_handler": _HANDLER,
+    "processing_exception_handler": _HANDLER,
+    "production_exception_handler": _HANDLER,
+    "default_timestamp_extractor": (
+        "a function (record, partition_time) that gives milliseconds since the epoch, or one of "
+        "millstream's ready-made extractors"
+    ),
+}
+
+
 def _check_handlers(config: ApplicationSettings) -> None:
-    handlers = ("deserialization_exception_handler", "processing_exception_handler")
-    for name in handlers:
-        handler = getattr(config, name)
-        if handler is not None and not callable(handler):
-            raise ConfigError(
-                f"{name} is {handler!r}, but must be a function (context, record, error) that "
-                "gives a HandlerResponse, or one of millstream's ready-made handlers."
-            )
-    for name in (*handlers, "default_timestamp_extractor"):
-        if is_asynchronous(getattr(config, name)):
-            raise ConfigError(f"{name}: " + asynchronous_advice(name_of(getattr(config, name))))
+    for name, must_be in _FUNCTIONS.items():
+        _check_callable(name, getattr(config, name), must_be)
+
+
+def _check_callable(name: str, value: Any, must_be: str) -> None:
+    if value is None:
+        return
+    if not callable(value):
+        raise ConfigError(f"{name} is {value!r}, but must be {must_be}.")
+    if is_asynchronous(value):
+        raise ConfigError(f"{name}: " + asynchronous_advice(name_of(value)))
 
 
 def _check_names(config: ApplicationSettings) -> None:

@@ -58,6 +58,15 @@ _PYTHON_TWINS: Final[Mapping[str, str]] = {
     "org.apache.kafka.streams.errors.LogAndContinueProcessingExceptionHandler": (
         "millstream.LogAndContinueProcessingExceptionHandler()"
     ),
+    "org.apache.kafka.streams.processor.LogAndSkipOnInvalidTimestamp": (
+        "millstream.LogAndSkipOnInvalidTimestamp()"
+    ),
+    "org.apache.kafka.streams.processor.UsePartitionTimeOnInvalidTimestamp": (
+        "millstream.UsePartitionTimeOnInvalidTimestamp()"
+    ),
+    "org.apache.kafka.streams.processor.WallclockTimestampExtractor": (
+        "millstream.WallclockTimestampExtractor()"
+    ),
     "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers": (
         "default.dsl.store=in_memory"
     ),

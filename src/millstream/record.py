@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from operator import index
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -13,6 +14,8 @@ Headers = Sequence[Header]
 
 #: The offset, partition or timestamp that is not known, as Kafka writes it.
 UNKNOWN = -1
+#: The last time there is: Java's largest `long`, the end of a window that never ends.
+MAX_TIME_MS: Final = (1 << 63) - 1
 
 
 class TopicPartition(NamedTuple):
@@ -71,7 +74,8 @@ class Record(Generic[K, V]):
         headers: pairs of a name and bytes (or None), in order.
 
     Raises:
-        ValueError: the timestamp is negative (Kafka Streams' "malformed record").
+        ValueError: the timestamp is negative (Kafka Streams' "malformed record"), or past 2^63 - 1.
+        TypeError: the timestamp is no int, or the headers are no such pairs.
 
     Example:
         >>> Record("alice", 1, 1_000).with_value(2)
@@ -86,15 +90,14 @@ class Record(Generic[K, V]):
     headers: Headers
 
     def __init__(self, key: K, value: V, timestamp: int, headers: Headers = ()) -> None:
-        if timestamp < 0:
-            raise ValueError(
-                f"A record's timestamp must not be negative, but is {timestamp} (key {key!r}). "
-                "Give the record a timestamp in milliseconds since the epoch."
-            )
+        if type(timestamp) is not int or not 0 <= timestamp <= MAX_TIME_MS:
+            timestamp = _checked_time(timestamp, key)
+        if type(headers) is not tuple:
+            headers = _checked_headers(headers)
         _set_key(self, key)
         _set_value(self, value)
         _set_timestamp(self, timestamp)
-        _set_headers(self, tuple(headers))
+        _set_headers(self, headers)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(
@@ -157,7 +160,45 @@ class Record(Generic[K, V]):
             >>> Record("alice", 1, 1_000).with_headers([("trace", b"7f")]).headers
             (('trace', b'7f'),)
         """
-        return Record(self.key, self.value, self.timestamp, headers)
+        return Record(self.key, self.value, self.timestamp, _checked_headers(headers))
+
+
+def _checked_time(timestamp: Any, key: Any) -> int:
+    told = "Give the record a timestamp in whole milliseconds since the epoch."
+    try:
+        time = index(timestamp)
+    except TypeError:
+        raise TypeError(
+            f"A record's timestamp must be an int, but is {timestamp!r} (key {key!r}). {told}"
+        ) from None
+    if time < 0:
+        raise ValueError(
+            f"A record's timestamp must not be negative, but is {time} (key {key!r}). {told}"
+        )
+    if time > MAX_TIME_MS:
+        raise ValueError(
+            f"A record's timestamp must be at most 2^63 - 1, but is {time} (key {key!r}). {told}"
+        )
+    return time
+
+
+def _checked_headers(headers: Any) -> tuple[Header, ...]:
+    wrong: Any = headers
+    try:
+        given = tuple(headers)
+        if isinstance(headers, dict | str | bytes):
+            raise TypeError
+        for header in given:
+            wrong = header
+            name, value = header
+            if type(name) is not str or not (value is None or type(value) is bytes):
+                raise TypeError
+    except (TypeError, ValueError):
+        raise TypeError(
+            "A record's headers must be pairs of a name as text and of bytes or None, but got "
+            f"{wrong!r}. Write for example [('trace', b'7f')]."
+        ) from None
+    return given
 
 
 # Records are made in hot loops: by the slots' own setters 0.2 us sooner than by object.__setattr__.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from millstream.record import MAX_TIME_MS as MAX_TIME_MS
 
 K_co = TypeVar("K_co", covariant=True)
-
-#: The last time there is: Java's largest `long`, the end of a window that never ends.
-MAX_TIME_MS: Final = (1 << 63) - 1
 
 _new = tuple.__new__
 

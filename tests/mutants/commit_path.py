@@ -571,6 +571,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "        return on_delivery",
         "\n        return on_delivery",
     ),
+    _mutant(
+        "a record that failed is forgotten when somebody watches it",
+        _DELIVERY,
+        "            self._undecided.append((watch, index, told))\n",
+        "            pass\n",
+    ),
+    _mutant(
+        "a commit goes past a record that somebody who watches does not want to lose",
+        _DELIVERY,
+        "            if failure is not None:\n                self.fail(failure)\n",
+        "",
+    ),
     # --- rebalances ---
     _mutant(
         "revoked tasks are not committed",

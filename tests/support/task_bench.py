@@ -198,6 +198,7 @@ class _NoOutputs:
         return 1
 
     def send_many(self, *arguments: Any) -> None: ...
+    def send_watched(self, *arguments: Any) -> None: ...
 
 
 class TaskBench:

@@ -57,7 +57,8 @@ _RETRIED_CREATION: Final = TRANSIENT | {
     KafkaError.INVALID_REPLICATION_FACTOR,
 }
 
-_ACCESS: Final = frozenset(
+#: The login is refused, or what the user may not do.
+ACCESS: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -143,7 +144,7 @@ def login_error(error: KafkaError, servers: str) -> StreamsError:
 
 def is_access_error(error: KafkaError) -> bool:
     """Whether one side refused the other, or the operation; trying again will not help."""
-    return error.code() in _ACCESS or _is_untrusted(error)
+    return error.code() in ACCESS or _is_untrusted(error)
 
 
 def _is_untrusted(error: KafkaError) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.data.producer_errors import Changelog
 from millstream.kafka.data.record_columns import RecordColumns
+from millstream.kafka.data.watch import Watch
 from millstream.kafka.member.events import CommitOffset, MemberEvent
 from millstream.record import Headers, TopicPartition
 
@@ -66,6 +67,16 @@ class Producer(Protocol):
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
         headers: Sequence[Headers | None] | None = None,
+    ) -> None: ...
+    def send_watched(
+        self,
+        topic: str,
+        partitions: Sequence[int | None] | None,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers | None] | None,
+        watch: Watch,
     ) -> None: ...
     def flush(self, timeout_ms: int) -> None: ...
     def purge(self) -> None: ...

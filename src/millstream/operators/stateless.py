@@ -246,7 +246,7 @@ def _made_lists(
 
 
 def _made_list(result: Any) -> list[Any]:
-    if result is None or isinstance(result, str | bytes):
+    if isinstance(result, str | bytes) or not isinstance(result, Iterable):
         raise TypeError(
             "A flat mapper must give an iterable of results (an empty list for none), "
             f"but gave {type(result).__name__}: {result!r}."

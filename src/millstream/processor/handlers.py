@@ -1,8 +1,10 @@
-"""Who decides what happens to a record that cannot be read or that user code fails on.
+"""Who decides what happens to a record that cannot be read, that user code fails on, or that cannot
+be written.
 
 A handler is a callable `(context, record, error)` which gives a `HandlerResponse`, perhaps with
-records for a dead-letter queue. Semantics: Kafka Streams' DeserializationExceptionHandler and
-ProcessingExceptionHandler (KIP-161, KIP-1033), dead letters (KIP-1034).
+records for a dead-letter queue. Semantics: Kafka Streams' DeserializationExceptionHandler,
+ProcessingExceptionHandler and ProductionExceptionHandler (KIP-161, KIP-1033, KIP-210, KIP-399,
+KIP-1065), dead letters (KIP-1034).
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ import logging
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from millstream.errors import SerializationError
+from millstream.errors import SerializationError, StreamsError
 from millstream.record import Headers, Record, TaskId
 
 logger = logging.getLogger("millstream.processor")
@@ -46,6 +48,9 @@ class HandlerResponse(enum.Enum):
     FAIL = "fail"
     #: Leave the record out and go on.
     CONTINUE = "continue"
+    #: Do the work since the last commit again. Only an answer to a record that Kafka did not take,
+    #: and only if its error is `retriable`; else it means FAIL.
+    RETRY = "retry"
 
     def with_dead_letters(self, *letters: DeadLetter) -> HandlerDecision:
         """The same answer, and records that are sent somewhere for it.
@@ -73,6 +78,7 @@ class HandlerResponse(enum.Enum):
 
 FAIL = HandlerResponse.FAIL
 CONTINUE = HandlerResponse.CONTINUE
+RETRY = HandlerResponse.RETRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +102,41 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkRecord:
+    """A record on its way to a topic, as the production exception handler is told of it.
+
+    Args:
+        topic: where it goes.
+        partition: where it goes; None where its key decides.
+        timestamp: milliseconds since the epoch.
+        headers: of the record.
+        key: bytes, or the object itself if it, or the value, could not be serialized.
+        value: the same.
+        unserialized: which of the two could not be serialized; None if Kafka did not take the
+            record.
+
+    Example:
+        >>> record = SinkRecord("out", None, 1_000, (), b"ann", b"x" * 2_000_000)
+        >>> record.unserialized is None, len(record.value)
+        (True, 2000000)
+    """
+
+    topic: str
+    partition: int | None
+    timestamp: int
+    headers: Headers
+    key: Any
+    value: Any
+    unserialized: Literal["key", "value"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorContext:
     """Where an error happened: the input record's place, and the node that was working on it.
 
     `source_key` and `source_value` are the bytes of that input record; None where they are not at
     hand any more: in a punctuation, and behind a store that holds records back.
+    `headers` and `timestamp` are those of the record that `node` was working on.
 
     Example:
         >>> def tell(context, record, error):
@@ -230,6 +266,7 @@ class HandlerDecision:
 HandlerAnswer = HandlerResponse | HandlerDecision
 DeserializationHandler = Callable[[ErrorContext, SourceRecord, Exception], HandlerAnswer]
 ProcessingHandler = Callable[[ErrorContext, Record[Any, Any], Exception], HandlerAnswer]
+ProductionHandler = Callable[[ErrorContext, SinkRecord, StreamsError], HandlerAnswer]
 
 
 def _name_of(error: BaseException) -> str:
@@ -325,3 +362,26 @@ class LogAndContinueProcessingExceptionHandler:
     ) -> HandlerResponse:
         logger.warning("user code failed, leaving the record out (%s): %r", context, error)
         return CONTINUE
+
+
+class DefaultProductionExceptionHandler:
+    """A record that cannot be written stops the thread, unless trying again may help: then the work
+    since the last commit is done again. The default. Kafka Streams' class of that name.
+
+    Example:
+        >>> place = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
+        >>> context = ErrorContext.of(place, "to-out", TaskId(0, 0))
+        >>> record = SinkRecord("out", None, 1_000, (), b"ann", b"x" * 2_000_000)
+        >>> error = ProductionError("too large", topic="out")
+        >>> DefaultProductionExceptionHandler()(context, record, error)
+        <HandlerResponse.FAIL: 'fail'>
+    """
+
+    def __call__(
+        self, context: ErrorContext, record: SinkRecord, error: StreamsError
+    ) -> HandlerResponse:
+        if error.retriable:
+            return RETRY
+        # Not as an error: that is the exception which follows, and is told by whoever gets it.
+        logger.info("cannot write a record, giving up (%s): %s", context, error)
+        return FAIL

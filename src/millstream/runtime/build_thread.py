@@ -234,6 +234,7 @@ class _Parts:
             budget=CacheBudget(config.statestore_cache_max_bytes // config.num_stream_threads),
             storages=self.storages,
             global_stores=global_updates.stores,
+            settle=collector.settle,
         )
         by_id = {part.id: part for part in subtopologies}
 

@@ -16,7 +16,6 @@ logger = logging.getLogger(__name__)
 
 #: Settings that are known but not acted upon yet, where acting otherwise than asked would be wrong.
 REFUSED = (
-    "production_exception_handler",
     "processor_wrapper_class",
     "rocksdb_config_setter",
 )

@@ -23,6 +23,7 @@ from millstream.kafka.settings.clients import (
     kafka_python_settings,
     librdkafka_settings,
 )
+from millstream.runtime.task.production import own_handler
 from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.waker import Waker
 
@@ -125,6 +126,8 @@ class ThreadClients:
         self.producer = self.transactions or RecordProducer(
             librdkafka_settings(config, "producer", f"{name}-producer"),
             **self._producing(config),
+            # Follows Kafka Streams: what DefaultProductionExceptionHandler answers.
+            begins_anew=own_handler(config) is None,
         )
         self._opened.append(self.producer.close)
         self.consumer = self._consumer(config, "main_consumer", f"{name}-consumer")

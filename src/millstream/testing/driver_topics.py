@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from millstream.errors import IllegalStateError
+from millstream.kafka.data.watch import Watch
 from millstream.record import Headers, Record, TaskId, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.changelogs.store_changelog import ChangelogWriter
@@ -70,6 +71,19 @@ class CapturingCollector:
             of_record = () if headers is None else headers[index]
             timestamp = None if timestamps is None else timestamps[index]
             self._records.append(Captured(topic, key, values[index], timestamp, tuple(of_record)))
+
+    def send_watched(
+        self,
+        topic: str,
+        partitions: Sequence[int | None] | None,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None,
+        watch: Watch,
+    ) -> None:
+        """Write records; nothing that is written here fails."""
+        self.send_many(topic, partitions, keys, values, timestamps, headers)
 
     def changelog_writer(self, task_id: TaskId, topics: Mapping[str, str]) -> ChangelogWriter:
         """Where a task's stores log their changes."""

@@ -26,25 +26,31 @@ def checked_name(name: str) -> str:
         TopologyError: it is empty, `.`, `..`, longer than 249 characters, or holds a character
             other than ASCII letters, digits, `.`, `_` and `-`.
     """
+    problem = name_problem(name)
+    if problem:
+        raise TopologyError(problem, declared_at=call_site())
+    return name
+
+
+def name_problem(name: object) -> str:
+    """Why nodes, stores and topics may not be called so; empty if they may."""
     if not isinstance(name, str):
-        problem = f"Names of nodes, stores and topics are strings, but this one is {name!r}."
-    elif not name:
-        problem = "Names of nodes, stores and topics must not be empty."
-    elif name in (".", ".."):
-        problem = f"{name!r} is not a name that Kafka allows."
-    elif len(name) > MAX_NAME_LENGTH:
-        problem = (
+        return f"Names of nodes, stores and topics are strings, but this one is {name!r}."
+    if not name:
+        return "Names of nodes, stores and topics must not be empty."
+    if name in (".", ".."):
+        return f"{name!r} is not a name that Kafka allows."
+    if len(name) > MAX_NAME_LENGTH:
+        return (
             f"The name {name[:30]!r}… has {len(name)} characters; "
             f"Kafka allows at most {MAX_NAME_LENGTH}."
         )
-    elif not _LEGAL.fullmatch(name):
-        problem = (
+    if not _LEGAL.fullmatch(name):
+        return (
             f"The name {name!r} holds a character that topics cannot have. "
             "Use only ASCII letters, digits, '.', '_' and '-'."
         )
-    else:
-        return name
-    raise TopologyError(problem, declared_at=call_site())
+    return ""
 
 
 class Names:

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError
 from millstream.errors import BrokerUnavailableError, IllegalStateError
 from millstream.kafka.data.delivery import Deliveries
 from millstream.kafka.data.producer_errors import Changelog
+from millstream.kafka.data.watch import Watch
 from millstream.kafka.partitioner import partition_for
 from millstream.record import Headers, TopicPartition
 from simulation.broker.cluster import Cluster
@@ -83,7 +84,7 @@ class SimulatedProducer:
         self._delivery_us = int(timeout_ms) * 1000
         self._task_timeout_ms = task_timeout_ms
         self.on_wait: Callable[[], None] = lambda: None
-        self._deliveries = Deliveries(transactional="transaction.timeout.ms" in settings)
+        self._deliveries = Deliveries(begins_anew=True)
         self._tracked: set[str] = set()
         self._acked: dict[TopicPartition, int] = {}
         self._waiting: dict[TopicPartition, deque[tuple[int, Row]]] = {}
@@ -135,6 +136,19 @@ class SimulatedProducer:
             row = (key, value, timestamps[index] or 1, headers[index] if headers else None)
             self._waiting.setdefault(place, deque()).append((scheduler.now_us, row))
             self._pump(place)
+
+    def send_watched(
+        self,
+        topic: str,
+        partitions: Sequence[int | None] | None,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers | None] | None,
+        watch: Watch,
+    ) -> None:
+        """No application here watches what it writes."""
+        raise NotImplementedError
 
     def _wait_for_room(self, topic: str) -> None:
         began_us = self._scheduler.now_us

@@ -69,7 +69,7 @@ def test_headers_are_not_lost() -> None:
     header = [("h", b"1"), ("h", None)]
     messages = [message("a", 0, 1), message("a", 0, 2, headers=header), message("a", 0, 3)]
     columns = message_columns(messages)[A0]
-    assert columns.headers == [(), header, ()]
+    assert columns.headers == [(), tuple(header), ()]
 
 
 def test_timestamps_and_leader_epoch() -> None:

@@ -4,13 +4,16 @@ acknowledged offsets."""
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError, Message
 
-from millstream.errors import StreamsError
-from millstream.kafka.data.producer_errors import Changelog, delivery_error
+from millstream.errors import ProductionError, StreamsError
+from millstream.kafka.data.producer_errors import UNASKED, Changelog, delivery_error
+from millstream.kafka.data.watch import Watch
 from millstream.record import TopicPartition
 
 #: Called by librdkafka for each record it reports on.
@@ -28,10 +31,15 @@ class Deliveries:
 
     Args:
         transactional: whether records are parts of transactions.
+        begins_anew: whether the work since the last commit is to be done again after a record that
+            nobody took in time; always so in a transaction.
     """
 
-    def __init__(self, *, transactional: bool = False) -> None:
+    def __init__(self, *, transactional: bool = False, begins_anew: bool = False) -> None:
         self._transactional = transactional
+        self._begins_anew = transactional or begins_anew
+        #: Records that failed and are watched: what for, their index, and why they failed.
+        self._undecided: deque[tuple[Watch, int, ProductionError]] = deque()
         self._failure: StreamsError | None = None
         self._failed = 0
         self._told = False
@@ -45,7 +53,7 @@ class Deliveries:
     ) -> StreamsError:
         """The error to raise for a record that was not delivered."""
         changelog = None if topic is None else self.changelogs.get(topic)
-        return delivery_error(error, topic, partition, changelog, transactional=self._transactional)
+        return delivery_error(error, topic, partition, changelog, begins_anew=self._begins_anew)
 
     @property
     def failed(self) -> int:
@@ -68,6 +76,38 @@ class Deliveries:
                 self._note(error, message)
 
         return on_delivery
+
+    def watched(self, watch: Watch, count: int) -> list[DeliveryCallback]:
+        """A callback for each record of a send, whose failures somebody decides about."""
+        return [partial(self._on_watched, watch, index) for index in range(count)]
+
+    def _on_watched(
+        self, watch: Watch, index: int, error: KafkaError | None, message: Message
+    ) -> None:
+        if error is None or error.code() in _PURGED:
+            return
+        told = delivery_error(error, message.topic(), message.partition())
+        if isinstance(told, ProductionError) and error.code() not in UNASKED:
+            self._undecided.append((watch, index, told))
+        else:
+            self._note(error, message)
+
+    @property
+    def undecided(self) -> int:
+        """How many watched records failed that nobody has decided about yet."""
+        return len(self._undecided)
+
+    def decide(self) -> None:
+        """Let those who watch decide. Not from within a callback of librdkafka: they may send."""
+        while self._undecided:
+            watch, index, error = self._undecided.popleft()
+            if self._failed:
+                # Follows Kafka Streams: nobody is asked any more, since nothing will be committed.
+                self._failed += 1
+                continue
+            failure = watch.failed(index, error, transaction_lost=self._transactional)
+            if failure is not None:
+                self.fail(failure)
 
     def acked_offsets(self) -> dict[TopicPartition, int]:
         """The last acknowledged offset of each partition, as far as known."""
@@ -107,6 +147,7 @@ class Deliveries:
 
     def forget_failures(self) -> None:
         """The records that failed are not wanted any more."""
+        self._undecided.clear()
         self._failure = None
         self._failed = 0
         self._told = False

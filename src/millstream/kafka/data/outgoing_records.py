@@ -27,6 +27,7 @@ class OutgoingRecords:
         headers: for each record its headers or nothing; None when there are none at all.
         callback: told of the fate of each record but the last, if not None.
         last_callback: told of the last one's.
+        callbacks: for each record who is told of its fate, in place of those two.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class OutgoingRecords:
         headers: Sequence[Headers | None] | None,
         callback: DeliveryCallback | None,
         last_callback: DeliveryCallback | None,
+        callbacks: Sequence[DeliveryCallback] | None = None,
     ) -> None:
         self.topic = topic
         if partitions is None or isinstance(partitions, int):
@@ -53,6 +55,7 @@ class OutgoingRecords:
         self._headers = None if headers is None else [list(one) if one else None for one in headers]
         self._callback = callback
         self._last_callback = last_callback
+        self._callbacks = callbacks
         self._progress = iter(values)
 
     @property
@@ -67,7 +70,9 @@ class OutgoingRecords:
         parsing them costs most.
         """
         callbacks: Iterable[DeliveryCallback | None] = repeat(self._callback)
-        if self._callback is not self._last_callback:
+        if self._callbacks is not None:
+            callbacks = self._callbacks
+        elif self._callback is not self._last_callback:
             callbacks = chain(repeat(self._callback, len(self._values) - 1), (self._last_callback,))
         columns: list[Iterable[Any]] = [
             repeat(self.topic),
@@ -84,13 +89,13 @@ class OutgoingRecords:
 
     def arguments(self, index: int) -> tuple[Any, ...]:
         """What `produce` is called with for one record."""
-        last = index == len(self._values) - 1
+        callback = self._last_callback if index == len(self._values) - 1 else self._callback
         arguments = (
             self.topic,
             self._values[index],
             self._keys[index],
             self._partition if self._partitions is None else self._partitions[index],
-            self._last_callback if last else self._callback,
+            callback if self._callbacks is None else self._callbacks[index],
             None,
             self._timestamps[index],
         )

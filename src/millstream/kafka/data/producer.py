@@ -32,6 +32,7 @@ from millstream.kafka.data.producer_errors import (
     migrated_error,
     reported_error,
 )
+from millstream.kafka.data.watch import Watch
 from millstream.record import Headers, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -58,6 +59,8 @@ class RecordProducer:
         limits: knows how large a batch each topic takes; without it all take any.
         max_block_ms: `max.block.ms`, how long a send waits for room before it says so.
         task_timeout_ms: `task.timeout.ms`, how long it goes on waiting; at least `max_block_ms`.
+        begins_anew: whether the work since the last commit is to be done again after a record that
+            nobody took in time and nobody watches: a TaskMigratedError then.
 
     Raises:
         ConfigError: librdkafka refuses a setting.
@@ -72,6 +75,7 @@ class RecordProducer:
         limits: BatchLimits | None = None,
         max_block_ms: int = _MAX_BLOCK_MS,
         task_timeout_ms: int = 0,
+        begins_anew: bool = False,
     ) -> None:
         self._clock = clock or SystemClock()
         self._limits = limits
@@ -82,7 +86,10 @@ class RecordProducer:
         #: Called again and again while a send waits for room, so that those who watch whether the
         #: caller is alive can be told.
         self.on_wait: Callable[[], None] = lambda: None
-        self._deliveries = Deliveries(transactional=transactional_id is not None)
+        self._deliveries = Deliveries(
+            transactional=transactional_id is not None, begins_anew=begins_anew
+        )
+        self._is_deciding = False
         self._clients = ProducerClients(settings, transactional_id, self._deliveries, self._clock)
         self._callbacks: dict[TopicPartition, DeliveryCallback] = {}
         self._tracked_topics: set[str] = set()
@@ -162,9 +169,59 @@ class RecordProducer:
         client, callback, last_callback = self._route(topic, partitions)
         if 0 in timestamps:
             timestamps = [timestamp or _FIRST_MILLISECOND for timestamp in timestamps]
-        batch = OutgoingRecords(
-            topic, partitions, keys, values, timestamps, headers, callback, last_callback
+        self._hand_over(
+            client,
+            OutgoingRecords(
+                topic, partitions, keys, values, timestamps, headers, callback, last_callback
+            ),
         )
+
+    def send_watched(
+        self,
+        topic: str,
+        partitions: Sequence[int | None] | None,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers | None] | None,
+        watch: Watch,
+    ) -> None:
+        """The same as `send_many`, for a topic that is not tracked, with somebody who decides about
+        the records that fail: now, or in a later call. After a flush all is decided.
+
+        Raises:
+            StreamsError: what the one who decides wants to be raised.
+        """
+        if not values:
+            return
+        client, _, _ = self._route(topic, partitions)
+        times = [timestamp or _FIRST_MILLISECOND for timestamp in timestamps]
+        callbacks = self._deliveries.watched(watch, len(values))
+        start = 0
+        while start < len(values):
+            rest = slice(start, None)
+            batch = OutgoingRecords(
+                topic,
+                None if partitions is None else partitions[rest],
+                keys[rest],
+                values[rest],
+                times[rest],
+                None if headers is None else headers[rest],
+                None,
+                None,
+                callbacks[rest],
+            )
+            try:
+                self._hand_over(client, batch)
+                return
+            except RecordRefusedError as error:
+                index = start + error.index
+                failure = watch.failed(index, error, transaction_lost=False)
+                if failure is not None:
+                    raise failure from error.__cause__
+                start = index + 1
+
+    def _hand_over(self, client: Producer, batch: OutgoingRecords) -> None:
         calls = batch.calls(client.produce)
         while True:
             try:
@@ -174,6 +231,8 @@ class RecordProducer:
                 self._resend(client, batch)
             except KafkaException as error:
                 raise self._refusal(error, batch) from error
+            except (TypeError, ValueError, OverflowError) as error:
+                raise _not_understood(error, batch) from error
         self._serve(client)
 
     def flush(self, timeout_ms: int) -> None:
@@ -186,15 +245,12 @@ class RecordProducer:
             BrokerUnavailableError: not all were acknowledged in time. They are still on their way:
                 flush again.
         """
-        clients = self._clients.all()
         self._raise_failure()
         deadline = Deadline(self._clock, timeout_ms)
-        left = 0
-        for client in clients:
-            try:
-                left += client.flush(deadline.remaining_ms(timeout_ms) / 1_000)
-            except RAISED as error:
-                raise self._replaced(error, "Flushing") from error
+        left = self._flush_clients(deadline.remaining_ms(timeout_ms))
+        while self._decide():
+            # Who decides may have sent something.
+            left = self._flush_clients(deadline.remaining_ms(timeout_ms))
         self._raise_failure()
         if left:
             raise BrokerUnavailableError(
@@ -202,6 +258,28 @@ class RecordProducer:
                 f"{self._clients.because()}. They are still being sent; check that the brokers can "
                 "be reached."
             )
+
+    def _flush_clients(self, timeout_ms: int) -> int:
+        """How many records are not acknowledged in time."""
+        deadline = Deadline(self._clock, timeout_ms)
+        left = 0
+        for client in self._clients.all():
+            try:
+                left += client.flush(deadline.remaining_ms(timeout_ms) / 1_000)
+            except RAISED as error:
+                raise self._replaced(error, "Flushing") from error
+        return left
+
+    def _decide(self) -> bool:
+        """Have it decided what to do about watched records that failed; whether there were any."""
+        if self._is_deciding or not self._deliveries.undecided:
+            return False
+        self._is_deciding = True
+        try:
+            self._deliveries.decide()
+        finally:
+            self._is_deciding = False
+        return True
 
     def purge(self, timeout_ms: int = _PURGE_TIMEOUT_MS) -> None:
         """Drop what was sent since the last commit: records that wait are not sent any more, and
@@ -246,6 +324,7 @@ class RecordProducer:
             client.poll(timeout_s)
         except RAISED as error:
             raise self._replaced(error, "Sending records") from error
+        self._decide()
 
     def _replaced(self, raised: BaseException, what: str) -> StreamsError:
         """The client is at its end, which it says only once; the records it had are lost."""
@@ -338,10 +417,12 @@ class RecordProducer:
         error: KafkaError = raised.args[0]
         index = batch.last_tried if index is None else index
         partition = batch.arguments(index)[3]
-        # The transaction takes nothing more because of an earlier record: that one is the news.
-        earlier = self._deliveries.tell_failure() if error.code() == KafkaError._STATE else None
-        if earlier is not None:
-            return earlier
+        if error.code() == KafkaError._STATE:
+            # The transaction takes nothing more because of an earlier record: that one is the news.
+            self._decide()
+            earlier = self._deliveries.tell_failure()
+            if earlier is not None:
+                return earlier
         told = self._deliveries.error_for(
             error, batch.topic, None if partition == BY_KEY else partition
         )
@@ -358,3 +439,14 @@ class RecordProducer:
         self._clients.access_failure = None
         if failure is not None:
             raise failure
+
+
+def _not_understood(error: Exception, batch: OutgoingRecords) -> RecordRefusedError:
+    """What to raise for a record that does not even get to librdkafka."""
+    return RecordRefusedError(
+        f"A record was not written, since the client cannot take it: {type(error).__name__}: "
+        f"{error}. Its headers must be pairs of a name as text and of bytes or None, and its "
+        "timestamp milliseconds since the epoch.",
+        index=batch.last_tried,
+        topic=batch.topic,
+    )

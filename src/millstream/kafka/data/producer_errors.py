@@ -13,7 +13,12 @@ from millstream.errors import (
     StreamsError,
     TaskMigratedError,
 )
-from millstream.kafka.librdkafka_errors import TRANSIENT, client_error, is_access_error
+from millstream.kafka.librdkafka_errors import (
+    ACCESS,
+    TRANSIENT,
+    client_error,
+    is_access_error,
+)
 from millstream.record import TaskId
 
 
@@ -50,6 +55,22 @@ _OUT_OF_SEQUENCE: Final = frozenset(
     {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID}
 )
 
+#: Wrong for every record, so that nobody is asked what to do about a single one: follows Kafka
+#: Streams.
+UNASKED: Final = ACCESS | {
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.UNKNOWN,
+    KafkaError._FATAL,
+    KafkaError._STATE,
+}
+
+#: Trying again may help.
+_RETRIABLE: Final = TRANSIENT | {
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+}
+
 _ADVICE: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: (
         "It is larger than the producer's max.request.size or the topic's max.message.bytes "
@@ -84,7 +105,7 @@ def delivery_error(
     partition: int | None,
     changelog: Changelog | None = None,
     *,
-    transactional: bool = False,
+    begins_anew: bool = False,
 ) -> StreamsError:
     """The error to raise for a record that was not delivered.
 
@@ -93,7 +114,8 @@ def delivery_error(
         topic: where it was to go.
         partition: where it was to go, if that was said.
         changelog: whose the topic is, if it is a changelog.
-        transactional: whether it was part of a transaction, which then is done again.
+        begins_anew: whether the work since the last commit is to be done again when nobody took it
+            in time.
     """
     reason = error.str().rstrip(".")
     if error.code() in _FENCED or error.code() in _OUT_OF_SEQUENCE:
@@ -103,12 +125,10 @@ def delivery_error(
             topic=topic,
             partition=partition,
         )
-    if transactional and error.code() == KafkaError._MSG_TIMED_OUT:
-        # Follows Kafka Streams: a timeout costs the transaction, not the thread.
+    if begins_anew and error.code() in _RETRIABLE:
+        # Follows Kafka Streams: a timeout costs the work since the last commit, not the thread.
         return TaskMigratedError(
-            f"A record was not written before its transaction was over: {reason}.",
-            topic=topic,
-            partition=partition,
+            f"A record was not written in time: {reason}.", topic=topic, partition=partition
         )
     advice = _ADVICE.get(error.code(), "")
     what, task_id = "A record was not written", None
@@ -116,9 +136,11 @@ def delivery_error(
         what = f"A change of store '{changelog.store}' was not written to its changelog"
         if partition is not None:
             task_id = TaskId(changelog.subtopology, partition)
-    return ProductionError(
+    failure = ProductionError(
         f"{what}: {reason}. {advice}".rstrip(), topic=topic, partition=partition, task_id=task_id
     )
+    failure.retriable = error.code() in _RETRIABLE
+    return failure
 
 
 def transaction_error(error: KafkaError, what: str, because: str) -> StreamsError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
@@ -138,4 +138,6 @@ def _header_lists(records: Sequence[Message]) -> list[Sequence[Header]] | None:
     # None for a record without headers, and an empty list is false as well: 27 ns to know.
     if not any(map(_headers, records)):
         return None
-    return cast("list[Sequence[Header]]", [record.headers() or () for record in records])
+    # Tuples, which are not looked at again when records are made of them.
+    lists: list[Any] = [record.headers() for record in records]
+    return [tuple(each or ()) for each in lists]

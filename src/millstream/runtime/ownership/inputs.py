@@ -8,7 +8,7 @@ from millstream.errors import OffsetOutOfRangeError
 from millstream.kafka.protocols import Consumer
 from millstream.record import TopicPartition
 from millstream.runtime.ownership.start_offsets import CommittedOffsets
-from millstream.runtime.task.record_queue import RawRecords
+from millstream.runtime.task.raw_records import RawRecords
 from millstream.runtime.work import Work
 
 #: How long the loop may stand still for one request.

@@ -29,7 +29,9 @@ from millstream.runtime.task.node_context import (
 )
 from millstream.runtime.task.partition_group import PartitionGroup
 from millstream.runtime.task.processing import ExecutorFactory, Processing
+from millstream.runtime.task.production import SinkProduction, own_handler
 from millstream.runtime.task.punctuations import Punctuations
+from millstream.runtime.task.raw_records import RawPair
 from millstream.runtime.task.record_queue import RecordQueue
 from millstream.runtime.task.required_serde import required_serde
 from millstream.runtime.task.sinks import Collector, Sink, SinkMeeting
@@ -66,6 +68,7 @@ class TaskServices:
             does where what is written is read back at once, as in the test driver.
         global_stores: those that every task can read; None if there are none.
         make_executor: what runs the nodes of a task.
+        settle: waits a moment until what the collector has taken has arrived.
     """
 
     config: StreamsConfig
@@ -78,6 +81,7 @@ class TaskServices:
     order_across_topics: bool = False
     global_stores: SharedStores | None = None
     make_executor: ExecutorFactory = Executor
+    settle: Callable[[], None] = lambda: None
 
 
 def build_task(
@@ -128,6 +132,7 @@ class TaskParts:
             services.collector,
             services.config.errors_dead_letter_queue_topic_name,
             self._raw_of,
+            services.settle,
         )
         self._stores = self._make_stores()
         self._processing: Processing | None = None
@@ -152,10 +157,14 @@ class TaskParts:
         if self._processing is not None:
             self._processing.group.add_queue(self._make_queue(place))
 
+    @property
+    def _at_work(self) -> Processing:
+        assert self._processing is not None, "the task has not started"
+        return self._processing
+
     def is_ready(self) -> bool:
         """Whether the task may take its next record, where there is no broker that has more."""
-        assert self._processing is not None, "the task has not started"
-        group, services = self._processing.group, self._services
+        group, services = self._at_work.group, self._services
         return group.size > 0 and group.is_ready(
             lambda place: True, services.config.max_task_idle_ms, services.clock.now_ms()
         )
@@ -216,9 +225,7 @@ class TaskParts:
         handler: ProcessingHandler | None = self._services.config.processing_exception_handler
         return self._letters.asking(handler or LogAndFailProcessingExceptionHandler())
 
-    def _raw_of(
-        self, place: TopicPartition, offset: int
-    ) -> tuple[bytes | None, bytes | None] | None:
+    def _raw_of(self, place: TopicPartition, offset: int) -> RawPair | None:
         at_work = self._processing
         return None if at_work is None else at_work.group.raw_of(place, offset)
 
@@ -257,6 +264,22 @@ class TaskParts:
             self._services.collector,
             meeting,
             SinkErrors(handler, self.drops, node.name, self._task_id),
+            self._production(node, is_last=handler is None),
+        )
+
+    def _production(self, node: SinkNode, *, is_last: bool) -> SinkProduction | None:
+        """None where nobody has anything to say about records that are not written."""
+        handler = own_handler(self._services.config)
+        if handler is None and not self._letters.has_queue:
+            return None
+        return SinkProduction(
+            handler,
+            self._letters,
+            self.drops,
+            node.name,
+            self._task_id,
+            lambda: self._at_work.group.raw_in_flight(),
+            is_last=is_last,
         )
 
     def _make_queue(self, place: TopicPartition) -> RecordQueue:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from millstream.clock import Clock
-from millstream.errors import BrokerUnavailableError, UnknownTopicError
+from millstream.errors import BrokerUnavailableError, StreamsError, UnknownTopicError
 from millstream.kafka.cluster.insisting import insist
 from millstream.kafka.data.producer_errors import Changelog
 from millstream.kafka.protocols import Admin, Producer
@@ -15,6 +15,7 @@ from millstream.record import Headers, TaskId
 logger = logging.getLogger(__name__)
 
 _METADATA_TIMEOUT_MS = 10_000
+_SETTLE_TIMEOUT_MS = 3_000
 
 
 class KafkaCollector:
@@ -44,6 +45,7 @@ class KafkaCollector:
         #: Of each topic its partition count, and when to ask again.
         self._counts: dict[str, tuple[int, int]] = {}
         self.send_many = producer.send_many
+        self.send_watched = producer.send_watched
 
     def partition_count(self, topic: str) -> int:
         """How many partitions the topic has.
@@ -65,6 +67,13 @@ class KafkaCollector:
             )
         self._counts[topic] = (found[topic], now_ms + self._max_age_ms)
         return found[topic]
+
+    def settle(self) -> None:
+        """Wait a moment for what was sent, before a failure drops what has not arrived."""
+        try:
+            self._producer.flush(_SETTLE_TIMEOUT_MS)
+        except StreamsError as error:
+            logger.warning("not everything that was sent before a failure arrives: %s", error)
 
     def _first_count(self, topic: str) -> Mapping[str, int]:
         return insist(

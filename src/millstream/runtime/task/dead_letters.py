@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from millstream.processor.handlers import (
-    FAIL,
+    CONTINUE,
+    RETRY,
     DeadLetter,
+    DefaultProductionExceptionHandler,
     ErrorContext,
-    HandlerAnswer,
     HandlerDecision,
     HandlerResponse,
     LogAndContinueExceptionHandler,
@@ -20,18 +21,18 @@ from millstream.processor.handlers import (
     LogAndFailProcessingExceptionHandler,
 )
 from millstream.record import TopicPartition
+from millstream.runtime.task.answers import Handler, decision_of
 from millstream.runtime.task.sinks import Collector
 
 logger = logging.getLogger(__name__)
 
 _READY_MADE = (
+    DefaultProductionExceptionHandler,
     LogAndContinueExceptionHandler,
     LogAndContinueProcessingExceptionHandler,
     LogAndFailExceptionHandler,
     LogAndFailProcessingExceptionHandler,
 )
-
-Handler = Callable[[ErrorContext, Any, Exception], HandlerAnswer]
 
 
 class DeadLetters:
@@ -41,6 +42,8 @@ class DeadLetters:
         collector: where dead letters go, with the outputs: under exactly-once in one transaction.
         topic: the dead-letter queue of the ready-made handlers; None if there is none.
         raw_of: key and value of an input record as they were read, if they are at hand.
+        settle: waits until what was sent has arrived, since the thread is going to fail and to drop
+            what has not.
     """
 
     def __init__(
@@ -48,26 +51,46 @@ class DeadLetters:
         collector: Collector,
         topic: str | None,
         raw_of: Callable[[TopicPartition, int], tuple[bytes | None, bytes | None] | None],
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         self._collector = collector
         self._topic = topic
         self._raw_of = raw_of
+        self._settle = settle
 
-    def asking(self, handler: Handler) -> Handler:
-        """The handler, with all that it is told, whose dead letters are sent."""
+    @property
+    def has_queue(self) -> bool:
+        """Whether the ready-made handlers have letters to send."""
+        return self._topic is not None
+
+    def asking(self, handler: Handler, *, may_send: bool = True) -> Handler:
+        """The handler, with all that it is told, whose dead letters are sent.
+
+        Args:
+            handler: to be asked.
+            may_send: False to keep the letters from being sent.
+        """
         if self._topic is None and isinstance(handler, _READY_MADE):
             return handler
 
         def ask(context: ErrorContext, record: Any, error: Exception) -> HandlerResponse:
-            told = self._with_bytes(context)
+            told = self.with_bytes(context)
             decision = self._decision(handler, told, record, error)
-            for letter in decision.dead_letters:
-                self._send(letter)
+            if may_send:
+                for letter in decision.dead_letters:
+                    self._send(letter)
+                if decision.dead_letters and decision.response is not CONTINUE:
+                    self._settle()
+            elif decision.dead_letters:
+                logger.warning(
+                    "a dead letter is not sent, since its transaction is lost (%s)", context
+                )
             return decision.response
 
         return ask
 
-    def _with_bytes(self, context: ErrorContext) -> ErrorContext:
+    def with_bytes(self, context: ErrorContext) -> ErrorContext:
+        """The context, with the bytes of the input record as far as they are at hand."""
         if context.topic is None or context.source_key is not None:
             return context
         raw = self._raw_of(TopicPartition(context.topic, context.partition), context.offset)
@@ -78,12 +101,12 @@ class DeadLetters:
     def _decision(
         self, handler: Handler, context: ErrorContext, record: Any, error: Exception
     ) -> HandlerDecision:
-        answer = answer_of(handler, context, record, error)
-        if isinstance(answer, HandlerDecision):
-            return answer
-        if self._topic is not None and isinstance(handler, _READY_MADE):
-            return answer.with_dead_letters(DeadLetter.of(context, error, self._topic))
-        return HandlerDecision(answer)
+        decision = decision_of(handler, context, record, error)
+        letters = decision.response is not RETRY and isinstance(handler, _READY_MADE)
+        if self._topic is not None and letters:
+            letter = DeadLetter.of(context, error, self._topic)
+            return decision.response.with_dead_letters(letter)
+        return decision
 
     def _send(self, letter: DeadLetter) -> None:
         self._collector.send_many(
@@ -94,18 +117,3 @@ class DeadLetters:
             [letter.timestamp],
             [letter.headers] if letter.headers else None,
         )
-
-
-def answer_of(
-    handler: Handler, context: ErrorContext, record: Any, error: Exception
-) -> HandlerAnswer:
-    """What the handler says. One that fails itself, or answers nothing, means FAIL."""
-    try:
-        answer = handler(context, record, error)
-    except Exception:
-        logger.exception("the exception handler failed itself (%s)", context)
-        return FAIL
-    if not isinstance(answer, HandlerResponse | HandlerDecision):
-        logger.error("the exception handler answered %r: taken as FAIL (%s)", answer, context)
-        return FAIL
-    return answer

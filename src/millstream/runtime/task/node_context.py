@@ -22,19 +22,15 @@ from millstream.errors import (
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
 from millstream.processor.handlers import (
-    CONTINUE,
     DeserializationHandler,
     ErrorContext,
-    HandlerAnswer,
-    HandlerDecision,
-    HandlerResponse,
     LogAndFailProcessingExceptionHandler,
     ProcessingHandler,
     SourceRecord,
 )
 from millstream.processor.task_context import TaskContext
 from millstream.record import Record, TaskId
-from millstream.runtime.task.dead_letters import answer_of
+from millstream.runtime.task.answers import goes_on, handlers_failure
 
 logger = logging.getLogger(__name__)
 
@@ -164,12 +160,12 @@ class NodeContext:
         """User code raised on a record: drop that record alone, or raise."""
         if isinstance(error, _NO_FAILURE_OF_USER_CODE):
             raise error
-        context, record = _failed_record(batch, index, self.node, self.task_id)
-        if _answer(self._handler, context, record, error) is CONTINUE:
+        context, record = failed_record(batch, index, self.node, self.task_id)
+        if goes_on(self._handler, context, record, error):
             self._drops.add(1, f"user code failed: {error!r}", self.node)
             return
         raise ProcessingError(
-            f"User code failed on a record: {_told(error)}",
+            f"User code failed on a record: {_told(error)}{handlers_failure(error)}",
             task_id=self.task_id,
             topic=context.topic,
             partition=context.partition,
@@ -241,7 +237,7 @@ class SourceErrors:
 
     def undecodable(self, context: ErrorContext, record: SourceRecord, error: Exception) -> bool:
         """True to leave the record out, False to fail."""
-        if _answer(self._handler, context, record, error) is not CONTINUE:
+        if not goes_on(self._handler, context, record, error):
             return False
         self._drops.add(1, f"not readable: {error}", self._source)
         return True
@@ -276,8 +272,8 @@ class SinkErrors:
         """True to leave the record out, False to fail."""
         if self._handler is None:
             return False
-        context, record = _failed_record(batch, index, self._sink, self._task_id)
-        if _answer(self._handler, context, record, error) is not CONTINUE:
+        context, record = failed_record(batch, index, self._sink, self._task_id)
+        if not goes_on(self._handler, context, record, error):
             return False
         self._drops.add(1, f"not writable: {error}", self._sink)
         return True
@@ -296,10 +292,10 @@ def _told(error: Exception) -> str:
     )
 
 
-def _failed_record(
+def failed_record(
     batch: Batch, index: int, node: str, task_id: TaskId
 ) -> tuple[ErrorContext, Record[Any, Any]]:
-    """What the processing exception handler is told about a record."""
+    """What exception handlers are told about a record that a node was working on."""
     metadata = batch.metadata_of(index)
     timestamp = batch.timestamps[index]
     headers = batch.headers_of(index)
@@ -316,14 +312,3 @@ def _failed_record(
         ),
         record,
     )
-
-
-def _answer(
-    handler: Callable[[ErrorContext, Any, Exception], HandlerAnswer],
-    context: ErrorContext,
-    record: Any,
-    error: Exception,
-) -> HandlerResponse:
-    """What the handler says; dead letters are sent by `DeadLetters`, which stands before it."""
-    answer = answer_of(handler, context, record, error)
-    return answer.response if isinstance(answer, HandlerDecision) else answer

@@ -13,6 +13,7 @@ from millstream.errors import StreamsError
 from millstream.java_priority_queue import JavaPriorityQueue
 from millstream.operators.batch import Batch, Order, Origin, merge_batches
 from millstream.record import Headers, TopicPartition
+from millstream.runtime.task.raw_records import RawPair, raw_pair
 from millstream.runtime.task.record_queue import RecordQueue, Taken
 from millstream.topology.physical.java_order import partition_order
 
@@ -118,12 +119,15 @@ class PartitionGroup:
         for queue in self.queues.values():
             queue.finish_all()
 
-    def raw_of(
-        self, place: TopicPartition, offset: int
-    ) -> tuple[bytes | None, bytes | None] | None:
+    def raw_of(self, place: TopicPartition, offset: int) -> RawPair | None:
         """Key and value of a record in flight as they were read; None if they are not at hand."""
         queue = self.queues.get(place)
         return None if queue is None else queue.raw_of(offset)
+
+    def raw_in_flight(self) -> Callable[[TopicPartition, int], RawPair | None]:
+        """The same, to be asked later about the records that are in flight now."""
+        chunks = {place: queue.in_flight for place, queue in self.queues.items()}
+        return lambda place, offset: raw_pair(chunks.get(place, ()), offset)
 
     def _form_line(self) -> None:
         """Let the queues tell when they get records; a single one need not."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -11,39 +10,16 @@ from typing import Any, Protocol
 
 from millstream.errors import BatchSerializationError, SerializationError, StreamsError
 from millstream.processor.handlers import ErrorContext, SourceRecord
-from millstream.record import Headers, Record, TaskId, TopicPartition
+from millstream.processor.timestamps import FailOnInvalidTimestamp, KeepValidTimestamp
+from millstream.record import MAX_TIME_MS, Headers, Record, TaskId, TopicPartition
+from millstream.runtime.task.answers import handlers_failure
 from millstream.runtime.task.pending_offsets import PendingOffsets
+from millstream.runtime.task.raw_records import RawPair, RawRecords, raw_pair
 from millstream.serdes import Serde
 from millstream.topology.physical.nodes import TimestampExtractor
 from millstream.unawaited import checked_result
 
 logger = logging.getLogger(__name__)
-
-
-class RawRecords(Protocol):
-    """Records as they come from Kafka: parallel lists in offset order."""
-
-    @property
-    def keys(self) -> list[bytes | None]: ...
-
-    @property
-    def values(self) -> list[bytes | None]: ...
-
-    @property
-    def timestamps(self) -> list[int]: ...
-
-    @property
-    def offsets(self) -> Sequence[int]: ...
-
-    @property
-    def headers(self) -> Sequence[Headers] | None:
-        """None when no record has any."""
-        ...
-
-    @property
-    def leader_epoch(self) -> int | None:
-        """Of the last record; None when unknown."""
-        ...
 
 
 class DecodeErrors(Protocol):
@@ -170,7 +146,9 @@ class RecordQueue:
         self._task_id = task_id
         self._key_serde = key_serde
         self._value_serde = value_serde
-        self._extractor = extractor
+        is_default = extractor is None or type(extractor) is FailOnInvalidTimestamp
+        self._extractor = None if is_default else extractor
+        self._keeps_valid = is_default or isinstance(extractor, KeepValidTimestamp)
         self._errors = errors
         self._raw: deque[RawRecords] = deque()
         self._head: _Chunk | None = None
@@ -182,13 +160,14 @@ class RecordQueue:
         # What was decoded, until it is finished: for errors.
         self._in_flight: list[RawRecords] = []
 
-    def raw_of(self, offset: int) -> tuple[bytes | None, bytes | None] | None:
+    def raw_of(self, offset: int) -> RawPair | None:
         """Key and value of a record in flight as they were read; None if they are not at hand."""
-        for raw in self._in_flight:
-            index = bisect_left(raw.offsets, offset)
-            if index < len(raw.offsets) and raw.offsets[index] == offset:
-                return raw.keys[index], raw.values[index]
-        return None
+        return raw_pair(self._in_flight, offset)
+
+    @property
+    def in_flight(self) -> tuple[RawRecords, ...]:
+        """What was decoded and is not finished, for those who look later than that."""
+        return tuple(self._in_flight)
 
     def finish_all(self) -> None:
         """Everything that the records taken so far have caused is done."""
@@ -389,7 +368,7 @@ class RecordQueue:
                 f"The {what} of a record could not be deserialized. {error.message} Name the serde "
                 f"that fits the topic's bytes where it is read ({what}=...), or set "
                 "deserialization_exception_handler=LogAndContinueExceptionHandler() to leave such "
-                "records out.",
+                f"records out.{handlers_failure(error)}",
                 **self._where(offset),
             ),
             error.__cause__ or error,
@@ -399,9 +378,10 @@ class RecordQueue:
     def _extract_timestamps(self, chunk: _Chunk) -> None:
         if not chunk.offsets:
             return
+        if self._keeps_valid and min(chunk.timestamps) >= 0:
+            return
         if self._extractor is None:
-            if min(chunk.timestamps) < 0:
-                self._stop_at_invalid_timestamp(chunk)
+            self._stop_at_invalid_timestamp(chunk)
             return
         highest = self.partition_time
         timestamps: list[int] = []
@@ -411,17 +391,12 @@ class RecordQueue:
             record = _extractable(key, chunk.values[index], chunk.timestamps[index], headers)
             try:
                 timestamp = self._extractor(record, highest)
-                if type(timestamp) is not int:
+                if type(timestamp) is not int or timestamp > MAX_TIME_MS:
                     _refuse_time(timestamp)
                 is_valid = timestamp >= 0
             except Exception as error:
                 offset = chunk.offsets[index]
-                failure = StreamsError(
-                    f"The timestamp extractor failed: {type(error).__name__}: {error}. Let it "
-                    "return a time in whole milliseconds since the epoch, or a negative number to "
-                    "leave the record out.",
-                    **self._where(offset),
-                )
+                failure = StreamsError(_told_by_extractor(error), **self._where(offset))
                 self._stop_at(offset, failure, error)
                 chunk.timestamps = timestamps + chunk.timestamps[index:]
                 chunk.cut(index)
@@ -468,8 +443,20 @@ class RecordQueue:
         }
 
 
+def _told_by_extractor(error: Exception) -> str:
+    if type(error) is StreamsError:
+        # A ready-made one, which says what to do.
+        return error.message
+    return (
+        f"The timestamp extractor failed: {type(error).__name__}: {error}. Let it return a time in "
+        "whole milliseconds since the epoch, or a negative number to leave the record out."
+    )
+
+
 def _refuse_time(timestamp: Any) -> None:
     checked_result(timestamp)
+    if type(timestamp) is int:
+        raise ValueError(f"it gave {timestamp}, which is later than 2^63 - 1")
     raise TypeError(
         f"it gave {timestamp!r}, which is of type {type(timestamp).__name__} and no int"
     )

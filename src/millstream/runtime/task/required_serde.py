@@ -28,6 +28,11 @@ def required_serde(
         serde, default = node.key_serde, config.default_key_serde
     else:
         serde, default = node.value_serde, config.default_value_serde
+    if default is not None and not isinstance(default, Serde):
+        raise ConfigError(
+            f"default_{what}_serde is {default!r}, but must be a Serde, such as "
+            "millstream.serdes.STRING."
+        )
     found = serde or default
     if isinstance(found, WrapperSerde) and found.inner is None:
         found = None if default is None else found.around(default)

@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import compress, groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-from millstream.errors import ProcessingError, SerializationError
+from millstream.errors import (
+    ProcessingError,
+    ProductionError,
+    RecordRefusedError,
+    SerializationError,
+    StreamsError,
+)
+from millstream.kafka.data.watch import Watch
 from millstream.operators.batch import Batch, Order
 from millstream.operators.calls import call_each, serialize_each
 from millstream.operators.operator import Output
+from millstream.processor.handlers import SinkRecord
 from millstream.record import Headers, RecordMetadata, TaskId
+from millstream.runtime.task.answers import handlers_failure
 from millstream.serdes import Serde
+from millstream.topology.naming import name_problem
 from millstream.topology.physical.nodes import Partitioner
 from millstream.topology.physical.windowed_serdes import BoundToInnerKey
+
+#: A topic function may give a new name for each record.
+_MOST_LEGAL_TOPICS = 10_000
 
 
 class RecordContext(NamedTuple):
@@ -59,6 +72,19 @@ class Collector(Protocol):
         """Send records in order. `partitions` None means: by murmur2 of the key."""
         ...
 
+    def send_watched(
+        self,
+        topic: str,
+        partitions: Sequence[int | None] | None,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        timestamps: list[int],
+        headers: list[Headers] | None,
+        watch: Watch,
+    ) -> None:
+        """The same, with somebody who decides about those that are not written."""
+        ...
+
 
 class Outgoing(NamedTuple):
     """Records of one topic on their way out, as parallel lists."""
@@ -70,6 +96,8 @@ class Outgoing(NamedTuple):
     timestamps: list[int]
     headers: list[Headers] | None
     order: list[Order] | None
+    #: Told of those that are not written; None where nobody asks.
+    watch: Watch | None = None
 
 
 class EncodeErrors(Protocol):
@@ -77,6 +105,20 @@ class EncodeErrors(Protocol):
 
     def unwritable(self, batch: Batch, index: int, error: Exception) -> bool:
         """True to leave the record out, False to fail."""
+        ...
+
+
+class Production(Protocol):
+    """Stands before the production exception handler for one sink."""
+
+    def goes_on_without(
+        self, batch: Batch, index: int, record: SinkRecord, error: SerializationError
+    ) -> bool:
+        """Whether to leave out a record that cannot be serialized."""
+        ...
+
+    def watch(self, batch: Batch, outgoing: Outgoing) -> Watch:
+        """Who decides about the records of a batch that Kafka does not take."""
         ...
 
 
@@ -96,6 +138,8 @@ class Sink:
         collector: where the records go.
         meeting: where they wait for those of other sinks, if their order among them matters.
         errors: decides about records that cannot be written.
+        production: asked first about those that cannot be serialized, and about those that Kafka
+            does not take; None if a failure of Kafka is always one.
     """
 
     def __init__(
@@ -109,6 +153,7 @@ class Sink:
         collector: Collector,
         meeting: SinkMeeting | None,
         errors: EncodeErrors,
+        production: Production | None = None,
     ) -> None:
         self._name = name
         self._task_id = task_id
@@ -119,6 +164,9 @@ class Sink:
         self._collector = collector
         self._meeting = meeting
         self._errors = errors
+        self._production = production
+        #: Those that a topic function has given.
+        self._legal_topics: set[str] = set()
 
     def process(self, batch: Batch, output: Output) -> None:
         if isinstance(self._topic, str):
@@ -132,11 +180,13 @@ class Sink:
         partitions: list[int | None] | None = None
         if self._partitioner is not None:
             partitions, batch = self._partitions(self._partitioner, topic, batch)
-        keys, keep = self._serialized(self._key_serde, topic, batch.keys, batch, "key")
+        keys, keep = self._serialized(self._key_serde, topic, batch.keys, batch, "key", partitions)
         if keep is not None:
             batch = batch.select(keep)
             partitions = partitions and list(compress(partitions, keep))
-        values, keep = self._serialized(self._value_serde, topic, batch.values, batch, "value")
+        values, keep = self._serialized(
+            self._value_serde, topic, batch.values, batch, "value", partitions
+        )
         if keep is not None:
             batch = batch.select(keep)
             partitions = partitions and list(compress(partitions, keep))
@@ -144,32 +194,61 @@ class Sink:
         if not keys:
             return
         headers = batch.all_headers()
-        if self._meeting is None:
-            self._collector.send_many(topic, partitions, keys, values, batch.timestamps, headers)
+        if self._meeting is None and self._production is None:
+            columns = topic, partitions, keys, values, batch.timestamps, headers
+            try:
+                self._collector.send_many(*columns)
+            except RecordRefusedError as error:
+                raise ProductionError(
+                    f"A record for topic '{topic}' was not taken. {error.message}",
+                    **self._where(batch, error.index),
+                ) from error
             return
-        self._meeting.add(
-            self._collector,
-            Outgoing(topic, partitions, keys, values, batch.timestamps, headers, batch.order),
-        )
+        outgoing = Outgoing(topic, partitions, keys, values, batch.timestamps, headers, batch.order)
+        if self._production is not None:
+            outgoing = outgoing._replace(watch=self._production.watch(batch, outgoing))
+        if self._meeting is None:
+            _send_alone(self._collector, outgoing)
+        else:
+            self._meeting.add(self._collector, outgoing)
 
     def _serialized(
-        self, serde: Serde[Any], topic: str, objects: list[Any], batch: Batch, what: str
+        self,
+        serde: Serde[Any],
+        topic: str,
+        objects: list[Any],
+        batch: Batch,
+        what: Literal["key", "value"],
+        partitions: list[int | None] | None,
     ) -> tuple[list[bytes | None], list[bool] | None]:
-        return serialize_each(
-            partial(serde.serialize_many, topic),
-            objects,
-            lambda index, error: self._not_serialized(batch, index, topic, what, error),
-        )
+        def failed(index: int, error: SerializationError) -> None:
+            record = SinkRecord(
+                topic,
+                None if partitions is None else partitions[index],
+                batch.timestamps[index],
+                batch.headers_of(index),
+                batch.keys[index],
+                batch.values[index],
+                what,
+            )
+            self._not_serialized(batch, index, record, error)
+
+        return serialize_each(partial(serde.serialize_many, topic), objects, failed)
 
     def _not_serialized(
-        self, batch: Batch, index: int, topic: str, what: str, error: SerializationError
+        self, batch: Batch, index: int, record: SinkRecord, error: SerializationError
     ) -> None:
+        production = self._production
+        if production is not None and production.goes_on_without(batch, index, record, error):
+            return
+        # Follows Kafka Streams: a failure of the sink is one of the node that forwarded to it.
         if self._errors.unwritable(batch, index, error):
             return
+        what, topic = record.unserialized, record.topic
         raise SerializationError(
             f"The {what} of a record for topic '{topic}' could not be serialized. "
             f"{error.message} Name the serde that fits with {what}=... where the records are "
-            "written or repartitioned, or set a default serde.",
+            f"written or repartitioned, or set a default serde.{handlers_failure(error)}",
             **self._where(batch, index),
         ) from (error.__cause__ or error)
 
@@ -183,9 +262,17 @@ class Sink:
         failures = _Failures(self, "topic function")
         columns = (batch.keys, batch.values, contexts)
         topics, batch = call_each(choose, columns, batch, failures)
-        if not (set(map(type, topics)) <= {str} and all(topics)):
-            topics, batch = call_each(_topic_name, (topics,), batch, failures)
+        if not (set(map(type, topics)) <= {str} and self._legal_topics.issuperset(topics)):
+            topics, batch = call_each(self._topic_name, (topics,), batch, failures)
         return topics, batch
+
+    def _topic_name(self, topic: Any) -> str:
+        problem = name_problem(topic)
+        if problem:
+            raise ValueError(f"it must give the name of a topic, but gave {topic!r}. {problem}")
+        if len(self._legal_topics) < _MOST_LEGAL_TOPICS:
+            self._legal_topics.add(topic)
+        return str(topic)
 
     def _partitions(
         self, partitioner: Partitioner, topic: str, batch: Batch
@@ -208,7 +295,7 @@ class Sink:
             return
         raise ProcessingError(
             f"The {what} of a sink failed on a record: {type(error).__name__}: {error}. "
-            "Correct it so that it has an answer for every record.",
+            f"Correct it so that it has an answer for every record.{handlers_failure(error)}",
             **self._where(batch, index),
         ) from error
 
@@ -234,13 +321,11 @@ class _Failures:
         self._sink.user_code_failed(self._what, batch, index, error)
 
 
-def _topic_name(topic: Any) -> str:
-    if not isinstance(topic, str) or not topic:
-        raise ValueError(f"it must give the name of a topic, but gave {topic!r}")
-    return topic
-
-
 def _partition(partition: int | None, topic: str, count: int) -> int | None:
+    if partition is not None and not isinstance(partition, int):
+        raise TypeError(
+            f"it gave {partition!r}, but must give 0 to {count - 1}, or None for Kafka's default"
+        )
     if partition is not None and not 0 <= partition < count:
         raise ValueError(
             f"it chose partition {partition} of '{topic}', which has {count}: it must give "
@@ -281,12 +366,17 @@ class SinkMeeting:
             _send_interleaved(self._collector, parts)
 
 
+def _send_alone(collector: Collector, one: Outgoing) -> None:
+    columns = one.topic, one.partitions, one.keys, one.values, one.timestamps, one.headers
+    if one.watch is None:
+        collector.send_many(*columns)
+    else:
+        collector.send_watched(*columns, one.watch)
+
+
 def _send_interleaved(collector: Collector, parts: list[Outgoing]) -> None:
     if len(parts) == 1:
-        one = parts[0]
-        collector.send_many(
-            one.topic, one.partitions, one.keys, one.values, one.timestamps, one.headers
-        )
+        _send_alone(collector, parts[0])
         return
     rows: list[tuple[Order, int, int]] = []
     for number, part in enumerate(parts):
@@ -306,11 +396,32 @@ def _send_picked(collector: Collector, topic: str, rows: Iterable[tuple[Outgoing
     picked = list(rows)
     partitions = [None if p.partitions is None else p.partitions[i] for p, i in picked]
     headers: list[Headers] = [() if p.headers is None else p.headers[i] for p, i in picked]
-    collector.send_many(
-        topic,
-        None if all(partition is None for partition in partitions) else partitions,
-        [p.keys[i] for p, i in picked],
-        [p.values[i] for p, i in picked],
-        [p.timestamps[i] for p, i in picked],
-        headers if any(headers) else None,
+    watched = any(part.watch is not None for part, _ in picked)
+    _send_alone(
+        collector,
+        Outgoing(
+            topic,
+            None if all(partition is None for partition in partitions) else partitions,
+            [p.keys[i] for p, i in picked],
+            [p.values[i] for p, i in picked],
+            [p.timestamps[i] for p, i in picked],
+            headers if any(headers) else None,
+            None,
+            _Watches(picked) if watched else None,
+        ),
     )
+
+
+class _Watches:
+    """Records of several sinks, each with its own who decides about it."""
+
+    def __init__(self, picked: list[tuple[Outgoing, int]]) -> None:
+        self._picked = picked
+
+    def failed(
+        self, index: int, error: ProductionError, *, transaction_lost: bool
+    ) -> StreamsError | None:
+        part, own = self._picked[index]
+        if part.watch is None:
+            return error
+        return part.watch.failed(own, error, transaction_lost=transaction_lost)

@@ -15,7 +15,7 @@ from millstream.runtime.states import TASK_STATES, TaskState
 from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.runtime.task.processing import Processing
 from millstream.runtime.task.punctuations import Agenda
-from millstream.runtime.task.record_queue import RawRecords
+from millstream.runtime.task.raw_records import RawRecords
 from millstream.state.task_stores import TaskStores
 
 logger = logging.getLogger(__name__)

@@ -94,6 +94,9 @@ class BoundToInnerKey:
 
     def __call__(self, topic: str, key: Windowed[Any], value: Any, count: int) -> int | None:
         """The partition of one record."""
+        if not isinstance(key, Windowed):
+            # The serde refuses it, and tells why.
+            return None
         data = self._inner.serialize(topic, key.key)
         return None if data is None else partition_for(data, count)
 

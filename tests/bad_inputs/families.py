@@ -1,0 +1,39 @@
+"""All kinds of bad input, in the order of their page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bad_inputs import (
+    at_work,
+    functions,
+    headers,
+    nulls,
+    options,
+    settings,
+    times,
+    topologies,
+    unreadable,
+    unwritable,
+)
+from bad_inputs.case import Family
+
+FAMILIES: Final[Sequence[Family]] = (
+    unreadable.FAMILY,
+    unwritable.FAMILY,
+    nulls.KEYS,
+    nulls.VALUES,
+    times.FAMILY,
+    headers.FAMILY,
+    functions.RAISES,
+    functions.SHAPES,
+    at_work.PROCESSORS,
+    at_work.HANDLERS,
+    settings.SETTINGS,
+    settings.CLIENTS,
+    topologies.DSL,
+    topologies.PROCESSORS,
+    options.FAMILY,
+    at_work.TESTING,
+)

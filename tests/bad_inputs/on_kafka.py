@@ -1,0 +1,245 @@
+"""What only Kafka itself refuses, or takes. Tried by `tests/integration/test_bad_input.py`."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+from support.lone_run import run_alone
+from support.topics import fill, read_all, unique
+
+from bad_inputs.case import Accepted, Case, Dropped, Family, Outcome, Refused, Seen, ms
+from bad_inputs.headers import Tells
+from bad_inputs.nulls import NEAR, TEXT, both
+from millstream.errors import (
+    CopartitionError,
+    MissingSourceTopicError,
+    ProductionError,
+    UnknownTopicError,
+)
+from millstream.testing import EmbeddedKafka
+
+
+class Place:
+    """Topics of an application: `in`, and `out` with settings."""
+
+    def __init__(self, kafka: EmbeddedKafka, partitions: int = 1, **out: str) -> None:
+        self.kafka = kafka
+        self.name = unique("bad")
+        self.source, self.out = f"{self.name}-in", f"{self.name}-out"
+        kafka.create_topic(self.source, partitions=partitions)
+        settings: dict[str, str | int | bool] = {
+            name.replace("_", "."): value for name, value in out.items()
+        }
+        kafka.create_topic(self.out, config=settings)
+
+    def config(self, **settings: Any) -> Any:
+        return ms.StreamsConfig(
+            application_id=self.name,
+            bootstrap_servers=self.kafka.bootstrap_servers,
+            commit_interval_ms=50,
+            **settings,
+        )
+
+    def run(self, build: Any, *values: bytes, **settings: Any) -> Seen:
+        """What arrives of these values; raises what the thread fails with."""
+        builder = ms.StreamsBuilder()
+        build(builder, self.source, self.out)
+        servers = self.kafka.bootstrap_servers
+        fill(servers, self.source, [(b"k", value) for value in values or (b"v",)])
+        with tempfile.TemporaryDirectory() as folder:
+            config = self.config(state_dir=folder, **settings)
+            run = run_alone(builder.build(), config, [self.source])
+        if run.outcome.error is not None:
+            raise run.outcome.error
+        found = [tuple((x or b"").decode() for x in pair) for pair in read_all(servers, self.out)]
+        return Seen(found, run.dropped, 0)
+
+    def start(self, build: Any, **settings: Any) -> None:
+        """Start it, which asks the cluster before anything else."""
+        builder = ms.StreamsBuilder()
+        build(builder, self.source, self.out)
+        with ms.KafkaStreams(builder.build(), self.config(**settings)):
+            raise AssertionError("it started")
+
+
+def mapped(function: Any) -> Any:
+    """Values that a function makes, to be written."""
+
+    def build(builder: Any, source: str, out: str) -> None:
+        builder.stream(source, **TEXT).map_values(function).to(out, **TEXT)
+
+    return build
+
+
+def case(
+    id: str, what: str, build: Any, outcome: Outcome, *, starts: bool = False, **settings: Any
+) -> Case:
+    """A topology of `in` and `out`."""
+    topic = {name: settings.pop(name) for name in list(settings) if name.startswith("m")}
+
+    def do(kafka: EmbeddedKafka) -> Any:
+        place = Place(kafka, **topic)
+        return (place.start if starts else place.run)(build, **settings)
+
+    return Case(id, what, do, outcome)
+
+
+class Marks(ms.Processor):  # type: ignore[misc]
+    """Gives each record odd headers, and tells them."""
+
+    def process(self, record: Any) -> None:
+        odd = [("", b"1"), ("a", None), ("a", b"\xff")]
+        self.context.forward(record.with_headers(odd))
+
+
+class Hides(ms.Processor):  # type: ignore[misc]
+    """Gives each record headers of text, past what checks them."""
+
+    def process(self, record: Any) -> None:
+        wrong = (("a", 5),)
+        self.context.forward(ms.Record("k", "v", 0, wrong))
+
+
+class Old(ms.Processor):  # type: ignore[misc]
+    """Gives each record a time long ago."""
+
+    def process(self, record: Any) -> None:
+        self.context.forward(record.with_timestamp(1_000))
+
+
+def processed(processor: Any) -> Any:
+    def build(builder: Any, source: str, out: str) -> None:
+        builder.stream(source, **TEXT).process(processor).to(out, **TEXT)
+
+    return build
+
+
+def told_headers(builder: Any, source: str, out: str) -> None:
+    marked = builder.stream(source, **TEXT).process(Marks).repartition(name="again", **TEXT)
+    marked.process(Tells).to(out, **TEXT)
+
+
+def nowhere(builder: Any, source: str, out: str) -> None:
+    builder.stream(source, **TEXT).to(f"{out}-missing", **TEXT)
+
+
+def missing_source(builder: Any, source: str, out: str) -> None:
+    builder.stream([source, f"{source}-missing"], **TEXT).to(out, **TEXT)
+
+
+def counts_differ(builder: Any, source: str, out: str) -> None:
+    left = builder.stream(source, **TEXT)
+    right = left.map_values(str).repartition(partitions=2, name="two", **TEXT)
+    left.join(right, both, NEAR).to(out, **TEXT)
+
+
+def goes_on(context: Any, record: Any, error: Any) -> Any:
+    return ms.HandlerResponse.CONTINUE
+
+
+CONTINUES: dict[str, Any] = {"production_exception_handler": goes_on}
+LARGE = mapped(lambda value: "x" * 2_000_000)
+FOR_TOPIC = mapped(lambda value: "x" * 5_000)
+SMALL_TOPIC: dict[str, Any] = {"max_message_bytes": "1000"}
+LIMITED: dict[str, Any] = {"message_timestamp_before_max_ms": "3600000"}
+NO_COMPRESSION: dict[str, Any] = {"producer": {"compression.type": "none"}}
+
+FAMILY = Family(
+    "Kafka itself",
+    "Tried on a broker. The production handler is asked about records that Kafka does not take.",
+    [
+        case(
+            "too-large",
+            "a record larger than max.request.size",
+            LARGE,
+            Refused(ProductionError, ["was not taken", "max.request.size", "node KSTREAM-SINK"]),
+        ),
+        case(
+            "too-large-continue",
+            "the same, with a handler that answers CONTINUE",
+            LARGE,
+            Dropped(1, []),
+            **CONTINUES,
+        ),
+        case(
+            "almost",
+            "a record of 900,000 bytes",
+            mapped(lambda value: "x" * 900_000),
+            Accepted([("k", "x" * 900_000)]),
+        ),
+        case(
+            "topic",
+            "a record larger than the topic's max.message.bytes",
+            FOR_TOPIC,
+            Refused(ProductionError, "max.message.bytes"),
+            **SMALL_TOPIC,
+            **NO_COMPRESSION,
+        ),
+        case(
+            "topic-continue",
+            "the same, with a handler that answers CONTINUE",
+            FOR_TOPIC,
+            Dropped(1, []),
+            **SMALL_TOPIC,
+            **NO_COMPRESSION,
+            **CONTINUES,
+        ),
+        case(
+            "old",
+            "a record older than the topic takes",
+            processed(Old),
+            Refused(ProductionError, "timestamp"),
+            **LIMITED,
+        ),
+        case(
+            "old-continue",
+            "the same, with a handler that answers CONTINUE",
+            processed(Old),
+            Dropped(1, []),
+            **LIMITED,
+            **CONTINUES,
+        ),
+        case(
+            "headers",
+            "headers without name, without value, twice, and not UTF-8",
+            told_headers,
+            Accepted([("k", "[('', b'1'), ('a', None), ('a', b'\\xff')]")]),
+        ),
+        case(
+            "header",
+            "a number in a header, hidden from all checks",
+            processed(Hides),
+            Refused(ProductionError, ["the client cannot take it", "Its headers must be"]),
+        ),
+        case(
+            "no-sink",
+            "a topic to write to that does not exist",
+            nowhere,
+            Refused(UnknownTopicError, "missing"),
+            starts=True,
+        ),
+        case(
+            "no-source",
+            "a topic to read that does not exist",
+            missing_source,
+            Refused(MissingSourceTopicError, "missing"),
+            starts=True,
+        ),
+        case(
+            "no-queue",
+            "a dead-letter queue that does not exist",
+            mapped(str),
+            Refused(UnknownTopicError, "letters"),
+            starts=True,
+            errors_dead_letter_queue_topic_name="no-letters",
+        ),
+        case(
+            "counts",
+            "a join of topics with 1 and 2 partitions",
+            counts_differ,
+            Refused(CopartitionError, ["has 1", "-two-repartition' 2"]),
+            starts=True,
+        ),
+    ],
+)

@@ -1,0 +1,16 @@
+"""Bad input that only Kafka itself refuses, or takes: each kind has the outcome of its page."""
+
+from __future__ import annotations
+
+import pytest
+from bad_inputs.case import Case
+from bad_inputs.on_kafka import FAMILY
+from bad_inputs.trying import differences
+
+from millstream.testing import EmbeddedKafka
+
+
+@pytest.mark.parametrize("case", FAMILY.cases, ids=lambda case: case.id)
+def test_the_outcome(kafka: EmbeddedKafka, case: Case) -> None:
+    """The error and what it says, or what comes out, and what is dropped and counted."""
+    assert not differences(case, kafka)
