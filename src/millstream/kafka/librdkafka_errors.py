@@ -3,7 +3,8 @@ do."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
@@ -14,6 +15,7 @@ from millstream.errors import (
     TopologyError,
     UnknownTopicError,
 )
+from millstream.kafka.settings.tokens import LibrdkafkaTokens
 
 #: librdkafka deals with these itself by trying again; they are worth a line in the log.
 TRANSIENT: Final = frozenset(
@@ -67,6 +69,10 @@ _ACCESS: Final = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+
+#: What a broker answers to a login that follows within a second of another on the same connection,
+#: as it may while a token is about to run out. librdkafka connects anew.
+_TOO_SOON: Final = "Request not valid in current SASL state"
 
 
 def client_error(
@@ -136,13 +142,25 @@ def creation_problem(topic: str, error: KafkaError) -> str:
     raise TopologyError(f"The broker does not create the topic: {reason}.", topic=topic)
 
 
-def login_error(error: KafkaError, servers: str) -> StreamsError:
-    """The error to raise when it is the first connection that `is_access_error` speaks of."""
-    return AccessDeniedError(f"Connecting to {servers} {_refusal(error)}.")
+def login_error(error: KafkaError, settings: Mapping[str, Any]) -> StreamsError:
+    """The error to raise when it is a connection that `is_access_error` speaks of.
+
+    Args:
+        error: what librdkafka reported.
+        settings: the client's.
+    """
+    tokens = settings.get("oauth_cb")
+    why = tokens.supply.failure if isinstance(tokens, LibrdkafkaTokens) else None
+    # librdkafka only knows that its callback raised.
+    return why or AccessDeniedError(
+        f"Connecting to {settings['bootstrap.servers']} {_refusal(error)}."
+    )
 
 
 def is_access_error(error: KafkaError) -> bool:
     """Whether one side refused the other, or the operation; trying again will not help."""
+    if _TOO_SOON in error.str():
+        return False
     return error.code() in _ACCESS or _is_untrusted(error)
 
 

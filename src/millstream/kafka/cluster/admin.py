@@ -476,7 +476,7 @@ class ClusterAdmin:
 
     def _on_client_error(self, error: KafkaError) -> None:
         if is_access_error(error):
-            self._access_error = login_error(error, self._servers)
+            self._access_error = login_error(error, self._settings)
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
             # That all brokers are down follows from what was said of each of them.
             self._connection_error = error.str().rstrip(".")

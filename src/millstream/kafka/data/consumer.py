@@ -31,7 +31,7 @@ from millstream.errors import (
 )
 from millstream.kafka.data.partition_ends import PartitionEnds
 from millstream.kafka.data.record_columns import RecordColumns, message_columns
-from millstream.kafka.librdkafka_errors import TRANSIENT, client_error, is_access_error
+from millstream.kafka.librdkafka_errors import TRANSIENT, client_error, is_access_error, login_error
 from millstream.kafka.settings.clients import create_client
 from millstream.record import UNKNOWN, TopicPartition
 from millstream.waker import Waker
@@ -90,6 +90,7 @@ class RecordConsumer:
     ) -> None:
         self._clock = clock or SystemClock()
         self._waker = waker
+        self._settings = settings
         self._access_failure: StreamsError | None = None
         #: What librdkafka has said of partitions; it says it once and then reads them no further.
         self._failures: dict[TopicPartition | None, StreamsError] = {}
@@ -383,9 +384,7 @@ class RecordConsumer:
     def _on_client_error(self, error: KafkaError) -> None:
         # The client's own log tells of each; here only what a later error may be explained with.
         if is_access_error(error):
-            self._access_failure = self._access_failure or client_error(
-                error, "Connecting to a broker"
-            )
+            self._access_failure = self._access_failure or login_error(error, self._settings)
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._connection_error = error.str().rstrip(".")
 

@@ -20,6 +20,7 @@ from millstream.errors import BrokerUnavailableError, ConfigError
 from millstream.kafka.cluster.listener_probe import ProtocolProbe, protocol_hint
 from millstream.kafka.kafka_python import ClientConnections
 from millstream.kafka.member.errors import is_login_error, membership_error
+from millstream.kafka.settings.tokens import KafkaPythonTokens
 
 log = logging.getLogger("millstream.kafka.member.group_member")
 
@@ -86,11 +87,16 @@ def open_link(
     Raises:
         BrokerUnavailableError: no bootstrap server answered in time, or those that are there want
             another security protocol.
-        AccessDeniedError: the login failed, or the certificate is not trusted.
+        AccessDeniedError: the login failed, there is no token for it, or the certificate is not
+            trusted.
         ConfigError: a setting is unknown or refused, or the installed kafka-python cannot be used.
     """
     config = _complete(settings, group_id, client_id)
     _quiet_client_loggers()
+    tokens = config["sasl_oauth_token_provider"]
+    if isinstance(tokens, KafkaPythonTokens):
+        # kafka-python would try again and again, and only its log would say why.
+        tokens.supply.token()
     try:
         link = MemberLink(config)
     except (client_errors.KafkaError, ValueError, TypeError) as error:
