@@ -15,6 +15,7 @@ from millstream.errors import (
     TopologyError,
     UnknownTopicError,
 )
+from millstream.kafka.rights import NOTHING_KNOWN, Needs, missing_right, told
 from millstream.kafka.settings.tokens import LibrdkafkaTokens
 
 #: librdkafka deals with these itself by trying again; they are worth a line in the log.
@@ -82,6 +83,7 @@ def client_error(
     topic: str | None = None,
     partition: int | None = None,
     offset: int | None = None,
+    needs: Needs = NOTHING_KNOWN,
 ) -> StreamsError:
     """The error to raise for one that librdkafka reported.
 
@@ -91,6 +93,7 @@ def client_error(
         topic: the topic concerned, if any.
         partition: its partition.
         offset: the offset there.
+        needs: which right it takes, and who asks.
     """
     code, reason = error.code(), error.str().rstrip(".")
     if code in UNKNOWN_TOPIC:
@@ -100,14 +103,15 @@ def client_error(
             topic=topic,
             partition=partition,
         )
-    if is_access_error(error):
+    right = missing_right(code, topic, needs)
+    if right is not None:
         return AccessDeniedError(
-            f"{what} {_refusal(error)}"
-            + ("" if _is_untrusted(error) else ", and that the user has the rights for it")
-            + ".",
+            f"{what} was refused by the broker: {told([right], needs.user)}",
             topic=topic,
             partition=partition,
         )
+    if is_access_error(error):
+        return AccessDeniedError(f"{what} {_refusal(error)}.", topic=topic, partition=partition)
     if code in TRANSIENT:
         return BrokerUnavailableError(
             f"{what} failed: {reason}. Check that the brokers run and can be reached.",
@@ -122,8 +126,13 @@ def client_error(
     )
 
 
-def creation_problem(topic: str, error: KafkaError) -> str:
+def creation_problem(topic: str, error: KafkaError, user: str = "") -> str:
     """Why a topic is not there yet, where waiting may help.
+
+    Args:
+        topic: the topic.
+        error: what librdkafka reported.
+        user: who wants it created, if that is known.
 
     Raises:
         TopologyError: the broker will not create it like this.
@@ -138,7 +147,7 @@ def creation_problem(topic: str, error: KafkaError) -> str:
     if code in _RETRIED_CREATION:
         return f"Topic {topic}: {reason}"
     if is_access_error(error):
-        raise client_error(error, "Creating a topic", topic=topic)
+        raise client_error(error, "Creating a topic", topic=topic, needs=Needs(user, "Create"))
     raise TopologyError(f"The broker does not create the topic: {reason}.", topic=topic)
 
 

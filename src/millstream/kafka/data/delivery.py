@@ -28,10 +28,12 @@ class Deliveries:
 
     Args:
         transactional: whether records are parts of transactions.
+        user: who writes them, if that is known.
     """
 
-    def __init__(self, *, transactional: bool = False) -> None:
+    def __init__(self, *, transactional: bool = False, user: str = "") -> None:
         self._transactional = transactional
+        self._user = user
         self._failure: StreamsError | None = None
         self._failed = 0
         self._told = False
@@ -45,7 +47,14 @@ class Deliveries:
     ) -> StreamsError:
         """The error to raise for a record that was not delivered."""
         changelog = None if topic is None else self.changelogs.get(topic)
-        return delivery_error(error, topic, partition, changelog, transactional=self._transactional)
+        return delivery_error(
+            error,
+            topic,
+            partition,
+            changelog,
+            transactional=self._transactional,
+            user=self._user,
+        )
 
     @property
     def failed(self) -> int:

@@ -32,6 +32,7 @@ from millstream.kafka.data.producer_errors import (
     migrated_error,
     reported_error,
 )
+from millstream.kafka.rights import user_of
 from millstream.record import Headers, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -82,7 +83,9 @@ class RecordProducer:
         #: Called again and again while a send waits for room, so that those who watch whether the
         #: caller is alive can be told.
         self.on_wait: Callable[[], None] = lambda: None
-        self._deliveries = Deliveries(transactional=transactional_id is not None)
+        self._deliveries = Deliveries(
+            transactional=transactional_id is not None, user=user_of(settings)
+        )
         self._clients = ProducerClients(settings, transactional_id, self._deliveries, self._clock)
         self._callbacks: dict[TopicPartition, DeliveryCallback] = {}
         self._tracked_topics: set[str] = set()

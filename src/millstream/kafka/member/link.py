@@ -20,6 +20,7 @@ from millstream.errors import BrokerUnavailableError, ConfigError
 from millstream.kafka.cluster.listener_probe import ProtocolProbe, protocol_hint
 from millstream.kafka.kafka_python import ClientConnections
 from millstream.kafka.member.errors import is_login_error, membership_error
+from millstream.kafka.rights import user_of
 from millstream.kafka.settings.tokens import KafkaPythonTokens
 
 log = logging.getLogger("millstream.kafka.member.group_member")
@@ -101,7 +102,7 @@ def open_link(
         link = MemberLink(config)
     except (client_errors.KafkaError, ValueError, TypeError) as error:
         raise membership_error(
-            error, group_id=group_id, instance_id=config["group_instance_id"]
+            error, group_id=group_id, instance_id=config["group_instance_id"], user=user_of(config)
         ) from error
     link.start()
     try:
@@ -153,7 +154,10 @@ class _Bootstrap:
             raise self._unreachable()
         config = self._link.config
         raise membership_error(
-            error, group_id=config["group_id"], instance_id=config["group_instance_id"]
+            error,
+            group_id=config["group_id"],
+            instance_id=config["group_instance_id"],
+            user=user_of(config),
         ) from error
 
     def _say_what_is_waited_for(self) -> None:
