@@ -12,21 +12,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.leftovers import nothing_left
-from support.topics import unique
 from support.waiting import wait_for
 from support.word_count import RUNNING, WordCount
 
 from millstream import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE_V2,
-    KafkaStreams,
-    StreamsBuilder,
-    StreamsConfig,
 )
 from millstream.embedded.security import UnsecuredTokens
 from millstream.errors import AccessDeniedError
-from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
+
+pytestmark = pytest.mark.slow
 
 #: Brokers end a connection whose token has run out. librdkafka renews them to the second.
 LIFETIME_S = 8.0
@@ -86,35 +83,6 @@ def test_tokens_run_out_and_nobody_notices(
         finally:
             assert streams.close(timedelta(seconds=30))
     assert 3 <= len(calls.read_text()) <= 12, "one supply serves all clients of a process"
-
-
-def passthrough(kafka: EmbeddedKafka, folder: Path, clients: dict[str, Any]) -> KafkaStreams:
-    """An application that could not be simpler."""
-    source, target = unique("in"), unique("out")
-    for topic in (source, target):
-        kafka.create_topic(topic)
-    builder = StreamsBuilder()
-    builder.stream(source, key=STRING, value=STRING).to(target, key=STRING, value=STRING)
-    config = StreamsConfig(
-        application_id=unique("tokens"),
-        bootstrap_servers=kafka.bootstrap_servers,
-        state_dir=str(folder / "state"),
-        clients=clients,
-    )
-    return KafkaStreams(builder.build(), config)
-
-
-def test_a_function_that_fails_is_told_at_the_start(secured: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: one error with what it raised, before Spark is started, and no secret of the token."""
-
-    def fails() -> tuple[str, float]:
-        raise OSError("the identity provider is away")
-
-    streams = passthrough(secured, tmp_path, with_tokens(secured, fails))
-    with nothing_left(), pytest.raises(AccessDeniedError, match="identity provider") as raised:
-        streams.start()
-    assert "fails, given as sasl.login.callback.handler.class, raised OSError" in str(raised.value)
-    assert isinstance(raised.value.__cause__, OSError)
 
 
 def test_a_function_that_fails_later_ends_the_thread(

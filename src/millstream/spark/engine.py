@@ -332,7 +332,6 @@ class SparkEngine:
                     self._authkey,
                     self._versions,
                     loggers,
-                    payload,
                     self._grace_ms,
                     module_path,
                 )
@@ -340,6 +339,7 @@ class SparkEngine:
 
         return HostedThread(
             name,
+            payload,
             plan_of,
             self._versions,
             jobs,

@@ -49,7 +49,11 @@ ThreadMain = Callable[[ControlChannel, AttemptInfo], ThreadExit]
 
 @dataclass(frozen=True)
 class ThreadPlan:
-    """Everything that a worker needs to become a stream thread.
+    """What a worker needs to register as a stream thread.
+
+    It is given its code then, and with it the settings. Spark may write down what it ships, and
+    keep it for as long as the session lasts; so that holds no secret but the key of the
+    application, which is worth nothing when that has ended.
 
     Args:
         application_id: the application.
@@ -60,7 +64,6 @@ class ThreadPlan:
         authkey: the application's key.
         versions: the driver's, see `environment`.
         logging: the driver's loggers.
-        payload: a pickled `ThreadMain`, from `shipping.ship`.
         grace_ms: how long the thread works without its driver, in milliseconds.
         module_path: where the driver finds modules, for workers on the same machine.
     """
@@ -73,7 +76,6 @@ class ThreadPlan:
     authkey: bytes = field(repr=False)
     versions: dict[str, str | None]
     logging: LoggingSetup
-    payload: bytes = field(repr=False)
     grace_ms: int = GRACE_MS
     module_path: tuple[str, ...] = ()
 
@@ -129,7 +131,7 @@ def _run_thread(plan: ThreadPlan) -> ThreadExit:
 def _call_main(plan: ThreadPlan, channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
     try:
         try:
-            main: ThreadMain = pickle.loads(plan.payload)
+            main: ThreadMain = pickle.loads(channel.take_code())
         except ImportError as error:
             raise EnvironmentMismatchError(
                 f"A worker on {attempt.host} cannot import what the topology needs: {error}. "
