@@ -56,6 +56,7 @@ class ControlChannel:
         grace_ms: milliseconds for which a lost connection is opened again.
         max_reports: most reports that wait for the driver; beyond it the oldest are given up,
             counted and logged.
+        certificate: the driver's, in DER; empty if it does not encrypt.
 
     Attributes:
         on_news: called when a command has come or the driver is lost; on any thread, or in a signal
@@ -70,8 +71,10 @@ class ControlChannel:
         *,
         grace_ms: int = GRACE_MS,
         max_reports: int = 10_000,
+        certificate: bytes = b"",
     ) -> None:
         self._address = address
+        self._certificate = certificate
         self._authkey = authkey
         self._hello = hello
         self._grace_s = grace_ms / 1000
@@ -265,6 +268,7 @@ class ControlChannel:
             self._authkey,
             timeout_s=_DIAL_TIMEOUT_S,
             silence_limit_s=SILENCE_LIMIT_S,
+            certificate=self._certificate,
         )
         try:
             hello = encode_value((self._hello, self._conversation.received, self._code is None))

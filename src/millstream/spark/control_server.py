@@ -19,6 +19,7 @@ from millstream.errors import SparkError, ThreadUnavailableError
 from millstream.runtime.control import Command, Question, Report
 from millstream.spark import wire
 from millstream.spark.conversation import SILENCE_LIMIT_S, ControlLink, Conversation
+from millstream.spark.encryption import Identity
 from millstream.spark.messages import (
     MAX_DATA_BYTES,
     Hello,
@@ -94,6 +95,7 @@ class ControlServer:
         host: the address to listen on.
         port: the port to listen on; 0 takes a free one.
         advertised_host: the name by which executors reach this machine; default: `host`.
+        identity: with what connections are encrypted; None if they are not.
     """
 
     def __init__(
@@ -105,7 +107,9 @@ class ControlServer:
         host: str = "127.0.0.1",
         port: int = 0,
         advertised_host: str | None = None,
+        identity: Identity | None = None,
     ) -> None:
+        self._tls = None if identity is None else identity.server_context()
         self._application_id = application_id
         self._authkey = authkey
         self._listener = listener
@@ -302,6 +306,7 @@ class ControlServer:
                     self._authkey,
                     timeout_s=_HANDSHAKE_TIMEOUT_S,
                     silence_limit_s=SILENCE_LIMIT_S,
+                    tls=self._tls,
                 )
                 told = decode_value(decode_message(connection.receive())[1])
                 hello, received_there, wants_code = told

@@ -66,6 +66,7 @@ class ThreadPlan:
         logging: the driver's loggers.
         grace_ms: how long the thread works without its driver, in milliseconds.
         module_path: where the driver finds modules, for workers on the same machine.
+        certificate: the driver's, in DER; empty if the connection is not encrypted.
     """
 
     application_id: str
@@ -78,6 +79,7 @@ class ThreadPlan:
     logging: LoggingSetup
     grace_ms: int = GRACE_MS
     module_path: tuple[str, ...] = ()
+    certificate: bytes = field(default=b"", repr=False)
 
 
 def run_plan(data: bytes) -> bytes:
@@ -113,7 +115,11 @@ def _run_thread(plan: ThreadPlan) -> ThreadExit:
         socket.gethostname(),
     )
     channel = ControlChannel(
-        plan.control_address, plan.authkey, Hello(*attempt), grace_ms=plan.grace_ms
+        plan.control_address,
+        plan.authkey,
+        Hello(*attempt),
+        grace_ms=plan.grace_ms,
+        certificate=plan.certificate,
     )
     try:
         with _closing_on_signals(channel):
