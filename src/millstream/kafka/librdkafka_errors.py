@@ -3,6 +3,7 @@ do."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -74,6 +75,9 @@ _ACCESS: Final = frozenset(
 #: What a broker answers to a login that follows within a second of another on the same connection,
 #: as it may while a token is about to run out. librdkafka connects anew.
 _TOO_SOON: Final = "Request not valid in current SASL state"
+
+#: How TLS says that the other end does not like our certificate, or wants one (RFC 8446, 6.2).
+_CERTIFICATE_ALERT: Final = re.compile(r"SSL alert number (4[2-68]|116)\b")
 
 
 def client_error(
@@ -170,12 +174,16 @@ def is_access_error(error: KafkaError) -> bool:
     """Whether one side refused the other, or the operation; trying again will not help."""
     if _TOO_SOON in error.str():
         return False
-    return error.code() in _ACCESS or _is_untrusted(error)
+    return error.code() in _ACCESS or _is_untrusted(error) or _wants_another_certificate(error)
 
 
 def _is_untrusted(error: KafkaError) -> bool:
     # Other failures of a handshake may pass, for example when a broker ends in the midst of it.
     return error.code() == KafkaError._SSL and "certificate verify failed" in error.str()
+
+
+def _wants_another_certificate(error: KafkaError) -> bool:
+    return _CERTIFICATE_ALERT.search(error.str()) is not None
 
 
 def _refusal(error: KafkaError) -> str:
@@ -185,6 +193,12 @@ def _refusal(error: KafkaError) -> str:
             f"failed, because the broker's certificate is not trusted: {reason}. Let "
             "ssl.truststore.location (or ssl.ca.location) name a PEM file with the authority that "
             "signed it, and connect to a host name that it is made out to"
+        )
+    if _wants_another_certificate(error):
+        return (
+            f"failed, because the broker does not accept this client's certificate, or wants one: "
+            f"{reason}. Let ssl.keystore.location (or ssl.certificate.location and "
+            "ssl.key.location) name a PEM file with a key and a certificate that the broker trusts"
         )
     return (
         f"was refused by the broker: {reason}. Check security.protocol and the sasl and ssl "

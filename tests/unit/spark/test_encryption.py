@@ -159,11 +159,12 @@ def test_who_does_not_know_the_key_is_refused(
 def test_who_does_not_encrypt_is_refused(
     serve: Serve, identity: Identity, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Goal: the greeting of a worker that does not encrypt is answered by nothing of use."""
     server, _, _ = serve(identity)
-    channel = channel_to(server.address, KEY, b"")
-    assert not channel.open()
-    channel.close()
-    assert "not admitted to the control port" in caplog.text
+    with socket.create_connection(server.address) as plain, contextlib.suppress(OSError):
+        plain.sendall(b"millstream-control-1\n" + bytes(64))
+        assert b"millstream" not in plain.recv(1 << 16)
+    wait_for(lambda: "not admitted to the control port" in caplog.text, 30, "it is refused")
     assert server.registered("t") is None
 
 

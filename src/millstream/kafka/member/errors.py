@@ -18,6 +18,10 @@ from millstream.errors import (
 )
 from millstream.kafka.rights import Right, told
 
+#: How Python names what the other end of TLS has against our certificate.
+_CERTIFICATE_ALERT: Final = re.compile(
+    "ALERT_(BAD_CERTIFICATE|CERTIFICATE_|UNKNOWN_CA|UNSUPPORTED_CERTIFICATE)"
+)
 _PARTITION: Final = re.compile(r"-\d+$")
 
 
@@ -85,6 +89,12 @@ def _tell_connection(error: BaseException, group_id: str) -> StreamsError:
             "ssl.truststore.location (or ssl.ca.location) name a PEM file with the authority that "
             "signed it, and connect to a host name that it is made out to."
         )
+    if _wants_another_certificate(error):
+        return AccessDeniedError(
+            "The broker does not accept this client's certificate, or wants one: "
+            f"{_detail(error)}. Let ssl.keystore.location (or ssl.certificate.location and "
+            "ssl.key.location) name a PEM file with a key and a certificate that the broker trusts."
+        )
     if is_login_error(error):
         return AccessDeniedError(
             f"The broker refused the login: {_detail(error)}. "
@@ -104,7 +114,9 @@ def _tell_connection(error: BaseException, group_id: str) -> StreamsError:
 
 def is_login_error(error: BaseException) -> bool:
     """Whether one side refused the other: trying to connect again will not help."""
-    return _is_untrusted(error) or isinstance(
+    if _is_untrusted(error) or _wants_another_certificate(error):
+        return True
+    return isinstance(
         error,
         client_errors.SaslAuthenticationFailedError
         | client_errors.UnsupportedSaslMechanismError
@@ -117,6 +129,13 @@ def _is_untrusted(error: BaseException) -> bool:
     return isinstance(
         error, client_errors.KafkaConnectionError
     ) and "CERTIFICATE_VERIFY_FAILED" in str(error)
+
+
+def _wants_another_certificate(error: BaseException) -> bool:
+    return (
+        isinstance(error, client_errors.KafkaConnectionError)
+        and _CERTIFICATE_ALERT.search(str(error)) is not None
+    )
 
 
 def commit_error(

@@ -251,6 +251,8 @@ def _remedy(error: BaseException, settings: Mapping[str, Any]) -> str:
     unreadable = unreadable_file(settings)
     if unreadable:
         return f"On this machine a file cannot be read: {unreadable}."
+    if "ssl.key.location failed" in _reason(error):
+        return "The file holds no key in PEM, or ssl.key.password does not open it."
     return (
         "Correct the client setting it names; its limits may be narrower than those of the Java "
         "clients."
