@@ -196,6 +196,13 @@ _SECURITY_SETTINGS: Final = (
     _security("sasl.mechanism", default="GSSAPI"),
     _security("sasl.jaas.config"),
     _security("sasl.login.callback.handler.class", "object"),
+    _security("sasl.oauthbearer.token.endpoint.url"),
+    _security("sasl.oauthbearer.client.id"),
+    _security("sasl.oauthbearer.client.secret"),
+    _security("sasl.oauthbearer.scope"),
+    _security("sasl.oauthbearer.extensions"),
+    _security("sasl.oauthbearer.method"),
+    _security("https.ca.location"),
     _security("sasl.kerberos.service.name"),
     _security("sasl.kerberos.min.time.before.relogin", "int", 60_000),
     # librdkafka's names for the same things, which need neither a Java key store nor a JAAS line.
@@ -345,8 +352,7 @@ _METRICS: Final = (
     _jvm("config.providers", "list", ()),
 )
 
-#: Java's settings for OAuth logins. They need both clients to fetch tokens in the same way, which
-#: only a function can.
+#: Java's further settings for tokens are about signing and checking them in the client.
 _OAUTH_PREFIX: Final = "sasl.oauthbearer."
 _OAUTH_WHY: Final = (
     "Give a function without arguments that returns (token, lifetime in seconds) as "

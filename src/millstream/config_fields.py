@@ -24,7 +24,7 @@ from millstream.errors import ConfigError
 _REQUIRED: Final = object()
 
 #: What is hidden when settings are printed.
-_SECRET_PARTS: Final = ("password", "secret", "jaas", "passphrase")
+_SECRET_PARTS: Final = ("password", "secret", "jaas", "passphrase", "auth.user.info")
 _SECRET_ENDS: Final = (".key", ".key.pem")
 
 T = TypeVar("T", bound="Settings")
@@ -291,6 +291,9 @@ def parse(name: str, kind: str, text: str) -> Any:
 def masked(name: str, value: Any) -> Any:
     """`value`, or asterisks where `name` tells that it is a secret."""
     lowered = name.lower()
+    if callable(value):
+        # The repr of a partial shows what it holds.
+        return f"<{getattr(value, '__qualname__', type(value).__qualname__)}>"
     secret = lowered.endswith(_SECRET_ENDS) or any(part in lowered for part in _SECRET_PARTS)
     return "********" if secret else value
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from millstream.testing import EmbeddedKafka
 #: What is wrong has to be told within this time.
 SOON_S = 30.0
 
+#: What a function of tokens is called with.
+SECRET = "never told"
 USER, PASSWORD = "ann", 'pass "word" \\ = 1;'
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
@@ -60,12 +63,18 @@ def librdkafka_names(kafka: EmbeddedKafka) -> dict[str, Any]:
     }
 
 
+def tokens(kafka: EmbeddedKafka) -> dict[str, Any]:
+    """A function of the user's gives tokens."""
+    return kafka.client_settings(USER, "OAUTHBEARER")
+
+
 def test_word_count_with_the_names_of_either_world(
     secured: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: every client logs in: the counts are exact, and go on under the other names."""
+    """Goal: every client logs in: the counts are exact, and go on under the other names, and with
+    tokens."""
     app = WordCount(secured, tmp_path, partitions=2, num_stream_threads=1)
-    for names in (java_names, librdkafka_names):
+    for names in (java_names, librdkafka_names, tokens):
         app.write_lines(500)
         with nothing_left():
             streams = app.streams(spark, clients=names(secured))
@@ -75,6 +84,11 @@ def test_word_count_with_the_names_of_either_world(
                 wait_for(app.is_exact, 60, "every count is exact")
             finally:
                 assert streams.close(timedelta(seconds=30))
+
+
+def no_token(secret: str) -> tuple[str, float]:
+    """A function that was given a secret, and fails."""
+    raise OSError(f"{len(secret)} characters are wrong")
 
 
 def wrong_settings(kafka: EmbeddedKafka, folder: Path) -> dict[str, dict[str, Any]]:
@@ -88,6 +102,10 @@ def wrong_settings(kafka: EmbeddedKafka, folder: Path) -> dict[str, dict[str, An
         "certificate": {**right, "ssl.truststore.location": str(stranger)},
         "plaintext": {},
         "without TLS": {**without_tls, "security.protocol": "SASL_PLAINTEXT"},
+        "token": {
+            **tokens(kafka),
+            "sasl.login.callback.handler.class": partial(no_token, SECRET),
+        },
         "without login": {
             name: value
             for name, value in {**right, "security.protocol": "SSL"}.items()
@@ -98,6 +116,7 @@ def wrong_settings(kafka: EmbeddedKafka, folder: Path) -> dict[str, dict[str, An
 
 EXPECTED: dict[str, tuple[type[StreamsError], str]] = {
     "password": (AccessDeniedError, "Check security.protocol and the sasl"),
+    "token": (AccessDeniedError, "no_token, given as sasl.login.callback.handler.class, "),
     "certificate": (AccessDeniedError, "Let ssl.truststore.location (or ssl.ca.location) name"),
     "plaintext": (BrokerUnavailableError, "security.protocol=PLAINTEXT must be SSL or SASL_SSL"),
     "without TLS": (BrokerUnavailableError, "security.protocol=SASL_PLAINTEXT must be SASL_SSL"),
@@ -157,6 +176,7 @@ def test_what_is_wrong_is_told_soon(
         assert type(error) is kind, (name, error)
         assert advice in str(error)
         assert PASSWORD not in str(error)
+        assert SECRET not in str(error)
         assert took_s < SOON_S
 
 

@@ -147,6 +147,22 @@ def test_a_thread_runs_obeys_and_closes(session: SparkSession) -> None:
     ]
 
 
+def test_between_machines_the_connection_is_encrypted(session: SparkSession) -> None:
+    """Goal: a worker finds its driver by the certificate that the session's Java made, and gets
+    code that is larger than any frame through it."""
+    ballast = os.urandom(1 << 20) * 20
+
+    def large(channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
+        channel.report(Tell("size", len(ballast)))
+        return obey(channel, attempt)
+
+    with hosting(session, encrypted=True) as (engine, events):
+        engine.start_thread("t1", 1, large)
+        assert events.wait("t1", "report").data == len(ballast)
+        assert engine.request("t1", Ask("echo", "x" * 1_000_000)) == "x" * 1_000_000
+        assert engine.stop_thread("t1", 10_000)
+
+
 def test_a_user_error_is_data(session: SparkSession) -> None:
     """Goal: an error in the thread's code is told with its fields, and is not retried."""
     with hosting(session) as (engine, events):

@@ -120,12 +120,13 @@ class EmbeddedKafka:
 
     def client_settings(
         self, user: str | None = None, mechanism: str | None = None
-    ) -> dict[str, str]:
+    ) -> dict[str, Any]:
         """What clients have to be told of its security, for `StreamsConfig(clients=...)`.
 
         Args:
             user: who logs in; by default the first of `users`.
-            mechanism: how: SCRAM-SHA-512 (the default), SCRAM-SHA-256 or PLAIN.
+            mechanism: how: SCRAM-SHA-512 (the default), SCRAM-SHA-256, PLAIN, or OAUTHBEARER with
+                tokens that are not signed.
 
         Raises:
             ConfigError: there is no such user.

@@ -6,9 +6,12 @@ Java's own `keytool` makes the certificate. It is its own authority, good for `l
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import secrets
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +30,7 @@ from millstream.errors import ConfigError, EmbeddedKafkaError
 #: How clients may be made to speak to the broker.
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 #: How users may log in; the first one is the default.
-MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 
 CA_FILE: Final = "ca.pem"
 _KEY_STORE: Final = "broker.p12"
@@ -108,15 +111,19 @@ class BrokerSecurity:
             settings[f"{listener}.plain.sasl.jaas.config"] = (
                 f"{_MODULES}.plain.PlainLoginModule required{known};"
             )
+            # Its validator, Kafka's default, takes any token that has not run out: for tests.
+            settings[f"{listener}.oauthbearer.sasl.jaas.config"] = (
+                f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required;"
+            )
             settings[f"{listener}.scram-sha-256.sasl.jaas.config"] = scram
             settings[f"{listener}.scram-sha-512.sasl.jaas.config"] = scram
         return settings
 
     def client_settings(
         self, folder: Path, user: str | None, mechanism: str | None
-    ) -> dict[str, str]:
+    ) -> dict[str, Any]:
         """What a client has to be told, by Kafka's names; see `EmbeddedKafka.client_settings`."""
-        settings = {"security.protocol": self.protocol}
+        settings: dict[str, Any] = {"security.protocol": self.protocol}
         if self.has_certificate:
             settings["ssl.truststore.location"] = str(folder / CA_FILE)
             settings["ssl.truststore.type"] = "PEM"
@@ -127,6 +134,9 @@ class BrokerSecurity:
                     f"EmbeddedKafka has no user {name!r}.{did_you_mean(name, self.users)}"
                 )
             settings["sasl.mechanism"] = mechanism or MECHANISMS[0]
+            if mechanism == "OAUTHBEARER":
+                settings["sasl.login.callback.handler.class"] = UnsecuredTokens(name)
+                return settings
             settings["sasl.username"] = name
             settings["sasl.password"] = self.users[name]
         return settings
@@ -167,6 +177,29 @@ class BrokerSecurity:
             raise EmbeddedKafkaError(
                 f"The broker did not take its users: {error.args[0].str()}"
             ) from error
+
+
+@dataclass(frozen=True)
+class UnsecuredTokens:
+    """Gives tokens that nobody has signed, which the embedded broker believes.
+
+    Args:
+        user: whom they name.
+        lifetime_s: seconds that each is good for.
+    """
+
+    user: str
+    lifetime_s: float = 3_600.0
+
+    def __call__(self) -> tuple[str, float]:
+        now_s = time.time()
+        claims = {"sub": self.user, "iat": now_s, "exp": now_s + self.lifetime_s}
+        parts = (_part_of_token({"alg": "none"}), _part_of_token(claims), "")
+        return ".".join(parts), self.lifetime_s
+
+
+def _part_of_token(content: Mapping[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
 
 
 def _run(keytool: Path, arguments: list[str], folder: Path) -> None:

@@ -153,7 +153,12 @@ PARTS: Final = (
         },
         attributes=("exception", "is_done", "value"),
     ),
-    Part("kafka.net.sasl.oauth", "AbstractTokenProvider", takes=(), methods={"token": ()}),
+    Part(
+        "kafka.net.sasl.oauth",
+        "AbstractTokenProvider",
+        takes=(),
+        methods={"token": (), "extensions": ()},
+    ),
     Part(
         "kafka.protocol.consumer",
         "JoinGroupRequest",

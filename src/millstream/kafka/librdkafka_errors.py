@@ -3,7 +3,9 @@ do."""
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from collections.abc import Mapping
+from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
@@ -14,6 +16,8 @@ from millstream.errors import (
     TopologyError,
     UnknownTopicError,
 )
+from millstream.kafka.rights import NOTHING_KNOWN, Needs, missing_right, told
+from millstream.kafka.settings.tokens import LibrdkafkaTokens
 
 #: librdkafka deals with these itself by trying again; they are worth a line in the log.
 TRANSIENT: Final = frozenset(
@@ -69,6 +73,13 @@ ACCESS: Final = frozenset(
     }
 )
 
+#: What a broker answers to a login that follows within a second of another on the same connection,
+#: as it may while a token is about to run out. librdkafka connects anew.
+_TOO_SOON: Final = "Request not valid in current SASL state"
+
+#: How TLS says that the other end does not like our certificate, or wants one (RFC 8446, 6.2).
+_CERTIFICATE_ALERT: Final = re.compile(r"SSL alert number (4[2-68]|116)\b")
+
 
 def client_error(
     error: KafkaError,
@@ -77,6 +88,7 @@ def client_error(
     topic: str | None = None,
     partition: int | None = None,
     offset: int | None = None,
+    needs: Needs = NOTHING_KNOWN,
 ) -> StreamsError:
     """The error to raise for one that librdkafka reported.
 
@@ -86,6 +98,7 @@ def client_error(
         topic: the topic concerned, if any.
         partition: its partition.
         offset: the offset there.
+        needs: which right it takes, and who asks.
     """
     code, reason = error.code(), error.str().rstrip(".")
     if code in UNKNOWN_TOPIC:
@@ -95,14 +108,15 @@ def client_error(
             topic=topic,
             partition=partition,
         )
-    if is_access_error(error):
+    right = missing_right(code, topic, needs)
+    if right is not None:
         return AccessDeniedError(
-            f"{what} {_refusal(error)}"
-            + ("" if _is_untrusted(error) else ", and that the user has the rights for it")
-            + ".",
+            f"{what} was refused by the broker: {told([right], needs.user)}",
             topic=topic,
             partition=partition,
         )
+    if is_access_error(error):
+        return AccessDeniedError(f"{what} {_refusal(error)}.", topic=topic, partition=partition)
     if code in TRANSIENT:
         return BrokerUnavailableError(
             f"{what} failed: {reason}. Check that the brokers run and can be reached.",
@@ -117,8 +131,13 @@ def client_error(
     )
 
 
-def creation_problem(topic: str, error: KafkaError) -> str:
+def creation_problem(topic: str, error: KafkaError, user: str = "") -> str:
     """Why a topic is not there yet, where waiting may help.
+
+    Args:
+        topic: the topic.
+        error: what librdkafka reported.
+        user: who wants it created, if that is known.
 
     Raises:
         TopologyError: the broker will not create it like this.
@@ -133,23 +152,39 @@ def creation_problem(topic: str, error: KafkaError) -> str:
     if code in _RETRIED_CREATION:
         return f"Topic {topic}: {reason}"
     if is_access_error(error):
-        raise client_error(error, "Creating a topic", topic=topic)
+        raise client_error(error, "Creating a topic", topic=topic, needs=Needs(user, "Create"))
     raise TopologyError(f"The broker does not create the topic: {reason}.", topic=topic)
 
 
-def login_error(error: KafkaError, servers: str) -> StreamsError:
-    """The error to raise when it is the first connection that `is_access_error` speaks of."""
-    return AccessDeniedError(f"Connecting to {servers} {_refusal(error)}.")
+def login_error(error: KafkaError, settings: Mapping[str, Any]) -> StreamsError:
+    """The error to raise when it is a connection that `is_access_error` speaks of.
+
+    Args:
+        error: what librdkafka reported.
+        settings: the client's.
+    """
+    tokens = settings.get("oauth_cb")
+    why = tokens.supply.failure if isinstance(tokens, LibrdkafkaTokens) else None
+    # librdkafka only knows that its callback raised.
+    return why or AccessDeniedError(
+        f"Connecting to {settings['bootstrap.servers']} {_refusal(error)}."
+    )
 
 
 def is_access_error(error: KafkaError) -> bool:
     """Whether one side refused the other, or the operation; trying again will not help."""
-    return error.code() in ACCESS or _is_untrusted(error)
+    if _TOO_SOON in error.str():
+        return False
+    return error.code() in ACCESS or _is_untrusted(error) or _wants_another_certificate(error)
 
 
 def _is_untrusted(error: KafkaError) -> bool:
     # Other failures of a handshake may pass, for example when a broker ends in the midst of it.
     return error.code() == KafkaError._SSL and "certificate verify failed" in error.str()
+
+
+def _wants_another_certificate(error: KafkaError) -> bool:
+    return _CERTIFICATE_ALERT.search(error.str()) is not None
 
 
 def _refusal(error: KafkaError) -> str:
@@ -159,6 +194,12 @@ def _refusal(error: KafkaError) -> str:
             f"failed, because the broker's certificate is not trusted: {reason}. Let "
             "ssl.truststore.location (or ssl.ca.location) name a PEM file with the authority that "
             "signed it, and connect to a host name that it is made out to"
+        )
+    if _wants_another_certificate(error):
+        return (
+            f"failed, because the broker does not accept this client's certificate, or wants one: "
+            f"{reason}. Let ssl.keystore.location (or ssl.certificate.location and "
+            "ssl.key.location) name a PEM file with a key and a certificate that the broker trusts"
         )
     return (
         f"was refused by the broker: {reason}. Check security.protocol and the sasl and ssl "

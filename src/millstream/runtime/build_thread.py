@@ -10,6 +10,7 @@ from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.kafka.protocols import Member
+from millstream.kafka.rights import user_of
 from millstream.kafka.settings.clients import client_setting, librdkafka_settings
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import Control
@@ -162,6 +163,7 @@ class _Parts:
                 repartition_topics(self.topology, config),
                 config.repartition_purge_interval_ms,
                 clock,
+                user_of(librdkafka_settings(config, "admin", "")),
             ),
             cleanup=StateCleanup(self.directory, config.state_cleanup_delay_ms, clock),
             close_others=[*clients.closers_beside_tasks, self.directory.release],

@@ -27,8 +27,11 @@ from millstream.errors import (
 )
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.cluster.listener_probe import ProtocolProbe, protocol_hint
+from millstream.kafka.cluster.rights_admin import RightsAdmin
+from millstream.kafka.rights import user_of
 from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
+from millstream.runtime.start_rights import StartRights
 from millstream.runtime.topology_topics import reset_policy, topology_topics
 from millstream.topology.physical.topology import Topology
 
@@ -72,6 +75,17 @@ class StartChecks:
             topic for store in topology.global_stores.values() for topic in store.source.topics
         }
         self._settings = _quiet_settings(config)
+        self._changelogs = {
+            name for group in self._topics.groups for name in group.changelog_topics
+        }
+        external = self._topics.external_source_topics | self._global_topics
+        self._rights = StartRights(
+            config.application_id,
+            user_of(self._settings),
+            read=external,
+            written=self._written,
+            internal=(self._topics.repartition_topics.keys() | self._changelogs) - external,
+        )
 
     def run(self) -> None:
         """Wait until a broker answers, then look at the topics. Ends early if it is given up.
@@ -79,18 +93,21 @@ class StartChecks:
         Raises:
             BrokerUnavailableError: none answered for `task.timeout.ms`, or those that are there
                 want another security protocol.
-            AccessDeniedError: a broker refuses the login, or its certificate is not trusted.
+            AccessDeniedError: a broker refuses the login, its certificate is not trusted, or the
+                user lacks rights.
             MissingSourceTopicError: topics that are read do not exist; names what is written and
                 does not exist as well.
             UnknownTopicError: topics that are written do not exist.
             CopartitionError: topics that are joined have different partition counts.
             TopologyError: an internal topic has a wrong partition count.
         """
-        admin = ClusterAdmin(self._settings)
+        admin = RightsAdmin(self._settings)
         try:
             protocol = self._settings.get("security.protocol", "PLAINTEXT")
             waiting = _Waiting(self._config, protocol, self._clock, self._given_up)
             admin.check_reachable(waiting.timeout_ms, waiting.goes_on)
+            if protocol != "PLAINTEXT":
+                self._rights.check(admin)
             counts = self._counts(admin, waiting)
             if not self._given_up():
                 self._check_existence(counts)
@@ -110,9 +127,8 @@ class StartChecks:
 
     def _counts(self, admin: ClusterAdmin, waiting: _Waiting) -> dict[str, int]:
         """The partition counts of all topics that exist."""
-        changelogs = {name for group in self._topics.groups for name in group.changelog_topics}
         external = self._topics.external_source_topics | self._global_topics | self._written
-        asked = external | self._topics.repartition_topics.keys() | changelogs
+        asked = external | self._topics.repartition_topics.keys() | self._changelogs
         appear = Deadline(self._clock, _TOPICS_APPEAR_MS)
         while True:
             try:

@@ -27,6 +27,7 @@ from millstream.spark.messages import (
     encode_message,
     encode_value,
 )
+from millstream.spark.wire import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class ControlChannel:
         grace_ms: milliseconds for which a lost connection is opened again.
         max_reports: most reports that wait for the driver; beyond it the oldest are given up,
             counted and logged.
+        certificate: the driver's, in DER; empty if it does not encrypt.
 
     Attributes:
         on_news: called when a command has come or the driver is lost; on any thread, or in a signal
@@ -69,8 +71,10 @@ class ControlChannel:
         *,
         grace_ms: int = GRACE_MS,
         max_reports: int = 10_000,
+        certificate: bytes = b"",
     ) -> None:
         self._address = address
+        self._certificate = certificate
         self._authkey = authkey
         self._hello = hello
         self._grace_s = grace_ms / 1000
@@ -78,6 +82,8 @@ class ControlChannel:
         # A SimpleQueue because its `put` is safe in a signal handler; `_on_message` bounds it.
         self._commands: queue.SimpleQueue[Asked] = queue.SimpleQueue()
         self._waited_for: list[Asked] = []
+        #: None until it has come.
+        self._code: bytes | None = None
         self._link: ControlLink | None = None
         self._connected = threading.Event()
         self._settled = threading.Event()
@@ -112,6 +118,12 @@ class ControlChannel:
         if self._keeper.is_alive():
             # Longer than any single step of the keeper can take.
             self._keeper.join(_DIAL_TIMEOUT_S + 1)
+
+    def take_code(self) -> bytes:
+        """The thread's code, a pickled `ThreadMain`, which came when the thread registered. Once:
+        afterwards it is not kept."""
+        code, self._code = self._code or b"", b""
+        return code
 
     @property
     def lost(self) -> bool:
@@ -256,17 +268,19 @@ class ControlChannel:
             self._authkey,
             timeout_s=_DIAL_TIMEOUT_S,
             silence_limit_s=SILENCE_LIMIT_S,
+            certificate=self._certificate,
         )
         try:
-            hello = encode_value((self._hello, self._conversation.received))
+            hello = encode_value((self._hello, self._conversation.received, self._code is None))
             connection.send(encode_message(What.HELLO, hello))
             what, reason, received_there = decode_message(connection.receive())
-        except ConnectionError:
+            if what is not What.WELCOME or received_there is None:
+                raise _TurnedAwayError(decode_value(reason))
+            if self._code is None:
+                self._code = _received_code(connection)
+        except (ConnectionError, _TurnedAwayError):
             connection.close()
             raise
-        if what is not What.WELCOME or received_there is None:
-            connection.close()
-            raise _TurnedAwayError(decode_value(reason))
         self._conversation.resume(received_there)
         return ControlLink(connection, self._conversation, self._on_message)
 
@@ -283,6 +297,15 @@ class ControlChannel:
         self._lost_reason = reason
         self._conversation.end()
         self.on_news()
+
+
+def _received_code(connection: Connection) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        _, part, left = decode_message(connection.receive())
+        parts.append(part)
+        if not left:
+            return b"".join(parts)
 
 
 def _nobody_waits() -> None:

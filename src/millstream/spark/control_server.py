@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, Protocol, TypeVar
@@ -18,6 +19,7 @@ from millstream.errors import SparkError, ThreadUnavailableError
 from millstream.runtime.control import Command, Question, Report
 from millstream.spark import wire
 from millstream.spark.conversation import SILENCE_LIMIT_S, ControlLink, Conversation
+from millstream.spark.encryption import Identity
 from millstream.spark.messages import (
     MAX_DATA_BYTES,
     Hello,
@@ -39,6 +41,8 @@ _HANDSHAKE_TIMEOUT_S: Final = 10.0
 _MAX_STRANGERS: Final = 128
 #: How long the previous connection of the same attempt may take to end before a new one is taken.
 _TAKEOVER_S: Final = 10.0
+#: How much of a thread's code goes into one message.
+_CODE_BYTES: Final = 8 * 1024 * 1024
 
 
 R = TypeVar("R")
@@ -77,6 +81,7 @@ class _Seat:
     def __init__(self) -> None:
         self.lowest_submission = 0
         self.closed_because: str | None = None
+        self.code = b""
         self.attempt: _Attempt | None = None
 
 
@@ -90,6 +95,7 @@ class ControlServer:
         host: the address to listen on.
         port: the port to listen on; 0 takes a free one.
         advertised_host: the name by which executors reach this machine; default: `host`.
+        identity: with what connections are encrypted; None if they are not.
     """
 
     def __init__(
@@ -101,7 +107,9 @@ class ControlServer:
         host: str = "127.0.0.1",
         port: int = 0,
         advertised_host: str | None = None,
+        identity: Identity | None = None,
     ) -> None:
+        self._tls = None if identity is None else identity.server_context()
         self._application_id = application_id
         self._authkey = authkey
         self._listener = listener
@@ -134,11 +142,18 @@ class ControlServer:
         assert self._sock is not None, "not started"
         return self._advertised_host, self._sock.getsockname()[1]
 
-    def expect(self, name: str, submission: int) -> None:
-        """From now on only attempts of this submission or later ones are admitted."""
+    def expect(self, name: str, submission: int, code: bytes = b"") -> None:
+        """From now on only attempts of this submission or later ones are admitted.
+
+        Args:
+            name: the thread.
+            submission: the least that is admitted.
+            code: a pickled `ThreadMain`, which an attempt is given when it registers.
+        """
         with self._lock:
             seat = self._seats.setdefault(name, _Seat())
             seat.lowest_submission = submission
+            seat.code = code
             seat.closed_because = None
 
     def admit_no_more(self, name: str, why: str) -> None:
@@ -154,6 +169,7 @@ class ControlServer:
             if seat is not None:
                 seat.attempt = None
                 seat.closed_because = why
+                seat.code = b""
         if attempt is not None:
             attempt.end(f"Stream thread {name} has ended: {why}.")
             if attempt.link is not None:
@@ -290,8 +306,10 @@ class ControlServer:
                     self._authkey,
                     timeout_s=_HANDSHAKE_TIMEOUT_S,
                     silence_limit_s=SILENCE_LIMIT_S,
+                    tls=self._tls,
                 )
-                hello, received_there = decode_value(decode_message(connection.receive())[1])
+                told = decode_value(decode_message(connection.receive())[1])
+                hello, received_there, wants_code = told
             finally:
                 self._strangers.release()
         except (ConnectionError, TypeError, ValueError) as error:
@@ -300,10 +318,10 @@ class ControlServer:
         admitted = self._admit(hello)
         if isinstance(admitted, str):
             logger.info("%s %s was turned away: %s", hello.thread_name, hello.epoch, admitted)
-            self._answer(connection, What.REFUSED, admitted, None)
+            self._answer(connection, [encode_message(What.REFUSED, encode_value(admitted))])
             connection.close()
             return
-        self._carry(admitted, connection, received_there)
+        self._carry(admitted, connection, received_there, wants_code=wants_code)
 
     def _admit(self, hello: Hello) -> _Attempt | str:
         """The attempt that the caller is, or why it is not wanted."""
@@ -332,19 +350,28 @@ class ControlServer:
         self._listener.on_registered(hello)
         return attempt
 
-    def _carry(self, attempt: _Attempt, connection: Connection, received_there: int) -> None:
+    def _carry(
+        self,
+        attempt: _Attempt,
+        connection: Connection,
+        received_there: int,
+        *,
+        wants_code: bool,
+    ) -> None:
         link = ControlLink(
             connection, attempt.conversation, lambda payload: self._on_message(attempt, payload)
         )
         with self._lock:
             previous, attempt.link = attempt.link, link
+            code = self._seats[attempt.hello.thread_name].code if wants_code else None
         # The worker may have seen the previous one break first. Only when the last message of that
         # one is dealt with is it known which ones have to be repeated.
         if previous is not None:
             previous.close()
         if previous is None or previous.wait_ended(_TAKEOVER_S):
             attempt.conversation.resume(received_there)
-            self._answer(connection, What.WELCOME, "", attempt.conversation.received)
+            welcome = encode_message(What.WELCOME, b"", attempt.conversation.received)
+            self._answer(connection, [welcome, *(() if code is None else _parts(code))])
         else:
             link.close()
         link.run(f"{attempt.hello.thread_name}-control-sender")
@@ -366,11 +393,19 @@ class ControlServer:
                 request.set_result(decode_value(data))
 
     @staticmethod
-    def _answer(connection: Connection, what: What, why: str, received: int | None) -> None:
+    def _answer(connection: Connection, messages: Iterable[bytes]) -> None:
         try:
-            connection.send(encode_message(what, encode_value(why), received))
+            for message in messages:
+                connection.send(message)
         except ConnectionError as error:
             logger.info("A stream thread left before it was answered: %s", error)
+
+
+def _parts(code: bytes) -> Iterator[bytes]:
+    """The messages that carry a thread's code: a frame has a limit, code has none."""
+    starts = range(0, len(code), _CODE_BYTES) or range(1)
+    for left, start in zip(reversed(range(len(starts))), starts, strict=True):
+        yield encode_message(What.CODE, code[start : start + _CODE_BYTES], left)
 
 
 def _named(command: Command) -> str:

@@ -20,6 +20,7 @@ from millstream.errors import IllegalStateError, ThreadUnavailableError
 from millstream.runtime.control import Close, Command, Question, Report
 from millstream.spark.control import GRACE_MS
 from millstream.spark.control_server import ControlServer
+from millstream.spark.encryption import Identity, make_identity
 from millstream.spark.environment import installed_versions
 from millstream.spark.events import EventQueue, ThreadEvent
 from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
@@ -69,6 +70,8 @@ class SparkEngine:
         listen_host: address to listen on; default: loopback for local masters, else all.
         listen_port: port to listen on; 0 takes a free one.
         advertised_host: how executors reach this machine; default: what Spark advertises itself.
+        encrypted: whether the connections to the threads are; default: unless they are on this
+            machine.
         clock: for intervals.
         given_up: asked while a session starts: whether nobody waits for this engine any more.
 
@@ -90,6 +93,7 @@ class SparkEngine:
         listen_host: str | None = None,
         listen_port: int = 0,
         advertised_host: str | None = None,
+        encrypted: bool | None = None,
         clock: Clock | None = None,
         given_up: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -102,6 +106,8 @@ class SparkEngine:
         # A thread that works through its grace period and then closes must not be disturbed.
         self._patience = Patience(register_timeout_ms, reconnect_ms=3 * grace_ms)
         self._restart_policy = restart_policy or RestartPolicy()
+        self._encrypted = encrypted
+        self._identity: Identity | None = None
         self._listen = (listen_host, listen_port, advertised_host)
         self._clock = clock or SystemClock()
         self._authkey = secrets.token_bytes(32)
@@ -136,15 +142,18 @@ class SparkEngine:
         else:
             own_name = session.sparkContext.getConf().get("spark.driver.host", "")
             host, advertised = host or "0.0.0.0", advertised or own_name or socket.getfqdn()
-        server = ControlServer(
-            self._application_id,
-            self._authkey,
-            self,
-            host=host,
-            port=port,
-            advertised_host=advertised,
-        )
         try:
+            if self._encrypted or (self._encrypted is None and not is_local(session)):
+                self._identity = make_identity(session)
+            server = ControlServer(
+                self._application_id,
+                self._authkey,
+                self,
+                host=host,
+                port=port,
+                advertised_host=advertised,
+                identity=self._identity,
+            )
             server.start()
         except BaseException:
             found.release()
@@ -332,14 +341,15 @@ class SparkEngine:
                     self._authkey,
                     self._versions,
                     loggers,
-                    payload,
                     self._grace_ms,
                     module_path,
+                    b"" if self._identity is None else self._identity.certificate,
                 )
             )
 
         return HostedThread(
             name,
+            payload,
             plan_of,
             self._versions,
             jobs,

@@ -85,6 +85,7 @@ class HostedThread:
 
     Args:
         name: the thread's name.
+        code: a pickled `ThreadMain`.
         plan_of: the pickled plan for a submission's number.
         versions: the driver's, see `environment`.
         jobs: where it runs.
@@ -105,6 +106,7 @@ class HostedThread:
     def __init__(
         self,
         name: str,
+        code: bytes,
         plan_of: Callable[[int], bytes],
         versions: dict[str, str | None],
         jobs: SparkJobs,
@@ -121,6 +123,7 @@ class HostedThread:
         pause_ms: int = 0,
     ) -> None:
         self.name = name
+        self._code = code
         self._plan_of = plan_of
         self._versions = versions
         self._jobs = jobs
@@ -215,7 +218,7 @@ class HostedThread:
             self._end_by = None
             self._out_of_reach_since_ms = self._clock.monotonic_ms()
             self._job_runs = True
-        self._server.expect(self.name, submission)
+        self._server.expect(self.name, submission, self._code)
         try:
             exit_ = self._jobs.run(
                 self._plan_of(submission), self._versions, tag=self._tag, description=self.name

@@ -54,12 +54,15 @@ class Hello(NamedTuple):
 class What(enum.Enum):
     """What a message on the control connection is."""
 
-    #: A thread's first message: its `Hello`, and the number of the last message that it received.
+    #: A thread's first message: its `Hello`, the number of the last message that it received, and
+    #: whether it wants its code.
     HELLO = "hello"
     #: The answer: the number of the last message that the driver received.
     WELCOME = "welcome"
     #: The other answer: why the driver does not want the thread.
     REFUSED = "refused"
+    #: A part of the thread's code, after the welcome, and how many parts are to come.
+    CODE = "code"
     REPORT = "report"
     COMMAND = "command"
     #: The answer to the command of that number.

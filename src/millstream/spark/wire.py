@@ -3,8 +3,7 @@
 Both ends prove that they know the application's key before anything else is read: what the frames
 carry are pickles, and whoever can send a pickle can run code. Each frame carries a code that binds
 it to this connection, its direction and its place in the stream, so that nothing can be inserted
-later either. Frames are not encrypted: on a network that is not trusted, use Spark's and Kafka's
-own protections and keep the driver's port inside it.
+later either. Between machines all of it goes through TLS (`encryption`).
 
 A frame is: length of the body (4 bytes, big-endian), authentication code (16 bytes), body.
 """
@@ -15,10 +14,20 @@ import contextlib
 import hmac
 import secrets
 import socket
+import ssl
 import struct
 import threading
 import time
 from typing import Final
+
+from millstream.spark.encryption import (
+    EncryptedSocket,
+    encrypted_to_driver,
+    encrypted_to_worker,
+)
+
+#: What bytes go through.
+Stream = socket.socket | EncryptedSocket
 
 #: The most that one frame may hold; a longer one ends the connection.
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
@@ -49,7 +58,7 @@ class Connection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: Stream,
         key: bytes,
         *,
         sends: bytes,
@@ -125,7 +134,12 @@ class Connection:
 
 
 def dial(
-    address: tuple[str, int], authkey: bytes, *, timeout_s: float, silence_limit_s: float
+    address: tuple[str, int],
+    authkey: bytes,
+    *,
+    timeout_s: float,
+    silence_limit_s: float,
+    certificate: bytes = b"",
 ) -> Connection:
     """Open the worker's end.
 
@@ -134,17 +148,21 @@ def dial(
         authkey: the application's key.
         timeout_s: seconds for connecting and proving the key together.
         silence_limit_s: see `Connection`.
+        certificate: the driver's, in DER; empty if it does not encrypt.
 
     Raises:
         ConnectionError: nobody listens there, or not one who knows the key.
     """
     deadline = time.monotonic() + timeout_s
     try:
-        sock = socket.create_connection(address, timeout_s)
+        connected = socket.create_connection(address, timeout_s)
     except OSError as error:
         raise ConnectionError(f"Cannot reach {address[0]}:{address[1]}: {error}") from error
+    sock: Stream = connected
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if certificate:
+            sock = encrypted_to_driver(connected, certificate, deadline)
         theirs = _greeting(sock, deadline)
         mine = secrets.token_bytes(_NONCE_BYTES)
         sock.sendall(_MAGIC + mine + _proof(authkey, b"worker", theirs, mine))
@@ -165,23 +183,32 @@ def dial(
 
 
 def welcome(
-    sock: socket.socket, authkey: bytes, *, timeout_s: float, silence_limit_s: float
+    accepted: socket.socket,
+    authkey: bytes,
+    *,
+    timeout_s: float,
+    silence_limit_s: float,
+    tls: ssl.SSLContext | None = None,
 ) -> Connection:
     """Open the driver's end over a socket that was just accepted.
 
     Args:
-        sock: the accepted socket; closed when this raises.
+        accepted: the socket; closed when this raises.
         authkey: the application's key.
         timeout_s: seconds for the caller to prove that it knows the key.
         silence_limit_s: see `Connection`.
+        tls: how it is encrypted; None if it is not.
 
     Raises:
         ConnectionError: the caller does not know the key, or is too slow to show it.
     """
     deadline = time.monotonic() + timeout_s
+    sock: Stream = accepted
     try:
         sock.settimeout(timeout_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            sock = encrypted_to_worker(accepted, tls, deadline)
         mine = secrets.token_bytes(_NONCE_BYTES)
         sock.sendall(_MAGIC + mine)
         theirs = _greeting(sock, deadline)
@@ -201,7 +228,7 @@ def welcome(
     )
 
 
-def _greeting(sock: socket.socket, deadline: float) -> bytes:
+def _greeting(sock: Stream, deadline: float) -> bytes:
     """The other end's nonce."""
     if _read(sock, len(_MAGIC), deadline) != _MAGIC:
         raise ConnectionError("The other end does not speak this protocol.")
@@ -212,7 +239,7 @@ def _proof(authkey: bytes, role: bytes, driver_nonce: bytes, worker_nonce: bytes
     return hmac.digest(authkey, role + driver_nonce + worker_nonce, "sha256")
 
 
-def _read(sock: socket.socket, size: int, deadline: float | None = None) -> bytes:
+def _read(sock: Stream, size: int, deadline: float | None = None) -> bytes:
     """Exactly `size` bytes; with a deadline, all of them until then."""
     parts: list[bytes] = []
     while size > 0:

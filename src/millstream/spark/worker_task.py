@@ -49,7 +49,11 @@ ThreadMain = Callable[[ControlChannel, AttemptInfo], ThreadExit]
 
 @dataclass(frozen=True)
 class ThreadPlan:
-    """Everything that a worker needs to become a stream thread.
+    """What a worker needs to register as a stream thread.
+
+    It is given its code then, and with it the settings. Spark may write down what it ships, and
+    keep it for as long as the session lasts; so that holds no secret but the key of the
+    application, which is worth nothing when that has ended.
 
     Args:
         application_id: the application.
@@ -60,9 +64,9 @@ class ThreadPlan:
         authkey: the application's key.
         versions: the driver's, see `environment`.
         logging: the driver's loggers.
-        payload: a pickled `ThreadMain`, from `shipping.ship`.
         grace_ms: how long the thread works without its driver, in milliseconds.
         module_path: where the driver finds modules, for workers on the same machine.
+        certificate: the driver's, in DER; empty if the connection is not encrypted.
     """
 
     application_id: str
@@ -73,9 +77,9 @@ class ThreadPlan:
     authkey: bytes = field(repr=False)
     versions: dict[str, str | None]
     logging: LoggingSetup
-    payload: bytes = field(repr=False)
     grace_ms: int = GRACE_MS
     module_path: tuple[str, ...] = ()
+    certificate: bytes = field(default=b"", repr=False)
 
 
 def run_plan(data: bytes) -> bytes:
@@ -111,7 +115,11 @@ def _run_thread(plan: ThreadPlan) -> ThreadExit:
         socket.gethostname(),
     )
     channel = ControlChannel(
-        plan.control_address, plan.authkey, Hello(*attempt), grace_ms=plan.grace_ms
+        plan.control_address,
+        plan.authkey,
+        Hello(*attempt),
+        grace_ms=plan.grace_ms,
+        certificate=plan.certificate,
     )
     try:
         with _closing_on_signals(channel):
@@ -129,7 +137,7 @@ def _run_thread(plan: ThreadPlan) -> ThreadExit:
 def _call_main(plan: ThreadPlan, channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
     try:
         try:
-            main: ThreadMain = pickle.loads(plan.payload)
+            main: ThreadMain = pickle.loads(channel.take_code())
         except ImportError as error:
             raise EnvironmentMismatchError(
                 f"A worker on {attempt.host} cannot import what the topology needs: {error}. "

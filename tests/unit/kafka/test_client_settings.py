@@ -293,7 +293,10 @@ def test_compression_level_counts_for_its_codec() -> None:
         ({"consumer": {"retry.backoff.max.ms": 5}}, "cannot be honoured by kafka-python"),
         ({"clients": {"socket.connection.setup.timeout.max.ms": 5}}, "honoured by librdkafka"),
         ({"producer": {"partitioner.class": "com.example.P"}}, "Give a partitioner to the sink"),
-        ({"clients": {"sasl.oauthbearer.scope": "x"}}, "sasl.login.callback.handler.class"),
+        (
+            {"clients": {"sasl.oauthbearer.jwks.endpoint.url": "x"}},
+            "sasl.login.callback.handler.class",
+        ),
         ({"producer": {"max.poll.records": 5}}, "no client of this kind"),
         ({"admin": {"lingr.ms": 5}}, "Did you mean 'linger.ms'"),
         ({"metadata_recovery_strategy": "none"}, "cannot be honoured by kafka-python"),

@@ -478,3 +478,17 @@ def test_a_signal_looks_like_a_close_command(connect: Connect) -> None:
     channel.stop_by_signal("SIGHUP", 5_000)
     assert channel.commands() == [Asked(Close(commit_timeout_ms=5_000))]
     assert channel.stop_signal == "SIGHUP"
+
+
+@pytest.mark.parametrize("size", [0, 1, 20_000_000])
+def test_a_thread_is_given_its_code_once(
+    server: ControlServer, connect: Callable[..., ControlChannel], size: int
+) -> None:
+    """Goal: whatever its size, and not again when the connection is opened anew."""
+    code = b"x" * size
+    server.expect("t", 1, code)
+    channel = connect()
+    assert channel.take_code() == code
+    server.drop_connection("t")
+    wait_for(lambda: channel.connected and server.connected("t"), 10, "it is back")
+    assert channel.take_code() == b""

@@ -61,6 +61,7 @@ class Host:
         plans: Any = jobs
         self.thread = HostedThread(
             "t1",
+            b"code",
             lambda submission: b"",
             {},
             plans,

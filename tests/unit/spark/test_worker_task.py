@@ -52,7 +52,8 @@ def driver() -> Iterator[Driver]:
     driver.server.close()
 
 
-def plan(driver: Driver, main: Any, **changes: Any) -> bytes:
+def plan(driver: Driver, main: Any, *, code: bytes = b"", **changes: Any) -> bytes:
+    driver.server.expect("t1", changes.get("epoch", 1), code or ship(main, "main"))
     fields: dict[str, Any] = {
         "application_id": "shop",
         "thread_name": "t1",
@@ -62,7 +63,6 @@ def plan(driver: Driver, main: Any, **changes: Any) -> bytes:
         "authkey": KEY,
         "versions": installed_versions(),
         "logging": LoggingSetup(logging.INFO),
-        "payload": ship(main, "main"),
     }
     return pickle.dumps(ThreadPlan(**(fields | changes)))
 
@@ -111,8 +111,9 @@ def test_whatever_is_raised_is_data(driver: Driver, error: BaseException) -> Non
 
 def test_a_thread_that_is_not_wanted_does_not_run(driver: Driver) -> None:
     """Goal: an attempt that was replaced ends before its code is even opened."""
+    replaced = plan(driver, main=None, code=b"not a pickle")
     driver.server.expect("t1", 2)
-    ended = decode_value(run_plan(plan(driver, main=None, payload=b"not a pickle")))
+    ended = decode_value(run_plan(replaced))
     assert ended.kind == "lost"
     assert "older than submission 2" in ended.reason
 
@@ -146,7 +147,7 @@ def test_a_module_that_is_missing_in_the_worker(
     payload = pickle.dumps(packaged.Thing())
     monkeypatch.undo()
     del sys.modules["packaged"]
-    ended = decode_value(run_plan(plan(driver, main=None, payload=payload)))
+    ended = decode_value(run_plan(plan(driver, main=None, code=payload)))
     assert isinstance(ended.error, EnvironmentMismatchError)
     assert "packaged" in str(ended.error)
     assert ended.error.differences == (("packaged", "installed", None),)

@@ -44,6 +44,7 @@ from millstream.kafka.librdkafka_errors import (
     is_access_error,
     login_error,
 )
+from millstream.kafka.rights import Needs, user_of
 from millstream.kafka.settings.clients import create_client
 from millstream.record import TopicPartition
 
@@ -96,6 +97,7 @@ class ClusterAdmin:
         self._servers = str(settings["bootstrap.servers"])
         self._protocol = str(settings.get("security.protocol", "PLAINTEXT"))
         self._replication_factor = replication_factor
+        self._user = user_of(settings)
         self._connection_error = ""
         self._access_error: StreamsError | None = None
         self._admin: AdminClient | None = create_client(
@@ -208,7 +210,7 @@ class ClusterAdmin:
         because = ""
         while missing:
             for name, error in self._create_once(missing, deadline).items():
-                problem = creation_problem(name, error)
+                problem = creation_problem(name, error, self._user)
                 # What the broker said before tells more than that the time is over.
                 if not because or error.code() != KafkaError._TIMED_OUT:
                     because = problem
@@ -462,9 +464,12 @@ class ClusterAdmin:
                 f"{self._servers} run and can be reached."
             )
         if isinstance(key, ClientPartition):
-            return client_error(error, what, topic=key.topic, partition=key.partition)
+            return client_error(
+                error, what, topic=key.topic, partition=key.partition, needs=Needs(self._user)
+            )
         topic = getattr(key, "name", key)
-        return client_error(error, what, topic=None if topic is None else str(topic))
+        needs = Needs(self._user, "DescribeConfigs" if hasattr(key, "restype") else "Describe")
+        return client_error(error, what, topic=None if topic is None else str(topic), needs=needs)
 
     def _unreachable(self, timeout_ms: int, reason: str) -> BrokerUnavailableError:
         return BrokerUnavailableError(
@@ -476,7 +481,7 @@ class ClusterAdmin:
 
     def _on_client_error(self, error: KafkaError) -> None:
         if is_access_error(error):
-            self._access_error = login_error(error, self._servers)
+            self._access_error = login_error(error, self._settings)
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
             # That all brokers are down follows from what was said of each of them.
             self._connection_error = error.str().rstrip(".")

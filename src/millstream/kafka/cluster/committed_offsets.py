@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError
 from millstream.kafka.librdkafka_errors import TRANSIENT, UNKNOWN_TOPIC, client_error
+from millstream.kafka.rights import Needs, user_of
 from millstream.kafka.settings.clients import create_client
 from millstream.record import TopicPartition
 
@@ -61,7 +62,7 @@ def committed_offsets(
             if error is None:
                 return found
             if error.code() not in TRANSIENT:
-                raise client_error(error, _WHAT)
+                raise client_error(error, _WHAT, needs=Needs(user_of(settings), name=group_id))
             if deadline.passed:
                 raise BrokerUnavailableError(
                     f"{_WHAT} of group {group_id!r} failed: {error.str().rstrip('.')}. Check that "

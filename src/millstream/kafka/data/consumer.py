@@ -31,7 +31,8 @@ from millstream.errors import (
 )
 from millstream.kafka.data.partition_ends import PartitionEnds
 from millstream.kafka.data.record_columns import RecordColumns, message_columns
-from millstream.kafka.librdkafka_errors import TRANSIENT, client_error, is_access_error
+from millstream.kafka.librdkafka_errors import TRANSIENT, client_error, is_access_error, login_error
+from millstream.kafka.rights import Needs, user_of
 from millstream.kafka.settings.clients import create_client
 from millstream.record import UNKNOWN, TopicPartition
 from millstream.waker import Waker
@@ -90,6 +91,8 @@ class RecordConsumer:
     ) -> None:
         self._clock = clock or SystemClock()
         self._waker = waker
+        self._settings = settings
+        self._needs = Needs(user_of(settings), "Read")
         self._access_failure: StreamsError | None = None
         #: What librdkafka has said of partitions; it says it once and then reads them no further.
         self._failures: dict[TopicPartition | None, StreamsError] = {}
@@ -217,7 +220,7 @@ class RecordConsumer:
                 # consume(n, timeout) waits until it has all n, so the rest is taken with none.
                 batch += self._consume(max_records - 1, 0)
         except KafkaException as error:
-            raise client_error(error.args[0], "Reading records") from error
+            raise client_error(error.args[0], "Reading records", needs=self._needs) from error
         if any(map(_error, batch)):
             batch = self._without_events(batch)
         if not batch:
@@ -362,7 +365,12 @@ class RecordConsumer:
             self._failures.setdefault(
                 _partition_of(message) if known else None,
                 client_error(
-                    error, "Reading records", topic=topic, partition=partition, offset=offset
+                    error,
+                    "Reading records",
+                    topic=topic,
+                    partition=partition,
+                    offset=offset,
+                    needs=self._needs,
                 ),
             )
 
@@ -383,9 +391,7 @@ class RecordConsumer:
     def _on_client_error(self, error: KafkaError) -> None:
         # The client's own log tells of each; here only what a later error may be explained with.
         if is_access_error(error):
-            self._access_failure = self._access_failure or client_error(
-                error, "Connecting to a broker"
-            )
+            self._access_failure = self._access_failure or login_error(error, self._settings)
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._connection_error = error.str().rstrip(".")
 
@@ -397,7 +403,7 @@ class RecordConsumer:
         except KafkaException as error:
             raise self._request_error(error, f"Looking up topic {topic!r}") from error
         if found.error is not None and found.error.code() not in TRANSIENT:
-            raise client_error(found.error, "Reading records", topic=topic)
+            raise client_error(found.error, "Reading records", topic=topic, needs=self._needs)
         if partition.partition not in found.partitions:
             raise UnknownTopicError(
                 f"The topic has {len(found.partitions)} partitions, so it cannot be read from "
@@ -423,14 +429,18 @@ class RecordConsumer:
         for found in answered:
             if found.error is not None:
                 raise client_error(
-                    found.error, "Asking for offsets", topic=found.topic, partition=found.partition
+                    found.error,
+                    "Asking for offsets",
+                    topic=found.topic,
+                    partition=found.partition,
+                    needs=self._needs,
                 )
         return {TopicPartition(found.topic, found.partition): found.offset for found in answered}
 
     def _request_error(self, raised: KafkaException, what: str) -> StreamsError:
         error: KafkaError = raised.args[0]
         if error.code() not in TRANSIENT:
-            return client_error(error, what)
+            return client_error(error, what, needs=self._needs)
         because = f" ({self._connection_error})" if self._connection_error else ""
         return BrokerUnavailableError(
             f"{what} failed: {error.str()}{because}. Check that the brokers run and can be reached."

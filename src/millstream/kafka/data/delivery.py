@@ -33,11 +33,15 @@ class Deliveries:
         transactional: whether records are parts of transactions.
         begins_anew: whether the work since the last commit is to be done again after a record that
             nobody took in time; always so in a transaction.
+        user: who writes them, if that is known.
     """
 
-    def __init__(self, *, transactional: bool = False, begins_anew: bool = False) -> None:
+    def __init__(
+        self, *, transactional: bool = False, begins_anew: bool = False, user: str = ""
+    ) -> None:
         self._transactional = transactional
         self._begins_anew = transactional or begins_anew
+        self._user = user
         #: Records that failed and are watched: what for, their index, and why they failed.
         self._undecided: deque[tuple[Watch, int, ProductionError]] = deque()
         self._failure: StreamsError | None = None
@@ -53,7 +57,9 @@ class Deliveries:
     ) -> StreamsError:
         """The error to raise for a record that was not delivered."""
         changelog = None if topic is None else self.changelogs.get(topic)
-        return delivery_error(error, topic, partition, changelog, begins_anew=self._begins_anew)
+        return delivery_error(
+            error, topic, partition, changelog, begins_anew=self._begins_anew, user=self._user
+        )
 
     @property
     def failed(self) -> int:
@@ -86,7 +92,7 @@ class Deliveries:
     ) -> None:
         if error is None or error.code() in _PURGED:
             return
-        told = delivery_error(error, message.topic(), message.partition())
+        told = delivery_error(error, message.topic(), message.partition(), user=self._user)
         if isinstance(told, ProductionError) and error.code() not in UNASKED:
             self._undecided.append((watch, index, told))
         else:

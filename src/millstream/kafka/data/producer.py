@@ -33,6 +33,7 @@ from millstream.kafka.data.producer_errors import (
     reported_error,
 )
 from millstream.kafka.data.watch import Watch
+from millstream.kafka.rights import user_of
 from millstream.record import Headers, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -87,7 +88,9 @@ class RecordProducer:
         #: caller is alive can be told.
         self.on_wait: Callable[[], None] = lambda: None
         self._deliveries = Deliveries(
-            transactional=transactional_id is not None, begins_anew=begins_anew
+            transactional=transactional_id is not None,
+            begins_anew=begins_anew,
+            user=user_of(settings),
         )
         self._is_deciding = False
         self._clients = ProducerClients(settings, transactional_id, self._deliveries, self._clock)

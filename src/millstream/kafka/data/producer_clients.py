@@ -12,7 +12,7 @@ from millstream.clock import Clock, Deadline
 from millstream.errors import IllegalStateError, StreamsError
 from millstream.kafka.data.delivery import Deliveries
 from millstream.kafka.data.producer_errors import RAISED, reported_error
-from millstream.kafka.librdkafka_errors import client_error, is_access_error
+from millstream.kafka.librdkafka_errors import is_access_error, login_error
 from millstream.kafka.settings.clients import create_client
 
 _log = logging.getLogger(__name__)
@@ -182,9 +182,7 @@ class ProducerClients:
     def _on_client_error(self, error: KafkaError) -> None:
         # The client's own log tells of each; here only what a later error may be explained with.
         if is_access_error(error):
-            self.access_failure = self.access_failure or client_error(
-                error, "Connecting to a broker"
-            )
+            self.access_failure = self.access_failure or login_error(error, self._settings)
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._connection_error = error.str().rstrip(".")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
 from millstream.errors import (
+    AccessDeniedError,
     BrokerUnavailableError,
     ProductionError,
     RebalanceInProgressError,
@@ -19,6 +21,7 @@ from millstream.kafka.librdkafka_errors import (
     client_error,
     is_access_error,
 )
+from millstream.kafka.rights import Needs, Right, missing_right, told
 from millstream.record import TaskId
 
 
@@ -84,7 +87,6 @@ _ADVICE: Final = {
     KafkaError._UNKNOWN_TOPIC: "The topic does not exist. Create it.",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "The topic or partition does not exist. Create it.",
     KafkaError._UNKNOWN_PARTITION: "The topic has no such partition, or was deleted.",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "The user needs the right to write to the topic.",
 }
 
 
@@ -106,6 +108,7 @@ def delivery_error(
     changelog: Changelog | None = None,
     *,
     begins_anew: bool = False,
+    user: str = "",
 ) -> StreamsError:
     """The error to raise for a record that was not delivered.
 
@@ -116,6 +119,7 @@ def delivery_error(
         changelog: whose the topic is, if it is a changelog.
         begins_anew: whether the work since the last commit is to be done again when nobody took it
             in time.
+        user: who writes, if that is known.
     """
     reason = error.str().rstrip(".")
     if error.code() in _FENCED or error.code() in _OUT_OF_SEQUENCE:
@@ -130,7 +134,8 @@ def delivery_error(
         return TaskMigratedError(
             f"A record was not written in time: {reason}.", topic=topic, partition=partition
         )
-    advice = _ADVICE.get(error.code(), "")
+    right = missing_right(error.code(), topic, Needs(user, "Write"))
+    advice = told([right], user) if right is not None else _ADVICE.get(error.code(), "")
     what, task_id = "A record was not written", None
     if changelog is not None:
         what = f"A change of store '{changelog.store}' was not written to its changelog"
@@ -143,17 +148,23 @@ def delivery_error(
     return failure
 
 
-def transaction_error(error: KafkaError, what: str, because: str) -> StreamsError:
+def transaction_error(
+    error: KafkaError, what: str, because: str, needs: Needs, topics: Collection[str]
+) -> StreamsError:
     """The error to raise for a step of a transaction that failed.
 
     Args:
         error: what librdkafka reported.
         what: the step, as the start of a sentence: "Committing the transaction".
         because: what the connections have met with, as " (...)", or empty.
+        needs: who writes, and under which transactional id.
+        topics: what the transaction writes to.
     """
     reason = error.str().rstrip(".")
     if is_access_error(error):
-        return client_error(error, what)
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topics:
+            return _refused_topic(what, needs, sorted(topics))
+        return client_error(error, what, needs=needs)
     if error.code() in _FENCED or error.fatal():
         return migrated_error(error, what)
     if error.code() == KafkaError.REBALANCE_IN_PROGRESS:
@@ -165,6 +176,16 @@ def transaction_error(error: KafkaError, what: str, because: str) -> StreamsErro
             f"{what} failed: {reason}{because}. Check that the brokers can be reached."
         )
     return client_error(error, what)
+
+
+def _refused_topic(what: str, needs: Needs, topics: list[str]) -> AccessDeniedError:
+    # librdkafka tells only its log which one it is.
+    one_of = "" if len(topics) == 1 else "Of the topics that it wrote to one is refused, or more. "
+    missing = told([Right("Write", "topic", topic) for topic in topics], needs.user)
+    return AccessDeniedError(
+        f"{what} was refused by the broker: {one_of}{missing}",
+        topic=topics[0] if len(topics) == 1 else None,
+    )
 
 
 def migrated_error(error: KafkaError, what: str) -> TaskMigratedError:

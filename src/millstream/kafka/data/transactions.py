@@ -16,6 +16,7 @@ from millstream.kafka.data.batch_limits import BatchLimits
 from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.data.producer import RecordProducer
 from millstream.kafka.data.producer_errors import RAISED, reported_error, transaction_error
+from millstream.kafka.rights import Needs, user_of
 from millstream.record import UNKNOWN, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class TransactionalRecordProducer(RecordProducer):
             max_block_ms=max_block_ms,
             task_timeout_ms=task_timeout_ms,
         )
+        self._needs = Needs(user_of(settings), "Write", transactional_id)
         self._in_transaction = False
         self._is_ready = False
         self._must_renew = False
@@ -167,7 +169,11 @@ class TransactionalRecordProducer(RecordProducer):
         except RAISED as error:
             # Not the failure for which it is aborted: that one was told.
             raise transaction_error(
-                reported_error(error), "Aborting the transaction", self._clients.because()
+                reported_error(error),
+                "Aborting the transaction",
+                self._clients.because(),
+                self._needs,
+                self._most_bytes,
             ) from error
         self._deliveries.forget_failures()
         self._in_transaction = False
@@ -185,7 +191,9 @@ class TransactionalRecordProducer(RecordProducer):
         try:
             call(client, timeout_ms / 1_000)
         except RAISED as error:
-            told = transaction_error(reported_error(error), what, self._clients.because())
+            told = transaction_error(
+                reported_error(error), what, self._clients.because(), self._needs, self._most_bytes
+            )
             if not isinstance(told, TaskMigratedError):
                 # What a step runs into because of a record that failed tells less than that one.
                 told = self._deliveries.tell_failure() or told

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from kafka import errors as client_errors
 
 from millstream.errors import (
@@ -13,19 +16,33 @@ from millstream.errors import (
     StreamsError,
     TaskMigratedError,
 )
+from millstream.kafka.rights import Right, told
+
+#: How Python names what the other end of TLS has against our certificate.
+_CERTIFICATE_ALERT: Final = re.compile(
+    "ALERT_(BAD_CERTIFICATE|CERTIFICATE_|UNKNOWN_CA|UNSUPPORTED_CERTIFICATE)"
+)
+_PARTITION: Final = re.compile(r"-\d+$")
 
 
 def membership_error(
-    error: BaseException, *, group_id: str, instance_id: str | None
+    error: BaseException, *, group_id: str, instance_id: str | None, user: str = ""
 ) -> StreamsError:
-    """Why a member cannot go on, with the client's error as the cause."""
-    told = _tell(error, group_id, instance_id)
-    if told is not error:
-        told.__cause__ = error
-    return told
+    """Why a member cannot go on, with the client's error as the cause.
+
+    Args:
+        error: what it ran into.
+        group_id: its group.
+        instance_id: its `group.instance.id`, if it has one.
+        user: as whom it logs in, if that is known.
+    """
+    error_told = _tell(error, group_id, instance_id, user)
+    if error_told is not error:
+        error_told.__cause__ = error
+    return error_told
 
 
-def _tell(error: BaseException, group_id: str, instance_id: str | None) -> StreamsError:
+def _tell(error: BaseException, group_id: str, instance_id: str | None, user: str) -> StreamsError:
     if isinstance(error, StreamsError):
         return error
     if isinstance(error, client_errors.FencedInstanceIdError):
@@ -36,13 +53,13 @@ def _tell(error: BaseException, group_id: str, instance_id: str | None) -> Strea
         )
     if isinstance(error, client_errors.GroupAuthorizationFailedError):
         return GroupMembershipError(
-            f"The broker does not let this user join group {group_id!r}. "
-            "Grant READ on the group; its name is the application id."
+            f"The broker does not let this user join group {group_id!r}, which is named after the "
+            f"application id. {told([Right('Read', 'group', group_id)], user)}"
         )
     if isinstance(error, client_errors.TopicAuthorizationFailedError):
         return GroupMembershipError(
-            f"The broker does not let this user see topics that group {group_id!r} reads: "
-            f"{_detail(error)}. Grant READ (and DESCRIBE) on them."
+            f"The broker does not let this user see topics that group {group_id!r} reads. "
+            + told([Right("Read", "topic", name) for name in _topics_of(error)], user)
         )
     if isinstance(error, client_errors.InconsistentGroupProtocolError):
         return GroupMembershipError(
@@ -72,6 +89,12 @@ def _tell_connection(error: BaseException, group_id: str) -> StreamsError:
             "ssl.truststore.location (or ssl.ca.location) name a PEM file with the authority that "
             "signed it, and connect to a host name that it is made out to."
         )
+    if _wants_another_certificate(error):
+        return AccessDeniedError(
+            "The broker does not accept this client's certificate, or wants one: "
+            f"{_detail(error)}. Let ssl.keystore.location (or ssl.certificate.location and "
+            "ssl.key.location) name a PEM file with a key and a certificate that the broker trusts."
+        )
     if is_login_error(error):
         return AccessDeniedError(
             f"The broker refused the login: {_detail(error)}. "
@@ -91,7 +114,9 @@ def _tell_connection(error: BaseException, group_id: str) -> StreamsError:
 
 def is_login_error(error: BaseException) -> bool:
     """Whether one side refused the other: trying to connect again will not help."""
-    return _is_untrusted(error) or isinstance(
+    if _is_untrusted(error) or _wants_another_certificate(error):
+        return True
+    return isinstance(
         error,
         client_errors.SaslAuthenticationFailedError
         | client_errors.UnsupportedSaslMechanismError
@@ -106,13 +131,22 @@ def _is_untrusted(error: BaseException) -> bool:
     ) and "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
-def commit_error(error: BaseException, *, group_id: str, generation: int) -> StreamsError:
+def _wants_another_certificate(error: BaseException) -> bool:
+    return (
+        isinstance(error, client_errors.KafkaConnectionError)
+        and _CERTIFICATE_ALERT.search(str(error)) is not None
+    )
+
+
+def commit_error(
+    error: BaseException, *, group_id: str, generation: int, user: str = ""
+) -> StreamsError:
     """Why a commit failed, as the stream thread has to act on it."""
-    told: StreamsError
+    failure: StreamsError
     if isinstance(error, StreamsError):
         return error
     if isinstance(error, client_errors.RebalanceInProgressError):
-        told = RebalanceInProgressError(
+        failure = RebalanceInProgressError(
             f"Group {group_id!r} is rebalancing, so nothing was committed. Commit again after it."
         )
     elif isinstance(
@@ -122,33 +156,42 @@ def commit_error(error: BaseException, *, group_id: str, generation: int) -> Str
         | client_errors.IllegalGenerationError
         | client_errors.FencedInstanceIdError,
     ):
-        told = TaskMigratedError(
+        failure = TaskMigratedError(
             f"The commit was refused because this member is no longer in group {group_id!r} "
             f"(its generation was {generation}): other members may own its partitions already. "
             "The work since the last commit will be done again."
         )
     elif isinstance(error, client_errors.OffsetMetadataTooLargeError):
-        told = StreamsError(
+        failure = StreamsError(
             "The text committed beside an offset is longer than the broker's "
             "offset.metadata.max.bytes allows."
         )
     elif isinstance(error, client_errors.AuthorizationError):
-        told = GroupMembershipError(
-            f"The broker does not let this user commit or read offsets of group {group_id!r}: "
-            f"{_detail(error)}. Grant READ on the group and on the topics."
+        topics = [Right("Read", "topic", name) for name in _topics_of(error)]
+        is_topic = isinstance(error, client_errors.TopicAuthorizationFailedError)
+        missing = topics if is_topic else [Right("Read", "group", group_id)]
+        failure = GroupMembershipError(
+            f"The broker does not let this user commit or read offsets of group {group_id!r}. "
+            + told(missing, user)
         )
     elif isinstance(error, client_errors.KafkaError) and error.retriable:
-        told = BrokerUnavailableError(
+        failure = BrokerUnavailableError(
             f"The coordinator of group {group_id!r} did not answer in time: "
             f"{error.args[0] if error.args else type(error).__name__}"
         )
     else:
-        told = StreamsError(
+        failure = StreamsError(
             f"The coordinator of group {group_id!r} answered {type(error).__name__}: "
             f"{_detail(error)}"
         )
-    told.__cause__ = error
-    return told
+    failure.__cause__ = error
+    return failure
+
+
+def _topics_of(error: BaseException) -> list[str]:
+    """Those that an error names, as `in-0` where it is about a partition."""
+    names = [name.strip() for name in _detail(error).rpartition(": ")[2].split(",")]
+    return [_PARTITION.sub("", name) for name in names]
 
 
 def _detail(error: BaseException) -> str:

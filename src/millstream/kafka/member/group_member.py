@@ -47,6 +47,7 @@ from millstream.kafka.member.member_assignor import (
     MemberSubscription,
 )
 from millstream.kafka.member.offsets import MemberOffsets
+from millstream.kafka.rights import user_of
 from millstream.record import TopicPartition
 from millstream.waker import Waker
 
@@ -386,6 +387,7 @@ class GroupMember:
             error,
             group_id=self._group_id,
             instance_id=self._settings.get("group_instance_id"),
+            user=user_of(self._settings),
         )
         log.error("%s: %s", self._client_id, told)
         self._events.put(Failed(told))
@@ -414,7 +416,12 @@ class GroupMember:
         try:
             return link.run(call, what, timeout_ms, timeout_ms=timeout_ms + _GRACE_MS)
         except Exception as error:
-            raise commit_error(error, group_id=self._group_id, generation=generation) from error
+            raise commit_error(
+                error,
+                group_id=self._group_id,
+                generation=generation,
+                user=user_of(self._settings),
+            ) from error
 
 
 __all__ = [

@@ -38,6 +38,7 @@ from millstream.kafka.member.member_assignor import (
 )
 from millstream.kafka.member.metadata import partition_counts, topics_matching
 from millstream.kafka.member.topics import TopicWatch
+from millstream.kafka.rights import user_of
 from millstream.record import TopicPartition
 
 log = logging.getLogger("millstream.kafka.member.group_member")
@@ -446,6 +447,7 @@ class Membership:
             error,
             group_id=self.coordinator.group_id,
             instance_id=self.coordinator.group_instance_id,
+            user=user_of(self._link.config),
         )
         # An error of our own says what is wrong: where it was raised tells the user nothing.
         traced = error.__cause__ if told is error else error

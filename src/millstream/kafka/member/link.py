@@ -20,6 +20,8 @@ from millstream.errors import BrokerUnavailableError, ConfigError
 from millstream.kafka.cluster.listener_probe import ProtocolProbe, protocol_hint
 from millstream.kafka.kafka_python import ClientConnections
 from millstream.kafka.member.errors import is_login_error, membership_error
+from millstream.kafka.rights import user_of
+from millstream.kafka.settings.tokens import KafkaPythonTokens
 
 log = logging.getLogger("millstream.kafka.member.group_member")
 
@@ -86,16 +88,21 @@ def open_link(
     Raises:
         BrokerUnavailableError: no bootstrap server answered in time, or those that are there want
             another security protocol.
-        AccessDeniedError: the login failed, or the certificate is not trusted.
+        AccessDeniedError: the login failed, there is no token for it, or the certificate is not
+            trusted.
         ConfigError: a setting is unknown or refused, or the installed kafka-python cannot be used.
     """
     config = _complete(settings, group_id, client_id)
     _quiet_client_loggers()
+    tokens = config["sasl_oauth_token_provider"]
+    if isinstance(tokens, KafkaPythonTokens):
+        # kafka-python would try again and again, and only its log would say why.
+        tokens.supply.token()
     try:
         link = MemberLink(config)
     except (client_errors.KafkaError, ValueError, TypeError) as error:
         raise membership_error(
-            error, group_id=group_id, instance_id=config["group_instance_id"]
+            error, group_id=group_id, instance_id=config["group_instance_id"], user=user_of(config)
         ) from error
     link.start()
     try:
@@ -147,7 +154,10 @@ class _Bootstrap:
             raise self._unreachable()
         config = self._link.config
         raise membership_error(
-            error, group_id=config["group_id"], instance_id=config["group_instance_id"]
+            error,
+            group_id=config["group_id"],
+            instance_id=config["group_instance_id"],
+            user=user_of(config),
         ) from error
 
     def _say_what_is_waited_for(self) -> None:

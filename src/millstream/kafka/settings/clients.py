@@ -24,6 +24,7 @@ from millstream.kafka.settings.security import (
     security_for_librdkafka,
     unreadable_file,
 )
+from millstream.kafka.settings.tokens import LibrdkafkaTokens
 
 _Client = TypeVar("_Client")
 
@@ -221,7 +222,12 @@ def create_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> 
 
     Raises:
         ConfigError: librdkafka refuses a setting.
+        AccessDeniedError: there is no token to log in with.
     """
+    tokens = settings.get("oauth_cb")
+    if isinstance(tokens, LibrdkafkaTokens):
+        # librdkafka would wait for ten seconds, and not say why there is none.
+        tokens.supply.token()
     try:
         return kind(dict(settings), logger=CLIENT_LOG)
     except (KafkaException, ValueError, TypeError) as error:
@@ -245,6 +251,8 @@ def _remedy(error: BaseException, settings: Mapping[str, Any]) -> str:
     unreadable = unreadable_file(settings)
     if unreadable:
         return f"On this machine a file cannot be read: {unreadable}."
+    if "ssl.key.location failed" in _reason(error):
+        return "The file holds no key in PEM, or ssl.key.password does not open it."
     return (
         "Correct the client setting it names; its limits may be narrower than those of the Java "
         "clients."

@@ -7,29 +7,24 @@ the clients can do fails later and less clearly.
 
 from __future__ import annotations
 
-import re
 import ssl
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from millstream.errors import ConfigError
-from millstream.kafka.kafka_python import AbstractTokenProvider
-
-#: Gives a token and the seconds it is good for.
-TokenFunction = Callable[[], tuple[str, float]]
+from millstream.kafka.settings.jaas import jaas_options
+from millstream.kafka.settings.tokens import (
+    KafkaPythonTokens,
+    LibrdkafkaTokens,
+    token_supply,
+)
 
 _JAVA_STORE_ENDINGS: Final = (".jks", ".keystore", ".truststore", ".bcfks")
 _PKCS12_ENDINGS: Final = (".p12", ".pfx", ".pkcs12")
-_JAAS_OPTION: Final = re.compile(
-    r"""([A-Za-z_][\w.]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))"""
-)
 _PASSWORD_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _MECHANISMS: Final = (*_PASSWORD_MECHANISMS, "GSSAPI", "OAUTHBEARER")
-#: A token is fetched anew when less than this part of its life is left.
-_REFRESH_AT: Final = 0.2
 
 
 def security_for_librdkafka(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,14 +201,6 @@ def unreadable_file(settings: Mapping[str, Any]) -> str:
     return ""
 
 
-def jaas_options(line: str) -> dict[str, str]:
-    """The options of a JAAS line: `...PlainLoginModule required username="a" password="b";`."""
-    return {
-        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else (single or plain)
-        for name, quoted, single, plain in _JAAS_OPTION.findall(line)
-    }
-
-
 def _mechanism(values: Mapping[str, Any]) -> str:
     mechanism = str(values.get("sasl.mechanism", "GSSAPI")).upper()
     if mechanism not in _MECHANISMS:
@@ -251,17 +238,6 @@ def _user_and_password(values: Mapping[str, Any], mechanism: str) -> tuple[str, 
     return login["username"], login["password"]
 
 
-def _token_function(values: Mapping[str, Any]) -> TokenFunction:
-    function = values.get("sasl.login.callback.handler.class")
-    if not callable(function):
-        raise ConfigError(
-            "sasl.mechanism=OAUTHBEARER needs sasl.login.callback.handler.class: a Python "
-            "function without arguments that returns (token, lifetime in seconds)."
-        )
-    token_function: TokenFunction = function
-    return token_function
-
-
 def _sasl_for_librdkafka(values: Mapping[str, Any]) -> dict[str, Any]:
     mechanism = _mechanism(values)
     settings: dict[str, Any] = {"sasl.mechanism": mechanism}
@@ -279,13 +255,7 @@ def _sasl_for_librdkafka(values: Mapping[str, Any]) -> dict[str, Any]:
                 "sasl.kerberos.min.time.before.relogin"
             ]
     else:
-        function = _token_function(values)
-
-        def refresh(_: str) -> tuple[str, float]:
-            token, lifetime_s = function()
-            return token, time.time() + lifetime_s
-
-        settings["oauth_cb"] = refresh
+        settings["oauth_cb"] = LibrdkafkaTokens(token_supply(values))
     return settings
 
 
@@ -300,23 +270,5 @@ def _sasl_for_kafka_python(values: Mapping[str, Any]) -> dict[str, Any]:
         # given.
         settings["sasl_kerberos_service_name"] = _login(values).get("serviceName", "kafka")
     else:
-        settings["sasl_oauth_token_provider"] = TokenProvider(_token_function(values))
+        settings["sasl_oauth_token_provider"] = KafkaPythonTokens(token_supply(values))
     return settings
-
-
-class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed
-    """Hands kafka-python the token of a user's function, asking for a new one before it runs
-    out."""
-
-    def __init__(self, function: TokenFunction) -> None:
-        super().__init__()
-        self._function = function
-        self._token = ""
-        self._refresh_at_s = 0.0
-
-    def token(self) -> str:
-        """A token that is still good for a while."""
-        if time.monotonic() >= self._refresh_at_s:
-            self._token, lifetime_s = self._function()
-            self._refresh_at_s = time.monotonic() + lifetime_s * (1 - _REFRESH_AT)
-        return self._token

@@ -7,7 +7,10 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from confluent_kafka import KafkaError, KafkaException
+
 from millstream.clock import Clock
+from millstream.kafka.rights import Needs, missing_right, told
 from millstream.record import TopicPartition
 from millstream.runtime.work import Work
 
@@ -35,6 +38,7 @@ class RepartitionPurge:
         topics: the repartition topics, by their real names.
         interval_ms: at least this long between two requests.
         clock: for the interval.
+        user: as whom it is asked; empty if that is not known.
     """
 
     def __init__(
@@ -43,14 +47,18 @@ class RepartitionPurge:
         topics: Collection[str],
         interval_ms: int,
         clock: Clock,
+        user: str = "",
     ) -> None:
         self._deletion = deletion
         self._topics = frozenset(topics)
         self._interval_ms = interval_ms
         self._clock = clock
+        self._user = user
         self._last_ms = clock.monotonic_ms()
         self._pending: Mapping[TopicPartition, Future[Any]] = {}
         self._purged: dict[TopicPartition, int] = {}
+        #: The topics of which it was said that nobody may delete their records.
+        self._refused: set[str] = set()
 
     def run(self, tasks: Collection[Work]) -> None:
         """Ask for a deletion if one is due."""
@@ -63,7 +71,7 @@ class RepartitionPurge:
         for place, future in self._pending.items():
             error = future.exception()
             if error is not None:
-                logger.warning("records of %s are not deleted yet: %s", place, error)
+                self._tell(place, error)
                 self._purged.pop(place, None)
         before = {
             place: offset
@@ -75,3 +83,17 @@ class RepartitionPurge:
             self._pending = self._deletion.delete_records(before)
             self._purged.update(before)
             logger.debug("deleting records of %d repartition partitions", len(before))
+
+    def _tell(self, place: TopicPartition, error: BaseException) -> None:
+        code = error.args[0].code() if isinstance(error, KafkaException) else KafkaError.NO_ERROR
+        right = missing_right(code, place.topic, Needs(self._user, "Delete"))
+        if right is None:
+            logger.warning("records of %s are not deleted yet: %s", place, error)
+        elif place.topic not in self._refused:
+            # Said once: the application works without it, only its topics grow.
+            self._refused.add(place.topic)
+            logger.warning(
+                "records of %s that are done with cannot be deleted, so that the topic grows. %s",
+                place.topic,
+                told([right], self._user),
+            )

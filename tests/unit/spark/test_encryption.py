@@ -1,0 +1,204 @@
+"""The control connection between machines: nobody reads along, joins in or repeats things."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.said import Tell
+from support.waiting import wait_for
+
+from millstream.runtime.control import Report
+from millstream.spark.control import ControlChannel
+from millstream.spark.control_server import ControlServer
+from millstream.spark.encryption import Identity
+from millstream.spark.messages import Epoch, Hello
+
+KEY = b"k" * 32
+SECRET = b"in nobody else's hands"
+
+
+def new_identity(folder: Path) -> Identity:
+    """A key pair, where no Spark is there to make one."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    for arguments in (
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=t "
+        "-keyout key.pem -outform DER -out certificate",
+        "pkcs8 -topk8 -nocrypt -in key.pem -outform DER -out key",
+    ):
+        subprocess.run([openssl, *arguments.split()], cwd=folder, check=True, capture_output=True)
+    return Identity((folder / "certificate").read_bytes(), (folder / "key").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    return new_identity(tmp_path_factory.mktemp("identity"))
+
+
+class Recorder:
+    """Keeps what the server tells."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+
+    def on_registered(self, hello: Hello) -> None:
+        """Of no interest."""
+
+    def on_report(self, hello: Hello, report: Report) -> None:
+        self.reports.append(report)
+
+
+class Sniffer:
+    """Stands between worker and driver, and keeps what passes, in both directions."""
+
+    def __init__(self, driver: tuple[str, int]) -> None:
+        self._driver = driver
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._socks: list[socket.socket] = []
+        self.from_worker = bytearray()
+        self.from_driver = bytearray()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self._listening.getsockname()[1]
+
+    def close(self) -> None:
+        for sock in (self._listening, *self._socks):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                worker, _ = self._listening.accept()
+                driver = socket.create_connection(self._driver)
+                self._socks += [worker, driver]
+                for source, target, kept in (
+                    (worker, driver, self.from_worker),
+                    (driver, worker, self.from_driver),
+                ):
+                    passing = (source, target, kept)
+                    threading.Thread(target=self._carry, args=passing, daemon=True).start()
+
+    @staticmethod
+    def _carry(source: socket.socket, target: socket.socket, kept: bytearray) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                kept += data
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+
+Serve = Callable[[Identity | None], tuple[ControlServer, Sniffer, Recorder]]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts a driver that expects a thread whose code holds a secret."""
+    with contextlib.ExitStack() as stack:
+
+        def start(identity: Identity | None) -> tuple[ControlServer, Sniffer, Recorder]:
+            recorder = Recorder()
+            server = ControlServer("shop", KEY, recorder, identity=identity)
+            server.start()
+            stack.callback(server.close)
+            server.expect("t", 1, SECRET)
+            sniffer = Sniffer(server.address)
+            stack.callback(sniffer.close)
+            return server, sniffer, recorder
+
+        yield start
+
+
+def channel_to(address: tuple[str, int], key: bytes, certificate: bytes) -> ControlChannel:
+    hello = Hello("shop", "t", 1, Epoch(1, 0), 1, "here")
+    return ControlChannel(address, key, hello, grace_ms=300, certificate=certificate)
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_nobody_reads_along(serve: Serve, identity: Identity, encrypted: bool) -> None:
+    """Goal: neither code nor reports can be read on the way. Without encryption they can, which
+    shows that they would be found."""
+    _, sniffer, recorder = serve(identity if encrypted else None)
+    channel = channel_to(sniffer.address, KEY, identity.certificate if encrypted else b"")
+    try:
+        assert channel.open()
+        assert channel.take_code() == SECRET
+        channel.report(Tell("secret", SECRET * 100_000))
+        wait_for(lambda: recorder.reports, 30, "the report has come")
+    finally:
+        channel.close()
+    assert recorder.reports == [Tell("secret", SECRET * 100_000)]
+    assert len(sniffer.from_worker) > len(SECRET) * 100_000
+    assert (SECRET in sniffer.from_driver) is not encrypted
+    assert (SECRET in sniffer.from_worker) is not encrypted
+
+
+def test_who_does_not_know_the_key_is_refused(
+    serve: Serve, identity: Identity, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, _, _ = serve(identity)
+    channel = channel_to(server.address, b"x" * 32, identity.certificate)
+    assert not channel.open()
+    channel.close()
+    assert "not admitted to the control port" in caplog.text
+    assert "does not know this application's key" in caplog.text
+    assert server.registered("t") is None
+
+
+def test_who_does_not_encrypt_is_refused(
+    serve: Serve, identity: Identity, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: the greeting of a worker that does not encrypt is answered by nothing of use."""
+    server, _, _ = serve(identity)
+    with socket.create_connection(server.address) as plain, contextlib.suppress(OSError):
+        plain.sendall(b"millstream-control-1\n" + bytes(64))
+        assert b"millstream" not in plain.recv(1 << 16)
+    wait_for(lambda: "not admitted to the control port" in caplog.text, 30, "it is refused")
+    assert server.registered("t") is None
+
+
+def test_another_driver_is_not_spoken_to(serve: Serve, identity: Identity, tmp_path: Path) -> None:
+    """Goal: who knows the key, but not the driver's private key, is told nothing."""
+    server, _, _ = serve(new_identity(tmp_path))
+    channel = channel_to(server.address, KEY, identity.certificate)
+    assert not channel.open()
+    channel.close()
+    assert "The certificate is not the driver's" in str(channel.lost_reason)
+    assert server.registered("t") is None
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_what_is_repeated_is_refused(
+    serve: Serve, identity: Identity, encrypted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: the bytes of a connection open no second one, and report nothing again."""
+    server, sniffer, recorder = serve(identity if encrypted else None)
+    channel = channel_to(sniffer.address, KEY, identity.certificate if encrypted else b"")
+    assert channel.open()
+    channel.report(Tell("once"))
+    wait_for(lambda: recorder.reports, 30, "the report has come")
+    channel.close()
+    wait_for(lambda: not server.connected("t"), 30, "it has hung up")
+    with socket.create_connection(server.address) as again, contextlib.suppress(OSError):
+        again.sendall(sniffer.from_worker)
+        again.shutdown(socket.SHUT_WR)
+        while again.recv(1 << 16):
+            pass
+    wait_for(lambda: "not admitted to the control port" in caplog.text, 30, "it is refused")
+    assert recorder.reports == [Tell("once")]
+    assert not server.connected("t")
+
+
+def test_what_is_printed_of_an_identity_is_no_secret(identity: Identity) -> None:
+    assert repr(identity.key)[2:20] not in repr(identity)
