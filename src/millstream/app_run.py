@@ -58,7 +58,7 @@ def run_script(
         SparkError: closing did not come to its end.
     """
     say = _voice()
-    supervisor.raises_error = True
+    supervisor.judge.raises_error = True
     began = time.monotonic()
     threads = config.num_stream_threads
     say(

@@ -55,10 +55,9 @@ ALLOWED: dict[str, set[str]] = {
     "integration/test_clear_errors.py": {"_config"},
     "integration/test_closing.py": {"_supervisor"},
     "unit/app/test_replacing_threads.py": {
-        "_clock",
+        "_crew",
         "_engine",
         "_on_event",
-        "_start_thread",
         "_take_directory",
     },
     "unit/app/test_restore_audience.py": {"_main", "_process_id", "_supervisor"},

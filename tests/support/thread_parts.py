@@ -80,6 +80,7 @@ class Parts:
             global_updates=parts.updates,
             purge=Mock(),
             cleanup=Mock(),
+            resize_cache=Mock(),
             close_others=[parts.close_others],
             clock=self.clock,
             waker=Waker(),

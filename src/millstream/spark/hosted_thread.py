@@ -154,6 +154,9 @@ class HostedThread:
         self._end_by: Deadline | None = None
         self._verdict: SparkError | None = None
         self._ended = threading.Event()
+        #: It has registered, or never will.
+        self._started = threading.Event()
+        self._failure: SparkError | None = None
         #: Whether nothing is run any more, so that another thread may take the name.
         self.is_over = False
         #: How it ended; None while it has not, or when it failed.
@@ -174,9 +177,12 @@ class HostedThread:
         self._server.forget(self.name, "its job is over")
         if isinstance(event.data, ThreadExit):
             self.exit = event.data
+        if isinstance(event.data, SparkError):
+            self._failure = event.data
         self.is_over = True
         self._emit(event)
         self._ended.set()
+        self._started.set()
 
     def _run_until_over(self) -> ThreadEvent:
         self._stop_asked.wait(self._pause_ms / 1000)
@@ -274,6 +280,7 @@ class HostedThread:
             reason = "its process ended and Spark started the task again."
             self._emit(ThreadEvent(self.name, "restarting", reason))
         self._emit(ThreadEvent(self.name, "registered", hello))
+        self._started.set()
         if self._stop_asked.is_set():
             self._send_close()
 
@@ -297,7 +304,12 @@ class HostedThread:
             if self._job_runs:
                 self._end_by = Deadline(self._clock, within_ms)
 
-    def wait_ended(self, timeout_s: float) -> bool:
+    def wait_started(self) -> SparkError | None:
+        """Wait until it has registered once, or has ended; then why Spark cannot run it, if so."""
+        self._started.wait()
+        return None if self._ever_registered else self._failure
+
+    def wait_ended(self, timeout_s: float | None) -> bool:
         """Wait until the thread has exited or failed and its last event is out."""
         return self._ended.wait(timeout_s)
 

@@ -10,6 +10,7 @@ from support.waiting import wait_for
 
 from millstream import (
     BrokerUnavailableError,
+    ShutdownRequestedError,
     SparkError,
     StreamsBuilder,
     StreamsConfig,
@@ -19,7 +20,7 @@ from millstream import (
 from millstream.app_supervisor import ThreadSupervisor
 from millstream.clock import ManualClock
 from millstream.runtime.client_states import ClientStates
-from millstream.runtime.control import ThreadFailed
+from millstream.runtime.control import AskForShutdown, Command, ThreadFailed
 from millstream.runtime.states import ClientState
 from millstream.serdes import STRING
 from millstream.spark.events import ThreadEvent
@@ -27,6 +28,8 @@ from millstream.spark.messages import Epoch, Hello, ThreadExit
 
 REPLACE_THREAD = StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
 SHUTDOWN_CLIENT = StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
+SHUTDOWN_APPLICATION = StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_APPLICATION
+TOLD = ShutdownRequestedError("a member asked")
 DOWN = BrokerUnavailableError("no answer")
 
 
@@ -36,10 +39,16 @@ class Engine:
     def __init__(self) -> None:
         self.started: list[tuple[str, int]] = []
         self.ending: list[tuple[str, int]] = []
+        self.sent: list[tuple[str, Command]] = []
         self.closed = threading.Event()
 
-    def start_thread(self, name: str, index: int, main: bytes, *, pause_ms: int = 0) -> None:
+    def start_thread(
+        self, name: str, index: int, main: bytes, *, pause_ms: int = 0, anew: bool = False
+    ) -> None:
         self.started.append((name, pause_ms))
+
+    def send(self, name: str, command: Command) -> None:
+        self.sent.append((name, command))
 
     def expect_end(self, name: str, within_ms: int) -> None:
         self.ending.append((name, within_ms))
@@ -64,19 +73,20 @@ class Application:
         )
         self.clock = ManualClock()
         self.states = ClientStates("app", self.clock)
-        self.supervisor = ThreadSupervisor(builder.build(), config, None, self.states)
+        self.supervisor = ThreadSupervisor(builder.build(), config, None, self.states, self.clock)
         self.asked: list[StreamsError] = []
         self.answer = REPLACE_THREAD
-        self.supervisor.exception_handler = self._handle
+        self.supervisor.judge.exception_handler = self._handle
         self.engine = Engine()
         engine: Any = self.engine
-        self.supervisor._engine = engine
-        self.supervisor._clock = self.clock
+        self.crew = self.supervisor._crew
+        self.supervisor._engine = self.crew.engine = engine
         self.supervisor._take_directory()
         self.states.become(ClientState.REBALANCING, "started")
         self.names = ["app-StreamThread-1", "app-StreamThread-2"]
+        self.crew.pack()
+        self.crew.start()
         for index in (1, 2):
-            self.supervisor._start_thread(index, b"")
             self.registers(index)
         self.engine.started.clear()
 
@@ -158,3 +168,60 @@ def test_a_handler_that_changes_its_mind_ends_the_application(app: Application) 
     assert app.closed_in_error()
     assert app.supervisor.error is DOWN
     assert len(app.engine.started) == 1
+
+
+def asked_to_shut_down_all(app: Application) -> set[str]:
+    return {name for name, command in app.engine.sent if isinstance(command, AskForShutdown)}
+
+
+def test_all_instances_shut_down_when_the_group_has_told_them(app: Application) -> None:
+    """Hunts for an instance that closes before anybody has told the others (KIP-671)."""
+    app.answer = SHUTDOWN_APPLICATION
+    app.tells(1, "report", ThreadFailed(DOWN))
+    assert app.names[1] in asked_to_shut_down_all(app)
+    assert app.states.state is ClientState.REBALANCING
+    assert not app.engine.closed.is_set()
+    app.tells(2, "report", ThreadFailed(TOLD))
+    assert app.closed_in_error()
+    assert app.supervisor.error is DOWN
+    assert app.asked == [DOWN]
+
+
+def test_the_last_thread_that_dies_comes_back_to_tell_the_others(app: Application) -> None:
+    """It is told as soon as it registers, before it can process anything."""
+    app.answer = SHUTDOWN_APPLICATION
+    app.dies(1)
+    app.dies(2)
+    assert {name for name, _ in app.engine.started} == set(app.names)
+    app.engine.sent.clear()
+    app.crew.greet(app.names[1])
+    assert asked_to_shut_down_all(app) == {app.names[1]}
+    assert app.asked == [DOWN]
+
+
+def test_an_instance_that_the_group_does_not_answer_closes_by_itself(app: Application) -> None:
+    app.answer = SHUTDOWN_APPLICATION
+    app.dies(1)
+    app.clock.advance(300_000)
+    app.supervisor.judge.look()
+    assert not app.engine.closed.is_set()
+    app.clock.advance(30_001)
+    app.supervisor.judge.look()
+    assert app.closed_in_error()
+    assert app.supervisor.error is DOWN
+
+
+def test_what_another_instance_has_decided_no_handler_is_asked_about(app: Application) -> None:
+    """With REPLACE_THREAD one instance would go on alone."""
+    app.tells(1, "report", ThreadFailed(TOLD))
+    app.tells(2, "report", ThreadFailed(TOLD))
+    assert app.closed_in_error()
+    assert app.asked == []
+    assert app.supervisor.error is TOLD
+
+
+def test_an_answer_that_is_none_closes_the_instance(app: Application) -> None:
+    answer: Any = None
+    app.answer = answer
+    app.dies(1)
+    assert app.closed_in_error()

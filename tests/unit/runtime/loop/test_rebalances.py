@@ -103,6 +103,7 @@ class Fakes:
             lambda event: assignment or TaskAssignment(),
             self.clock,
             static=False,
+            shut_down_all=lambda: self.story.append("shut down all"),
         )
 
 
