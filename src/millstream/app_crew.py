@@ -175,9 +175,14 @@ class Crew:
             return self._changed.wait_for(lambda: name not in self._leaving, timeout_s)
 
     def expect_end(self, name: str, within_ms: int) -> None:
-        """A thread has failed and closes: kill it if it has not ended by then."""
+        """A thread has failed and closes: kill it if it has not ended by then.
+
+        It waits to hear what follows from its failure before it leaves the group.
+        """
         if self.engine is not None:
             self.engine.expect_end(name, within_ms)
+            if self.shutdown_why is None:
+                self._send(name, Close())
 
     def ended(self, name: str) -> None:
         """A thread has ended, and no other one comes in its place."""

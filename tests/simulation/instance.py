@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from millstream.errors import StreamsError
 from millstream.runtime.build_thread import build_thread
-from millstream.runtime.control import Asked, Close, Command, Report, ThreadOutcome
+from millstream.runtime.control import Asked, Close, Command, Report, ThreadFailed, ThreadOutcome
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.thread_identity import ThreadIdentity
@@ -40,7 +40,9 @@ class Driver:
         self.on_news()
 
     def report(self, report: Report) -> None:
-        """Nobody listens: checks see tasks themselves."""
+        """Nobody listens, since checks see tasks themselves; but one that fails may go."""
+        if isinstance(report, ThreadFailed):
+            self.ask(Close())
 
     def commands(self) -> Sequence[Asked]:
         asked, self._asked = self._asked, []

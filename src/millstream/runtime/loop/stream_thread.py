@@ -32,6 +32,7 @@ from millstream.runtime.control import (
     ThreadOutcome,
 )
 from millstream.runtime.loop.commits import Commits
+from millstream.runtime.loop.last_words import LastWords
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
 from millstream.runtime.loop.thread_settings import ThreadSettings
@@ -132,6 +133,7 @@ class StreamThread:
         self._commit_wanted = False
         self._last_report_ms = 0
         self._last_summary_ms = 0
+        self._last_words = LastWords(control, rebalances, clock)
         self._join_backoff = Backoff(clock, first_ms=_JOIN_FIRST_MS, most_ms=_JOIN_MOST_MS)
         self._commits_before_joining = 0
         self._turn = TaskId(-1, -1)
@@ -402,6 +404,7 @@ class StreamThread:
             # those who take over.
             lambda: None if committed else self._commits.forget_sent(),
             self._producer.close,
+            lambda: None if clean else self._last_words.say(),
             lambda: self._rebalances.close(
                 leave_group=told.leave_group or not clean, for_good=told.for_good
             ),
