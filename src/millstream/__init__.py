@@ -61,6 +61,7 @@ from millstream.record import (
     ValueAndTimestamp,
     VersionedRecord,
 )
+from millstream.runtime.stall import Stall
 from millstream.runtime.states import ClientState
 from millstream.state.keyvalue.store import KeyValueStore
 from millstream.state.storage.iterators import KeyValueIterator
@@ -155,6 +156,7 @@ __all__ = [
     "SlidingWindows",
     "SourceRecord",
     "SparkError",
+    "Stall",
     "Stores",
     "StreamsBuilder",
     "StreamsConfig",

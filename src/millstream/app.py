@@ -308,6 +308,7 @@ class KafkaStreams:
                 tasks_of(tasks, standby=False),
                 tasks_of(tasks, standby=True),
                 *self._supervisor.worker_of(name),
+                stall=self._supervisor.stall_of(name),
             )
             for name, (state, tasks) in self._states.threads().items()
         ]
@@ -315,8 +316,9 @@ class KafkaStreams:
     def metrics(self) -> dict[str, dict[str, Any]]:
         """What the threads reported last: thread name → metrics.
 
-        `processed_total` counts records, `commits_total` commits, `tasks` records by task, and
-        `rebuilt_total` how often state that could not be trusted was wiped and rebuilt.
+        `processed_total` counts records, `commits_total` commits, `tasks` records by task,
+        `rebuilt_total` how often state that could not be trusted was wiped and rebuilt, and
+        `stalled_ms` for how long a thread hangs, once that is `max.poll.interval.ms`, else 0.
 
         Example:
             >>> streams = KafkaStreams(topology, config)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from millstream.runtime.stall import Stall
+
 
 @dataclass(frozen=True)
 class TaskMetadata:
@@ -23,7 +25,8 @@ class TaskMetadata:
 class ThreadMetadata:
     """A stream thread of this instance: its state, the tasks it owns, and where it runs.
 
-    `host` and `pid` are of the Spark Python worker that it is, None while it has none.
+    `host` and `pid` are of the Spark Python worker that it is, None while it has none. `stall`
+    tells where it hangs if it has made no progress for `max.poll.interval.ms`.
 
     Example:
         >>> tasks = (TaskMetadata("0_1", "RUNNING"), TaskMetadata("1_1", "RUNNING"))
@@ -38,6 +41,7 @@ class ThreadMetadata:
     standby_tasks: tuple[TaskMetadata, ...] = field(default=())
     host: str | None = None
     pid: int | None = None
+    stall: Stall | None = None
 
 
 def tasks_of(states: Mapping[str, str], *, standby: bool) -> tuple[TaskMetadata, ...]:

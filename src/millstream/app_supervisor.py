@@ -21,6 +21,7 @@ from millstream.runtime.build_thread import keeps_state_on_disk
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.control import (
     Close,
+    LoopStalled,
     Report,
     RestoreEvent,
     StateChanged,
@@ -29,6 +30,7 @@ from millstream.runtime.control import (
     ThreadMetrics,
 )
 from millstream.runtime.ownership.restore_reports import RestoreAudience
+from millstream.runtime.stall import Stall
 from millstream.runtime.start_checks import StartChecks, committed_in_words
 from millstream.runtime.states import ClientState, ThreadState
 from millstream.spark.engine import SparkEngine
@@ -91,6 +93,7 @@ class ThreadSupervisor:
         self.judge = Judge(config, states, self._crew, self._clock, self._give_up)
         self._engine: SparkEngine | None = None
         self._metrics: dict[str, ThreadMetrics] = {}
+        self._stalls: dict[str, Stall] = {}
         self._workers: dict[str, tuple[str, int]] = {}
 
     @property
@@ -219,7 +222,19 @@ class ThreadSupervisor:
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """What each thread reported last."""
-        return {name: asdict(metrics) for name, metrics in self._metrics.items()}
+        stalls, metrics = dict(self._stalls), dict(self._metrics)
+        # One that hangs may never have reported anything else.
+        return {
+            name: {
+                **asdict(metrics.get(name, ThreadMetrics())),
+                "stalled_ms": stalls[name].silent_ms if name in stalls else 0,
+            }
+            for name in {**metrics, **stalls}
+        }
+
+    def stall_of(self, thread: str) -> Stall | None:
+        """Where a thread hangs, if it does."""
+        return self._stalls.get(thread)
 
     def worker_of(self, thread: str) -> tuple[str | None, int | None]:
         """The host and the process in which a thread runs."""
@@ -314,6 +329,7 @@ class ThreadSupervisor:
                 event.data.pid,
                 event.data.host,
             )
+            self._stalls.pop(event.thread, None)
             self._workers[event.thread] = (event.data.host, event.data.pid)
             self.judge.runs(event.thread)
             self._crew.has_proven(event.thread)
@@ -322,6 +338,7 @@ class ThreadSupervisor:
         elif event.kind == "restarting":
             logger.warning("%s is started again: %s", short_name(event.thread), event.data)
             self._workers.pop(event.thread, None)
+            self._stalls.pop(event.thread, None)
             self._states.tasks_are(event.thread, {})
             self._states.thread_is(event.thread, ThreadState.CREATED, "started again")
         elif event.kind == "exited":
@@ -340,6 +357,8 @@ class ThreadSupervisor:
                 self._states.tasks_are(thread, states)
             case ThreadMetrics():
                 self._metrics[thread] = report
+            case LoopStalled(stall):
+                self._on_stall(thread, stall)
             case ThreadFailed(error):
                 self.judge.died(thread, error)
             case RestoreEvent():
@@ -350,6 +369,22 @@ class ThreadSupervisor:
                     self._tell_restore_listener(listener, report)
             case unknown:
                 logger.warning("%s tells what is not known here: %r", thread, unknown)
+
+    def _on_stall(self, thread: str, stall: Stall | None) -> None:
+        before = self._stalls.pop(thread, None)
+        if stall is None:
+            silent_s = 0 if before is None else before.silent_ms // 1_000
+            logger.warning("%s goes on, after more than %d s", short_name(thread), silent_s)
+            return
+        self._stalls[thread] = stall
+        logger.error(
+            "%s has made no progress for %d s: it hangs in %s. Its tasks go to other threads "
+            "until it goes on. Its stack, the innermost call last:\n  %s",
+            short_name(thread),
+            stall.silent_ms // 1_000,
+            stall.place,
+            "\n  ".join(stall.stack),
+        )
 
     def _on_exit(self, thread: str, ended: ThreadExit) -> None:
         self._states.thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)
@@ -380,6 +415,7 @@ class ThreadSupervisor:
             return
         self._metrics.pop(thread, None)
         self._workers.pop(thread, None)
+        self._stalls.pop(thread, None)
         self.judge.forget(thread)
         self._crew.ended(thread)
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from millstream.errors import StreamsError
 from millstream.record import TaskId, TopicPartition
+from millstream.runtime.stall import Stall
 from millstream.runtime.states import TaskState, ThreadState
 
 R = TypeVar("R")
@@ -112,6 +113,13 @@ class ThreadFailed(Report):
     """The thread ends because of this error. Told at once: closing may take long."""
 
     error: BaseException
+
+
+@dataclass(frozen=True)
+class LoopStalled(Report):
+    """The processing loop has not come round for `max.poll.interval.ms`; None: it does again."""
+
+    stall: Stall | None
 
 
 @dataclass(frozen=True)

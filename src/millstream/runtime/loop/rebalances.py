@@ -100,6 +100,11 @@ class Rebalances:
         """The processing loop is alive (`max.poll.interval.ms`)."""
         self._member.progress()
 
+    @property
+    def rounds(self) -> int:
+        """How often it was told that the processing loop is alive."""
+        return self._member.rounds
+
     def has_news(self, timeout_ms: int = 0) -> bool:
         """Whether the member has an event for `next_change`; waits for one that long."""
         if self._peeked is None:

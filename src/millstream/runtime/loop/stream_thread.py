@@ -145,6 +145,11 @@ class StreamThread:
         """Where the thread is."""
         return self._machine.state
 
+    @property
+    def rounds(self) -> int:
+        """How often it has told that it goes on; for whoever watches it from another thread."""
+        return self._rebalances.rounds
+
     def run(self) -> ThreadOutcome:
         """Run until told to stop, or until something fails. Closes everything it was given."""
         error: StreamsError | None = None

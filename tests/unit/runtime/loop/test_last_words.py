@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError, ShutdownRequestedError
-from millstream.runtime.control import AskForShutdown, Asked, Close, Command, ThreadFailed
+from millstream.runtime.control import Asked, AskForShutdown, Close, Command, ThreadFailed
 from millstream.runtime.loop.last_words import LastWords
 
 
