@@ -478,3 +478,17 @@ def test_a_signal_looks_like_a_close_command(connect: Connect) -> None:
     channel.stop_by_signal("SIGHUP", 5_000)
     assert channel.commands() == [Asked(Close(commit_timeout_ms=5_000))]
     assert channel.stop_signal == "SIGHUP"
+
+
+def test_a_keeper_that_dies_is_no_silent_end(server: ControlServer, connect: Connect) -> None:
+    """Hunts for a thread that works on and on without ever hearing that it is to close."""
+    channel = connect()
+
+    def fail() -> None:
+        channel.on_news = lambda: None
+        raise ValueError("nobody expected this")
+
+    channel.on_news = fail
+    server.send("t", Say("hello"))
+    wait_for(lambda: channel.lost, 10, "the thread is told to stop")
+    assert "nobody expected this" in str(channel.lost_reason)
