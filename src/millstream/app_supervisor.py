@@ -413,7 +413,9 @@ class ThreadSupervisor:
         ):
             self._crew.replace(thread)
             return
-        self._metrics.pop(thread, None)
+        if self._crew.is_leaving(thread):
+            # Of the others the last that they have told stays, to be looked at after the end.
+            self._metrics.pop(thread, None)
         self._workers.pop(thread, None)
         self._stalls.pop(thread, None)
         self.judge.forget(thread)

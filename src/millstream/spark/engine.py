@@ -24,7 +24,7 @@ from millstream.spark.environment import installed_versions
 from millstream.spark.events import EventQueue, ThreadEvent
 from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
 from millstream.spark.jobs import SparkJobs
-from millstream.spark.messages import Hello
+from millstream.spark.messages import Hello, ThreadExit
 from millstream.spark.py4j_traces import hide_traces, show_traces
 from millstream.spark.session import HostSession, is_local, resolve_session, slots
 from millstream.spark.shipping import ship
@@ -343,6 +343,10 @@ class SparkEngine:
 
     def on_report(self, hello: Hello, report: Report) -> None:
         """A thread reported something. Called by the control server."""
+        if isinstance(report, ThreadExit):
+            if (thread := self._thread(hello.thread_name)) is not None:
+                thread.on_told(hello, report)
+            return
         self._events.put(ThreadEvent(hello.thread_name, "report", report))
 
     # ---- inside

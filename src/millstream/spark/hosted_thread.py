@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -40,6 +41,12 @@ logger = logging.getLogger(__name__)
 
 #: Why a thread is cancelled when it does not close in time.
 _KILLED: Final = "it did not close in time"
+
+#: How long a thread whose JVM has ended may take to close in order.
+_LAST_WORDS_S: Final = 12.0
+_LISTEN_S: Final = 0.05
+#: How much later than its JVM a driver may be told to stop.
+_TOLD_LAST_S: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -148,6 +155,7 @@ class HostedThread:
         self._ever_registered = proven
         self._registered_now = False
         self._out_of_reach_since_ms: int | None = None
+        self._told: ThreadExit | None = None
         self._stop_asked = threading.Event()
         self._close = Close()
         self._cancel_because: str | None = None
@@ -193,6 +201,10 @@ class HostedThread:
             if isinstance(over, ThreadEvent):
                 return over
             if not self._jobs.alive:
+                # A machine that stops tells all processes, and the driver perhaps last.
+                orderly = self._told is not None or not self._registered_now
+                if orderly and self._stop_asked.wait(_TOLD_LAST_S):
+                    return self._as_asked(self._told or ThreadExit("closed"))
                 return self._failed(
                     SparkError(
                         f"Stream thread {self.name} cannot go on: the Spark session was stopped "
@@ -217,6 +229,7 @@ class HostedThread:
         with self._lock:
             submission = self._submission = self._next_submission()
             self._registered_now = False
+            self._told = None
             self._cancel_because = None
             self._end_by = None
             self._out_of_reach_since_ms = self._clock.monotonic_ms()
@@ -229,7 +242,10 @@ class HostedThread:
         except EnvironmentMismatchError as error:
             return self._failed(error)
         except SparkError as error:
-            return self._after_broken_job(error)
+            told = self._told_exit()
+            if told is None:
+                return self._after_broken_job(error)
+            exit_ = told
         finally:
             with self._lock:
                 self._job_runs = False
@@ -240,10 +256,26 @@ class HostedThread:
             if self._verdict is not None:
                 return self._failed(self._verdict)
             if self._stop_asked.is_set():
-                as_asked = replace(exit_, kind="closed" if exit_.error is None else "error")
-                return ThreadEvent(self.name, "exited", as_asked)
+                return self._as_asked(exit_)
             return f"the thread stopped: {exit_.reason}."
         return ThreadEvent(self.name, "exited", exit_)
+
+    def _told_exit(self) -> ThreadExit | None:
+        """How the thread has ended as far as it said so itself: its job has no result."""
+        # One whose JVM has ended is closing just now, and still has its connection.
+        if not self._jobs.alive:
+            deadline = time.monotonic() + _LAST_WORDS_S
+            while self._told is None and self._is_heard and time.monotonic() < deadline:
+                time.sleep(_LISTEN_S)
+        return self._told
+
+    @property
+    def _is_heard(self) -> bool:
+        return self._registered_now and self._server.connected(self.name)
+
+    def _as_asked(self, exit_: ThreadExit) -> ThreadEvent:
+        as_asked = replace(exit_, kind="closed" if exit_.error is None else "error")
+        return ThreadEvent(self.name, "exited", as_asked)
 
     def _after_broken_job(self, error: SparkError) -> ThreadEvent | str:
         if self._verdict is not None:
@@ -283,6 +315,12 @@ class HostedThread:
         self._started.set()
         if self._stop_asked.is_set():
             self._send_close()
+
+    def on_told(self, hello: Hello, exit_: ThreadExit) -> None:
+        """The thread has ended, as it says itself."""
+        with self._lock:
+            if hello.epoch.submission == self._submission:
+                self._told = exit_
 
     def ask_to_close(self, command: Close) -> None:
         """Send the thread this command, and do not start it again. Does nothing the second time."""

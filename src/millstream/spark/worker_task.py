@@ -121,7 +121,9 @@ def _run_thread(plan: ThreadPlan) -> ThreadExit:
             ended = _call_main(plan, channel, attempt)
             if channel.stop_signal is not None and ended.kind == "closed":
                 # It was not the driver who closed it, so the thread has to run elsewhere.
-                return ThreadExit("lost", story=ended.story, reason=channel.stop_signal)
+                ended = ThreadExit("lost", story=ended.story, reason=channel.stop_signal)
+            # Where the JVM has ended before, nothing else tells the driver.
+            channel.report(ended)
             return ended
     finally:
         channel.close()

@@ -88,7 +88,7 @@ def test_the_process_is_left_as_it_was(driver: Driver, capsys: pytest.CaptureFix
     before = state_of_process()
     ended = decode_value(run_plan(plan(driver, main, module_path=("/nowhere/modules",))))
     assert ended == ThreadExit("closed", story=("t1",))
-    assert driver.reports == [Tell("path", "/nowhere/modules")]
+    assert driver.reports == [Tell("path", "/nowhere/modules"), ended]
     assert state_of_process() == before
     written = capsys.readouterr().err
     assert "[t1] millstream.mapper: hello" in written
