@@ -173,6 +173,10 @@ class KafkaStreams:
             IllegalStateError: this is not the main thread, or `start` refuses.
             StreamsError: what made the application stop by itself, or not start.
             SparkError: Spark does not answer, so that closing did not come to its end.
+            SystemExit: with 3, if a thread was killed, or has failed in closing: what it had not
+                committed is repeated at the next start. With 128 and more after a third signal.
+
+        The exit code of the script tells the same: 0 if all was closed in order, 1 for an error.
 
         Example:
             >>> KafkaStreams(topology, config).run()  # until Ctrl-C

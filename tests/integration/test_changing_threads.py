@@ -16,6 +16,7 @@ from support.waiting import wait_for
 from support.word_count import RUNNING, WordCount
 
 from millstream import KafkaStreams, NotEnoughSlotsError
+from millstream.errors import GroupMembershipError
 from millstream.testing import EmbeddedKafka
 
 REMOVED = timedelta(seconds=60)
@@ -117,6 +118,7 @@ def test_what_finds_no_slot_is_refused_and_the_others_go_on(
         assert streams.error is None
 
 
+@pytest.mark.slow
 def test_a_removed_static_member_gives_its_place_up(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -133,3 +135,35 @@ def test_a_removed_static_member_gives_its_place_up(
         assert streams.remove_stream_thread(REMOVED) is not None
         wait_for(lambda: tasks(streams) == [8], 20, "the other has its tasks")
     assert group_members(application.bootstrap, application.application_id) == 1
+
+
+@pytest.mark.slow
+def test_a_static_instance_that_comes_back_has_its_tasks_until_another_takes_its_name(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Long before the session times out; and who is fenced is told by whose fault."""
+
+    def tasks_by_thread(streams: KafkaStreams) -> dict[str, list[str]]:
+        return {
+            each.thread_name: [task.task_id for task in each.active_tasks]
+            for each in streams.metadata_for_local_threads()
+        }
+
+    application = WordCount(
+        kafka,
+        tmp_path / "one",
+        consumer={"session.timeout.ms": 45_000, "group.instance.id": "one"},
+    )
+    with application.streams(spark) as streams:
+        streams.wait_for_state("RUNNING", RUNNING)
+        wait_for(lambda: tasks(streams) == [4, 4], 30, "both have tasks")
+        before = tasks_by_thread(streams)
+    assert group_members(application.bootstrap, application.application_id) == 2
+    with application.streams(spark) as streams:
+        streams.wait_for_state("RUNNING", timedelta(seconds=30))
+        assert tasks_by_thread(streams) == before
+        with application.streams(spark, state_dir=str(tmp_path / "other")):
+            wait_for(lambda: streams.state.name == "ERROR", 60, "it is fenced")
+        assert isinstance(streams.error, GroupMembershipError)
+        assert "static member 'one-" in str(streams.error)
+        assert "group.instance.id" in str(streams.error)

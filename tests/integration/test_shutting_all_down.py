@@ -63,7 +63,7 @@ class Asking:
         return sum(len(each.active_tasks) for each in threads)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_all_instances_end_in_error_and_say_who_asked(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, threads: int
 ) -> None:

@@ -28,7 +28,7 @@ ENGINES = {
 
 #: Of the standard library and of librdkafka: names that only look private.
 OTHERS = {
-    *("_asdict", "_exit", "_fields", "_make", "_replace"),
+    *("_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"),
     *("_FENCED", "_MSG_TIMED_OUT", "_PARTITION_EOF", "_PURGE_INFLIGHT", "_PURGE_QUEUE"),
 }
 
