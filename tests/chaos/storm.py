@@ -279,6 +279,8 @@ class Storm:
             "network silent": self._silence,
             "disk full": self._fill_disk,
             "thread fails": self._fail_thread,
+            "thread added": lambda: self._change_threads("add"),
+            "thread removed": lambda: self._change_threads("remove"),
             "instance closes": self._close_instance,
         }
 
@@ -410,6 +412,11 @@ class Storm:
         poison = self._any().poison
         poison.touch()
         wait_for(lambda: not poison.exists(), _RECOVERED_S, "a thread has failed")
+
+    def _change_threads(self, how: str) -> None:
+        # One that has ended does not hear it.
+        with contextlib.suppress(BrokenPipeError):
+            self._any().script.say(how)
 
     def _close_instance(self) -> None:
         send(signal.SIGINT, self._any().script.pid)
