@@ -20,7 +20,14 @@ from millstream import (
 from millstream.app_supervisor import ThreadSupervisor
 from millstream.clock import ManualClock
 from millstream.runtime.client_states import ClientStates
-from millstream.runtime.control import AskForShutdown, Command, ThreadFailed
+from millstream.runtime.control import (
+    AskForShutdown,
+    Close,
+    Command,
+    Pause,
+    ResizeCache,
+    ThreadFailed,
+)
 from millstream.runtime.states import ClientState
 from millstream.serdes import STRING
 from millstream.spark.events import ThreadEvent
@@ -29,6 +36,7 @@ from millstream.spark.messages import Epoch, Hello, ThreadExit
 REPLACE_THREAD = StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
 SHUTDOWN_CLIENT = StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
 SHUTDOWN_APPLICATION = StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_APPLICATION
+CACHE_OF_ALL = 10 * 1024 * 1024
 TOLD = ShutdownRequestedError("a member asked")
 DOWN = BrokerUnavailableError("no answer")
 
@@ -40,6 +48,10 @@ class Engine:
         self.started: list[tuple[str, int]] = []
         self.ending: list[tuple[str, int]] = []
         self.sent: list[tuple[str, Command]] = []
+        self.asked_to_close: list[tuple[str, Close]] = []
+        self.session = None
+        self.is_telling = False
+        self.threads: list[str] = []
         self.closed = threading.Event()
 
     def start_thread(
@@ -49,6 +61,9 @@ class Engine:
 
     def send(self, name: str, command: Command) -> None:
         self.sent.append((name, command))
+
+    def ask_to_close(self, name: str, command: Close) -> None:
+        self.asked_to_close.append((name, command))
 
     def expect_end(self, name: str, within_ms: int) -> None:
         self.ending.append((name, within_ms))
@@ -225,3 +240,64 @@ def test_an_answer_that_is_none_closes_the_instance(app: Application) -> None:
     app.answer = answer
     app.dies(1)
     assert app.closed_in_error()
+
+
+@pytest.fixture
+def roomy(app: Application, monkeypatch: pytest.MonkeyPatch) -> Application:
+    """One on a Spark with slots for everybody."""
+    monkeypatch.setattr("millstream.app_crew.require_slots", lambda session, needed: None)
+    app.names.append("app-StreamThread-3")
+    return app
+
+
+def test_an_index_is_free_when_all_that_its_thread_told_is_heard(roomy: Application) -> None:
+    """Hunts for two threads of one name, and for the end of the first one that is taken for the
+    second one's."""
+    crew, engine = roomy.crew, roomy.engine
+    assert crew.begin_to_remove() == roomy.names[0]
+    assert engine.asked_to_close == [(roomy.names[0], Close(for_good=True))]
+    assert crew.begin_to_add() == roomy.names[2]
+    assert (crew.live, crew.is_leaving(roomy.names[0])) == (2, True)
+    assert not crew.await_removed(roomy.names[0], 0)
+    roomy.tells(1, "exited", ThreadExit("closed"))
+    assert crew.await_removed(roomy.names[0], 0)
+    assert crew.begin_to_add() == roomy.names[0]
+    assert roomy.asked == []
+
+
+def test_threads_share_what_caches_may_use(roomy: Application) -> None:
+    crew, engine = roomy.crew, roomy.engine
+    crew.begin_to_add()
+    assert (roomy.names[0], ResizeCache(CACHE_OF_ALL // 3)) in engine.sent
+    engine.sent.clear()
+    crew.begin_to_remove()
+    crew.begin_to_remove()
+    assert engine.sent[-1][1] == ResizeCache(CACHE_OF_ALL)
+
+
+def test_what_all_know_is_told_to_each_that_registers(roomy: Application) -> None:
+    """A thread that is started again, too."""
+    roomy.crew.begin_to_add()
+    roomy.supervisor.pause(True)
+    roomy.engine.sent.clear()
+    roomy.crew.greet(roomy.names[2])
+    share = CACHE_OF_ALL // 3
+    assert roomy.engine.sent == [(roomy.names[2], Pause()), (roomy.names[2], ResizeCache(share))]
+
+
+def test_what_cannot_be_added_ends_nothing_else(roomy: Application) -> None:
+    """Hunts for an application that closes since there was no slot for one more thread."""
+    roomy.crew.begin_to_add()
+    roomy.tells(3, "failed", SparkError("no slot"))
+    assert roomy.asked == []
+    assert roomy.states.state is ClientState.REBALANCING
+    assert roomy.crew.live == 2
+    assert roomy.crew.begin_to_add() == roomy.names[2]
+
+
+def test_a_removed_thread_that_fails_on_its_way_is_not_replaced(roomy: Application) -> None:
+    roomy.crew.begin_to_remove()
+    roomy.tells(1, "exited", ThreadExit("error", DOWN))
+    assert roomy.asked == []
+    assert roomy.engine.started == []
+    assert roomy.crew.live == 1
