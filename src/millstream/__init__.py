@@ -5,7 +5,7 @@ threads, each of which is a long-running Spark task with its state in RocksDB be
 """
 
 from millstream.app import KafkaStreams, TaskMetadata, ThreadMetadata
-from millstream.app_supervisor import StreamsUncaughtExceptionHandlerResponse
+from millstream.app_failures import StreamsUncaughtExceptionHandlerResponse
 from millstream.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2, StreamsConfig
 from millstream.errors import (
     BrokerUnavailableError,
@@ -23,6 +23,7 @@ from millstream.errors import (
     ProcessingError,
     ProductionError,
     SerializationError,
+    ShutdownRequestedError,
     SparkError,
     StreamsError,
     TaskAssignmentError,
@@ -69,6 +70,7 @@ from millstream.record import (
     ValueAndTimestamp,
     VersionedRecord,
 )
+from millstream.runtime.stall import Stall
 from millstream.runtime.states import ClientState
 from millstream.state.keyvalue.store import KeyValueStore
 from millstream.state.storage.iterators import KeyValueIterator
@@ -163,10 +165,12 @@ __all__ = [
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindows",
+    "ShutdownRequestedError",
     "SinkRecord",
     "SlidingWindows",
     "SourceRecord",
     "SparkError",
+    "Stall",
     "Stores",
     "StreamsBuilder",
     "StreamsConfig",

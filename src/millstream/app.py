@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from millstream.app_failures import ExceptionHandler, StreamsUncaughtExceptionHandlerResponse
 from millstream.app_listeners import RestoreCalls, StandbyCalls
+from millstream.app_metadata import TaskMetadata, ThreadMetadata, tasks_of
 from millstream.app_run import run_script
 from millstream.app_started import StartedApplications
-from millstream.app_supervisor import (
-    ExceptionHandler,
-    StreamsUncaughtExceptionHandlerResponse,
-    ThreadSupervisor,
-)
+from millstream.app_supervisor import ThreadSupervisor
 from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import IllegalStateError, StreamsError
@@ -32,40 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DEFAULT_CLOSE = timedelta(seconds=60)
-
-
-@dataclass(frozen=True)
-class TaskMetadata:
-    """A task of a thread: its id, for example `0_1`, and its state.
-
-    Example:
-        >>> TaskMetadata(task_id="0_1", state="RUNNING").state
-        'RUNNING'
-    """
-
-    task_id: str
-    state: str
-
-
-@dataclass(frozen=True)
-class ThreadMetadata:
-    """A stream thread of this instance: its state, the tasks it owns, and where it runs.
-
-    `host` and `pid` are of the Spark Python worker that it is, None while it has none.
-
-    Example:
-        >>> tasks = (TaskMetadata("0_1", "RUNNING"), TaskMetadata("1_1", "RUNNING"))
-        >>> thread = ThreadMetadata("shop-StreamThread-1", "RUNNING", active_tasks=tasks)
-        >>> [task.task_id for task in thread.active_tasks]
-        ['0_1', '1_1']
-    """
-
-    thread_name: str
-    thread_state: str
-    active_tasks: tuple[TaskMetadata, ...] = field(default=())
-    standby_tasks: tuple[TaskMetadata, ...] = field(default=())
-    host: str | None = None
-    pid: int | None = None
 
 
 class KafkaStreams:
@@ -106,7 +68,7 @@ class KafkaStreams:
         self._started_at = ""
 
     def __repr__(self) -> str:
-        threads = self._config.num_stream_threads
+        threads = self._supervisor.num_threads
         started = f", started at {self._started_at}" if self._started_at else ""
         return (
             f"<KafkaStreams {self._config.application_id!r}: {self.state.name}, {threads} stream "
@@ -211,6 +173,10 @@ class KafkaStreams:
             IllegalStateError: this is not the main thread, or `start` refuses.
             StreamsError: what made the application stop by itself, or not start.
             SparkError: Spark does not answer, so that closing did not come to its end.
+            SystemExit: with 3, if a thread was killed, or has failed in closing: what it had not
+                committed is repeated at the next start. With 128 and more after a third signal.
+
+        The exit code of the script tells the same: 0 if all was closed in order, 1 for an error.
 
         Example:
             >>> KafkaStreams(topology, config).run()  # until Ctrl-C
@@ -228,6 +194,56 @@ class KafkaStreams:
             raise error.with_traceback(None) from cause
         if self.state is ClientState.ERROR and self.error is not None:
             raise self.error
+
+    # --- threads ---------------------------------------------------------------------------------
+
+    def add_stream_thread(self) -> str | None:
+        """Start one more stream thread, beside those that run (KIP-663).
+
+        It gets the lowest index that is free, joins the group, and takes tasks over from other
+        threads. What the record caches may use (`statestore_cache_max_bytes`) is divided anew among
+        all threads. Blocks until Spark runs it: a second or two where a slot is free.
+
+        Returns:
+            Its name; None if the application is neither RUNNING nor REBALANCING, or stopped
+            meanwhile.
+
+        Raises:
+            NotEnoughSlotsError: Spark has no slot for it: at once on a local session, after 25
+                seconds elsewhere. The threads that run go on.
+            SparkError: Spark cannot run it. The threads that run go on.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.start()
+            >>> name = streams.add_stream_thread()
+        """
+        return self._supervisor.add_thread()
+
+    def remove_stream_thread(self, timeout: timedelta | None = None) -> str | None:
+        """Close one of the stream threads for good (KIP-663).
+
+        It commits, closes its stores and leaves the group, also as a static member, so that its
+        tasks go to other threads at once. Which thread it is, is not defined. The last one may be
+        removed as well: then nothing is processed until one is added.
+
+        Args:
+            timeout: how long to wait until it has closed; None for as long as it takes.
+
+        Returns:
+            Its name; None if there is none, or the application is neither RUNNING nor REBALANCING.
+
+        Raises:
+            TimeoutError: it has not closed in time. It goes on closing, and its index is not free
+                before it has.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.start()
+            >>> name = streams.remove_stream_thread(timedelta(seconds=30))
+        """
+        seconds = None if timeout is None else timeout.total_seconds()
+        return self._supervisor.remove_thread(seconds)
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -293,9 +309,10 @@ class KafkaStreams:
             ThreadMetadata(
                 name,
                 state.name,
-                _tasks(tasks, standby=False),
-                _tasks(tasks, standby=True),
+                tasks_of(tasks, standby=False),
+                tasks_of(tasks, standby=True),
                 *self._supervisor.worker_of(name),
+                stall=self._supervisor.stall_of(name),
             )
             for name, (state, tasks) in self._states.threads().items()
         ]
@@ -303,8 +320,9 @@ class KafkaStreams:
     def metrics(self) -> dict[str, dict[str, Any]]:
         """What the threads reported last: thread name → metrics.
 
-        `processed_total` counts records, `commits_total` commits, `tasks` records by task, and
-        `rebuilt_total` how often state that could not be trusted was wiped and rebuilt.
+        `processed_total` counts records, `commits_total` commits, `tasks` records by task,
+        `rebuilt_total` how often state that could not be trusted was wiped and rebuilt, and
+        `stalled_ms` for how long a thread hangs, once that is `max.poll.interval.ms`, else 0.
 
         Example:
             >>> streams = KafkaStreams(topology, config)
@@ -348,7 +366,7 @@ class KafkaStreams:
         """
         self._check_not_started("the uncaught exception handler")
         refuse_asynchronous("set_uncaught_exception_handler()", "handler", handler)
-        self._supervisor.exception_handler = handler
+        self._supervisor.judge.exception_handler = handler
 
     def set_global_state_restore_listener(self, listener: Any) -> None:
         """Be told how state is restored.
@@ -450,14 +468,6 @@ class KafkaStreams:
 
 
 KafkaStreams._started = StartedApplications()
-
-
-def _tasks(states: Mapping[str, str], *, standby: bool) -> tuple[TaskMetadata, ...]:
-    return tuple(
-        TaskMetadata(task_id, state)
-        for task_id, state in sorted(states.items())
-        if (state == "STANDBY") is standby
-    )
 
 
 __all__ = [

@@ -22,6 +22,9 @@ from millstream.runtime.states import ClientState
 
 logger = logging.getLogger("millstream")
 
+#: The exit code of a script that was closed, but not in order: 0 is for one that was, 1 for an
+#: error, and 2 is Python's for a command line that it does not understand.
+NOT_IN_ORDER = 3
 #: How long the threads have after Ctrl-C before they are killed.
 CLOSE = timedelta(seconds=30)
 #: How long killing them and stopping Spark may take beyond that, before the script ends anyway.
@@ -56,9 +59,10 @@ def run_script(
 
     Raises:
         SparkError: closing did not come to its end.
+        SystemExit: with `NOT_IN_ORDER`, if it did, but not every thread has committed.
     """
     say = _voice()
-    supervisor.raises_error = True
+    supervisor.judge.raises_error = True
     began = time.monotonic()
     threads = config.num_stream_threads
     say(
@@ -84,6 +88,8 @@ def run_script(
         orderly = _close(application, config, supervisor, signals)
     if states.state is ClientState.NOT_RUNNING:
         say(f"{config.application_id} stopped, {_how(orderly, supervisor)}")
+        if supervisor.error is not None or not orderly:
+            raise SystemExit(NOT_IN_ORDER)
 
 
 class _Signals:

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from millstream.app_crew import Crew
+from millstream.app_failures import as_streams_error
+from millstream.app_judge import Judge
 from millstream.app_restore_bars import RestoreBars
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
-from millstream.errors import SparkError, StreamsError, ThreadUnavailableError
-from millstream.runtime.backoff import Backoff
+from millstream.errors import SparkError, StreamsError
 from millstream.runtime.build_thread import keeps_state_on_disk
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.control import (
     Close,
-    Pause,
+    LoopStalled,
     Report,
     RestoreEvent,
-    Resume,
     StateChanged,
     TasksChanged,
     ThreadFailed,
     ThreadMetrics,
 )
 from millstream.runtime.ownership.restore_reports import RestoreAudience
+from millstream.runtime.stall import Stall
 from millstream.runtime.start_checks import StartChecks, committed_in_words
 from millstream.runtime.states import ClientState, ThreadState
 from millstream.spark.engine import SparkEngine
@@ -36,7 +38,6 @@ from millstream.spark.events import ThreadEvent
 from millstream.spark.local_session import StartGivenUpError
 from millstream.spark.messages import ThreadExit
 from millstream.spark.session import require_slots
-from millstream.spark.shipping import ship
 from millstream.spark.thread_main import StreamThreadMain
 from millstream.spark.worker_logging import short_name
 from millstream.state.directories.state_directory import StateDirectory
@@ -50,33 +51,6 @@ logger = logging.getLogger("millstream")
 _ERROR_CLOSE_TIMEOUT_MS = 30_000
 #: How long a thread may wait for a slot, so that its error is out half a minute after the start.
 _REGISTER_TIMEOUT_MS = 25_000
-#: The pauses before a thread is replaced: a record that fails each time must not keep a cluster
-#: busy. After running for `_REPLACE_CALM_MS` the next pause is a first one again.
-_REPLACE_FIRST_MS = 250
-_REPLACE_MOST_MS = 30_000
-_REPLACE_CALM_MS = 60_000
-_FAILED_CLOSE_TIMEOUT_MS = 30_000
-
-
-class StreamsUncaughtExceptionHandlerResponse(enum.Enum):
-    """What to do when a stream thread has died of an error (KIP-671).
-
-    Example:
-        >>> streams = KafkaStreams(topology, config)
-        >>> streams.set_uncaught_exception_handler(
-        ...     lambda error: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
-        ... )
-    """
-
-    #: Start another thread in its place, as often as it takes: after 250 ms, then twice that, up to
-    #: 30 s, until one has run for a minute.
-    REPLACE_THREAD = "replace_thread"
-    #: Close this application instance; its state becomes ERROR. The default.
-    SHUTDOWN_CLIENT = "shutdown_client"
-
-
-ExceptionHandler = Callable[[StreamsError], StreamsUncaughtExceptionHandlerResponse]
-_Response = StreamsUncaughtExceptionHandlerResponse
 
 
 class ThreadSupervisor:
@@ -87,6 +61,7 @@ class ThreadSupervisor:
         config: settings.
         spark: where the threads run, None to find or make a session.
         states: the application's state, which it drives.
+        clock: for pauses and patience.
     """
 
     def __init__(
@@ -95,13 +70,11 @@ class ThreadSupervisor:
         config: StreamsConfig,
         spark: SparkSession | None,
         states: ClientStates,
+        clock: Clock | None = None,
     ) -> None:
-        self.exception_handler: ExceptionHandler = _shut_down
         self.restore_listener: Callable[[RestoreEvent], None] | None = None
         self.standby_listener: Callable[[RestoreEvent], None] | None = None
         self._bars = RestoreBars()
-        self.error: StreamsError | None = None
-        self.paused = False
         self._topology = topology
         self._config = config
         self._spark = spark
@@ -113,22 +86,20 @@ class ThreadSupervisor:
         self._close_asked: tuple[int, bool] | None = None
         #: Set by a signal handler, which may do no more: `start` shall end early.
         self.interrupted = False
-        #: Whether the error that ends the application is going to be raised by `run`.
-        self.raises_error = False
         #: Whether all threads ended by themselves when they were closed.
         self.closed_orderly = True
-        self._payloads: dict[int, bytes] = {}
+        self._clock = clock or SystemClock()
+        self._crew = Crew(config, states, self._main, self._clock)
+        self.judge = Judge(config, states, self._crew, self._clock, self._give_up)
         self._engine: SparkEngine | None = None
         self._metrics: dict[str, ThreadMetrics] = {}
-        self._indexes: dict[str, int] = {}
+        self._stalls: dict[str, Stall] = {}
         self._workers: dict[str, tuple[str, int]] = {}
-        #: Threads whose error is dealt with, until one of the name runs again.
-        self._judged: set[str] = set()
-        self._to_replace: set[str] = set()
-        self._backoffs: dict[str, Backoff] = {}
-        #: How long a thread that has failed may take to close, before it is killed and replaced.
-        self.failed_close_timeout_ms = _FAILED_CLOSE_TIMEOUT_MS
-        self._clock: Clock = SystemClock()
+
+    @property
+    def error(self) -> StreamsError | None:
+        """What made a thread or the application stop, if anything did."""
+        return self.judge.error
 
     def start(self) -> None:
         """Take the state directory, ask the cluster, start the threads.
@@ -143,10 +114,10 @@ class ThreadSupervisor:
                 # takes long last.
                 for step in (
                     self._take_directory,
-                    self._pack_threads,
+                    self._crew.pack,
                     self._check_cluster,
                     self._start_engine,
-                    self._start_threads,
+                    self._crew.start,
                 ):
                     if not self._given_up():
                         step()
@@ -160,7 +131,7 @@ class ThreadSupervisor:
     def could_not_start(self, error: BaseException) -> None:
         """Give back what `start` has taken before it failed; the application ends in ERROR."""
         why = f"could not start: {error}"
-        self.error = self.error or _as_streams_error("Starting the application", error)
+        self.judge.error = self.error or as_streams_error("Starting the application", error)
         in_error = self._states.become(ClientState.PENDING_ERROR, why)
         self.close(0, leave_group=True)
         if in_error:
@@ -185,16 +156,85 @@ class ThreadSupervisor:
         if self._engine is not None:
             self._engine.hurry()
 
+    @property
+    def paused(self) -> bool:
+        """Whether processing is paused."""
+        return self._crew.paused
+
     def pause(self, paused: bool) -> None:
         """Stop or resume processing in all threads."""
-        self.paused = paused
-        if self._engine is not None:
-            for name in self._engine.threads:
-                self._tell_pause(name)
+        self._crew.pause(paused)
+
+    @property
+    def num_threads(self) -> int:
+        """How many threads there are: those of the settings before the start."""
+        return self._config.num_stream_threads if self._engine is None else self._crew.live
+
+    def add_thread(self) -> str | None:
+        """Start one more thread and wait until it runs; its name, or None if it is no time for it.
+
+        Raises:
+            SparkError: Spark has no place for it, or cannot run it.
+            NotPicklableError: the topology cannot be shipped any more.
+        """
+        if self._crew.shutdown_why is not None:
+            logger.warning("no thread is added: the application is to shut down")
+            return None
+        with self._changing_threads() as engine:
+            if engine is None:
+                return None
+            name = self._crew.begin_to_add()
+        failure = engine.await_start(name)
+        if failure is not None:
+            raise failure
+        return name if self._states.is_live else None
+
+    def remove_thread(self, timeout_s: float | None) -> str | None:
+        """Close a thread for good; its name, or None if there is none, or it is no time for it.
+
+        Raises:
+            TimeoutError: it has not closed in time. It goes on closing.
+        """
+        with self._changing_threads() as engine:
+            if engine is None:
+                return None
+            name = self._crew.begin_to_remove()
+        if name is None:
+            logger.warning("there is no thread to remove")
+        elif not self._crew.await_removed(name, timeout_s):
+            raise TimeoutError(
+                f"{name} has not closed within {timeout_s} s. It goes on closing: what its tasks "
+                "have not committed by then is repeated by the threads that take them over."
+            )
+        return name
+
+    @contextmanager
+    def _changing_threads(self) -> Iterator[SparkEngine | None]:
+        """The engine, while nothing is started or closed; None if this is no time for it."""
+        # Looked at before as well: who closes waits for those who are told of it.
+        if self._states.is_live:
+            with self._starting:
+                if self._states.is_live and self._engine is not None:
+                    yield self._engine
+                    return
+        logger.warning("threads are neither added nor removed while %s", self._states.state.name)
+        yield None
 
     def metrics(self) -> dict[str, dict[str, Any]]:
         """What each thread reported last."""
-        return {name: asdict(metrics) for name, metrics in self._metrics.items()}
+        stalls, metrics = dict(self._stalls), dict(self._metrics)
+        # One that hangs may never have reported anything else.
+        return {
+            name: {
+                **asdict(metrics.get(name, ThreadMetrics())),
+                "stalled_ms": stalls[name].silent_ms if name in stalls else 0,
+            }
+            for name in {**metrics, **stalls}
+        }
+
+    def stall_of(self, thread: str) -> Stall | None:
+        """Where a thread hangs, if it does."""
+        return self._stalls.get(thread)
 
     def worker_of(self, thread: str) -> tuple[str | None, int | None]:
         """The host and the process in which a thread runs."""
@@ -227,13 +267,6 @@ class ThreadSupervisor:
         self._directory.lock_application()
         self._process_id = self._directory.process_id()
 
-    def _pack_threads(self) -> None:
-        config = self._config
-        self._payloads = {
-            index: ship(self._main(index), f"the topology of {config.application_id}")
-            for index in range(1, config.num_stream_threads + 1)
-        }
-
     def _start_engine(self) -> None:
         config = self._config
         self._engine = SparkEngine(
@@ -244,13 +277,12 @@ class ThreadSupervisor:
             register_timeout_ms=_REGISTER_TIMEOUT_MS,
             clock=self._clock,
             given_up=self._given_up,
+            greet=self._crew.greet,
+            look=self.judge.look,
         )
+        self._crew.engine = self._engine
         self._engine.start()
         require_slots(self._engine.session, config.num_stream_threads)
-
-    def _start_threads(self) -> None:
-        for index, payload in self._payloads.items():
-            self._start_thread(index, payload)
 
     def _release(self, timeout_ms: int, leave_group: bool) -> bool:
         try:
@@ -280,14 +312,6 @@ class ThreadSupervisor:
             ),
         )
 
-    def _start_thread(self, index: int, payload: bytes, pause_ms: int = 0) -> None:
-        assert self._engine is not None
-        name = f"{self._client_id}-StreamThread-{index}"
-        self._indexes[name] = index
-        when = f" in {pause_ms} ms" if pause_ms else ""
-        self._states.thread_is(name, ThreadState.CREATED, f"submitted to Spark{when}")
-        self._engine.start_thread(name, index, payload, pause_ms=pause_ms)
-
     def _on_event(self, event: ThreadEvent) -> None:
         """Called by the engine, one event after the other."""
         try:
@@ -295,7 +319,7 @@ class ThreadSupervisor:
         except Exception as error:
             # Whatever it is, an application must not be left waiting for what was not done.
             logger.exception("following the event '%s' of %s failed", event.kind, event.thread)
-            self._give_up(_as_streams_error(event.thread, error))
+            self._give_up(as_streams_error(event.thread, error))
 
     def _follow(self, event: ThreadEvent) -> None:
         if event.kind == "registered":
@@ -305,23 +329,22 @@ class ThreadSupervisor:
                 event.data.pid,
                 event.data.host,
             )
+            self._stalls.pop(event.thread, None)
             self._workers[event.thread] = (event.data.host, event.data.pid)
-            self._to_replace.discard(event.thread)
-            self._judged.discard(event.thread)
-            if self.paused:
-                self._tell_pause(event.thread)
+            self.judge.runs(event.thread)
+            self._crew.has_proven(event.thread)
         elif event.kind == "report":
             self._on_report(event.thread, event.data)
         elif event.kind == "restarting":
             logger.warning("%s is started again: %s", short_name(event.thread), event.data)
             self._workers.pop(event.thread, None)
+            self._stalls.pop(event.thread, None)
             self._states.tasks_are(event.thread, {})
             self._states.thread_is(event.thread, ThreadState.CREATED, "started again")
         elif event.kind == "exited":
             self._on_exit(event.thread, event.data)
         else:
-            self._states.thread_is(event.thread, ThreadState.DEAD, "cannot be run")
-            self._judge(event.thread, event.data)
+            self._on_failed(event.thread, event.data)
 
     def _on_report(self, thread: str, report: Report) -> None:
         match report:
@@ -334,8 +357,10 @@ class ThreadSupervisor:
                 self._states.tasks_are(thread, states)
             case ThreadMetrics():
                 self._metrics[thread] = report
+            case LoopStalled(stall):
+                self._on_stall(thread, stall)
             case ThreadFailed(error):
-                self._judge(thread, error)
+                self.judge.died(thread, error)
             case RestoreEvent():
                 self._bars.show(report)
                 standby = report.step.is_of_standby
@@ -345,28 +370,56 @@ class ThreadSupervisor:
             case unknown:
                 logger.warning("%s tells what is not known here: %r", thread, unknown)
 
+    def _on_stall(self, thread: str, stall: Stall | None) -> None:
+        before = self._stalls.pop(thread, None)
+        if stall is None:
+            silent_s = 0 if before is None else before.silent_ms // 1_000
+            logger.warning("%s goes on, after more than %d s", short_name(thread), silent_s)
+            return
+        self._stalls[thread] = stall
+        logger.error(
+            "%s has made no progress for %d s: it hangs in %s. Its tasks go to other threads "
+            "until it goes on. Its stack, the innermost call last:\n  %s",
+            short_name(thread),
+            stall.silent_ms // 1_000,
+            stall.place,
+            "\n  ".join(stall.stack),
+        )
+
     def _on_exit(self, thread: str, ended: ThreadExit) -> None:
         self._states.thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)
-        if ended.error is not None and thread not in self._judged:
-            self._judge(thread, ended.error)
-        # The handler may have closed the application since.
-        if thread in self._to_replace and self._is_live:
-            self._replace(thread)
+        if ended.error is not None and not self.judge.knows_of(thread):
+            if self._crew.is_leaving(thread):
+                logger.warning("%s was removed; on its way: %s", short_name(thread), ended.error)
+            else:
+                self.judge.died(thread, ended.error)
+        self._follow_end(thread)
 
-    def _replace(self, thread: str) -> None:
-        """Start another thread in its place, after a pause that the engine keeps."""
-        backoff = self._backoffs.get(thread)
-        if backoff is None:
-            backoff = self._backoffs[thread] = Backoff(
-                self._clock,
-                first_ms=_REPLACE_FIRST_MS,
-                most_ms=_REPLACE_MOST_MS,
-                calm_ms=_REPLACE_CALM_MS,
-            )
-        pause_ms = backoff.next_pause_ms()
-        logger.info("%s is replaced in %d ms", short_name(thread), pause_ms)
-        index = self._indexes[thread]
-        self._start_thread(index, ship(self._main(index), "the topology"), pause_ms)
+    def _on_failed(self, thread: str, error: SparkError) -> None:
+        self._states.thread_is(thread, ThreadState.DEAD, "cannot be run")
+        if not self._crew.is_on_trial(thread):
+            self.judge.died(thread, error)
+        elif self._states.is_live:
+            # Whoever wanted to add it is told; the others go on.
+            logger.error("%s was added, and cannot be run: %s", short_name(thread), error)
+        self._follow_end(thread)
+
+    def _follow_end(self, thread: str) -> None:
+        # The handler may have closed the application since, or the user removed the thread.
+        if (
+            self.judge.wants_another(thread)
+            and self._states.is_live
+            and not self._crew.is_leaving(thread)
+        ):
+            self._crew.replace(thread)
+            return
+        if self._crew.is_leaving(thread):
+            # Of the others the last that they have told stays, to be looked at after the end.
+            self._metrics.pop(thread, None)
+        self._workers.pop(thread, None)
+        self._stalls.pop(thread, None)
+        self.judge.forget(thread)
+        self._crew.ended(thread)
 
     def _tell_restore_listener(
         self, listener: Callable[[RestoreEvent], None], event: RestoreEvent
@@ -382,46 +435,11 @@ class ThreadSupervisor:
                 partition=event.place.partition,
             )
             failure.__cause__ = error
-            # No thread has died of it, so there is none to replace: then all go on.
-            if self._is_live and self._ask_handler(failure) is not _Response.REPLACE_THREAD:
-                self._give_up(failure)
-
-    def _judge(self, thread: str, error: BaseException) -> None:
-        """Decide what follows from the error of a thread, which is ending or has ended."""
-        self._judged.add(thread)
-        failure = _as_streams_error(thread, error)
-        if not self._is_live:
-            logger.warning("%s ended with an error while closing: %s", short_name(thread), failure)
-            self.error = self.error or failure
-            return
-        # A script raises the error, which tells the same.
-        level = logging.INFO if self.raises_error else logging.ERROR
-        logger.log(level, "%s died: %s", short_name(thread), failure)
-        # What Spark cannot run it cannot run a second time either.
-        hopeless = isinstance(failure, SparkError)
-        replace = self._ask_handler(failure) is _Response.REPLACE_THREAD
-        if not replace or hopeless:
-            self._give_up(failure)
-            return
-        self._to_replace.add(thread)
-        if self._engine is not None:
-            # What of the user's code it still has to close may block for ever.
-            self._engine.expect_end(thread, self.failed_close_timeout_ms)
-
-    @property
-    def _is_live(self) -> bool:
-        return self._states.state in (ClientState.REBALANCING, ClientState.RUNNING)
-
-    def _ask_handler(self, failure: StreamsError) -> StreamsUncaughtExceptionHandlerResponse:
-        try:
-            return self.exception_handler(failure)
-        except Exception:
-            logger.exception("the uncaught exception handler failed; the application is closed")
-            return _Response.SHUTDOWN_CLIENT
+            self.judge.listener_failed(failure)
 
     def _give_up(self, failure: StreamsError) -> None:
         """Close the application because of an error, in the background."""
-        self.error = self.error or failure
+        self.judge.error = self.error or failure
         if self._states.become(ClientState.PENDING_ERROR, str(failure)):
             # Closing waits for the last events, so it cannot be done by the one who hands them on.
             threading.Thread(target=self._close_in_error, name="millstream-close").start()
@@ -431,22 +449,3 @@ class ThreadSupervisor:
             self.close(_ERROR_CLOSE_TIMEOUT_MS, leave_group=True)
         finally:
             self._states.become(ClientState.ERROR, str(self.error))
-
-    def _tell_pause(self, thread: str) -> None:
-        assert self._engine is not None
-        try:
-            self._engine.send(thread, Pause() if self.paused else Resume())
-        except ThreadUnavailableError:
-            logger.debug("%s is told when it registers", thread)
-
-
-def _shut_down(error: StreamsError) -> StreamsUncaughtExceptionHandlerResponse:
-    return StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
-
-
-def _as_streams_error(thread: str, error: BaseException) -> StreamsError:
-    if isinstance(error, StreamsError):
-        return error
-    failure = StreamsError(f"{thread} failed: {type(error).__name__}: {error}.")
-    failure.__cause__ = error
-    return failure

@@ -21,6 +21,7 @@ StreamsError
 ├── RebalanceInProgressError      a commit came while the group rebalances; try again after it
 ├── LockError                     a state directory is in use by another process
 ├── GroupMembershipError          the consumer group does not take this member, or not any more
+├── ShutdownRequestedError        an instance asked that all of the application shut down
 ├── OffsetOutOfRangeError         an offset to read from is not, or no longer, on the broker
 ├── UnknownTopicError             a topic or partition that is read or written does not exist
 ├── AccessDeniedError             the broker refuses the login, or what the user may not do
@@ -269,6 +270,10 @@ class LockError(StreamsError):
 
 class GroupMembershipError(StreamsError):
     """The consumer group refuses this member: fenced, not authorized, or of another kind."""
+
+
+class ShutdownRequestedError(StreamsError):
+    """An instance of the application asked that all of them shut down (KIP-671)."""
 
 
 class OffsetOutOfRangeError(StreamsError):

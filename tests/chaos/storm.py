@@ -296,6 +296,8 @@ class Storm:
             "thread fails": self._fail_thread,
             "user code takes long": self._slow_down,
             "poison record": self._poison,
+            "thread added": lambda: self._change_threads("add"),
+            "thread removed": lambda: self._change_threads("remove"),
             "instance closes": self._close_instance,
         }
 
@@ -439,6 +441,11 @@ class Storm:
     def _poison(self) -> None:
         self.instances.application.poison()
         self._poisoned += 1
+
+    def _change_threads(self, how: str) -> None:
+        # One that has ended does not hear it.
+        with contextlib.suppress(BrokenPipeError):
+            self._any().script.say(how)
 
     def _close_instance(self) -> None:
         send(self._chance.choice([signal.SIGINT, signal.SIGTERM]), self._any().script.pid)

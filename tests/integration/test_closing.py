@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from support.identified import Identified
 from support.leftovers import nothing_left
-from support.topics import committed_lag, fill, read_all, unique
+from support.topics import committed_lag, fill, group_members, read_all, unique
 from support.waiting import wait_for
 from support.word_count import RUNNING, WordCount
 
@@ -36,12 +34,6 @@ from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 
 REPLACE_THREAD = StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
-#: What a broker answers that has not been asked for a group before.
-NOT_READY = {
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-}
 CLOSING = timedelta(seconds=30)
 
 
@@ -85,22 +77,6 @@ class Copying:
         return committed_lag(self.bootstrap, self.config.application_id, self.topic)
 
 
-def members(bootstrap: str, group: str) -> int:
-    """How many members the group has."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-
-    def described() -> list[int]:
-        (answer,) = admin.describe_consumer_groups([group]).values()
-        try:
-            return [len(answer.result(30).members)]
-        except KafkaException as error:
-            if error.args[0].code() not in NOT_READY:
-                raise
-            return []
-
-    return wait_for(described, 30, "the group is described")[0]
-
-
 def test_close_commits_and_gives_everything_back(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -138,7 +114,7 @@ def test_close_commits_and_gives_everything_back(
         assert again.close(CLOSING), "twice is no error"
         assert streams.close(CLOSING)
         assert time.monotonic() - began < 10
-    assert members(application.bootstrap, application.application_id) == 0
+    assert group_members(application.bootstrap, application.application_id) == 0
     assert application.is_exact()
     records = len(read_all(application.bootstrap, application.counts))
     assert records == len(application.expected), "something was counted again"
@@ -168,8 +144,8 @@ def test_close_without_leaving_the_group(
     streams.start()
     streams.wait_for_state("RUNNING", RUNNING)
     assert streams.close(CLOSING, leave_group=False)
-    assert members(application.bootstrap, group) == 1
-    wait_for(lambda: members(application.bootstrap, group) == 0, 30, "the session timed out")
+    assert group_members(application.bootstrap, group) == 1
+    wait_for(lambda: group_members(application.bootstrap, group) == 0, 30, "the session timed out")
 
 
 @pytest.mark.parametrize("moment", ["starting", "submitted", "registered", "joining"])
@@ -202,7 +178,7 @@ def test_close_at_any_moment_of_the_start(
     assert changes[0] == "REBALANCING"
     assert changes[-2:] == ["PENDING_SHUTDOWN", "NOT_RUNNING"]
     assert streams.error is None
-    assert members(application.bootstrap, application.application_id) == 0
+    assert group_members(application.bootstrap, application.application_id) == 0
 
 
 def test_close_in_a_signal_handler_during_the_start(
@@ -366,7 +342,7 @@ def test_a_thread_that_failed_and_hangs_in_closing_is_killed_and_replaced(
     )
     streams = KafkaStreams(builder.build(), application.config, spark)
     streams.set_uncaught_exception_handler(lambda _: REPLACE_THREAD)
-    streams._supervisor.failed_close_timeout_ms = 2_000
+    streams._supervisor.judge.failed_close_timeout_ms = 2_000
     with nothing_left(), streams:
         streams.wait_for_state("RUNNING", RUNNING)
         application.write("one", "poison", "two")

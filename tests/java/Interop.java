@@ -37,8 +37,9 @@ import org.apache.kafka.streams.state.WindowStore;
 /**
  * The application of tests/support/interop.py on Kafka Streams: the same topology, names and answers.
  *
- * <p>Arguments are settings, {@code key=value}. Says RUNNING once it is, and RESTORED with the store
- * and the number of records for each store that was restored; ends when its input ends.
+ * <p>Arguments are settings, {@code key=value}. Says RUNNING once it is, STATE at each change of its
+ * state, and RESTORED with the store and the number of records for each store that was restored; ends
+ * when its input ends.
  */
 public class Interop {
     static final Duration KEPT = Duration.ofHours(1);
@@ -220,6 +221,7 @@ public class Interop {
         KafkaStreams streams = new KafkaStreams(topology(args[0], args[1], args[2]), settings);
         CountDownLatch running = new CountDownLatch(1);
         streams.setStateListener((now, before) -> {
+            System.out.println("STATE " + now);
             if (now == KafkaStreams.State.RUNNING) {
                 running.countDown();
             }

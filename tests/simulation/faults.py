@@ -76,6 +76,8 @@ class Faults:
             "scale up": self._scale_up,
             "scale down": self._scale_down,
             "restart": self._restart,
+            "thread added": self._add_thread,
+            "thread removed": self._remove_thread,
             "disk full": self._fill_disk,
             "compaction": self._compact,
         }
@@ -261,6 +263,16 @@ class Faults:
             return False
         self._chance.choice(running).close(leave_group=self._chance.random() < 0.7)
         return True
+
+    def _add_thread(self) -> bool:
+        instance = self._some_instance()
+        return instance is not None and instance.add_thread()
+
+    def _remove_thread(self) -> bool:
+        instance = self._some_instance()
+        if instance is None:
+            return False
+        return instance.remove_thread(self._chance.choice(instance.living))
 
     def _restart(self) -> bool:
         """An instance is closed in an orderly way, and started again."""

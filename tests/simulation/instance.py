@@ -3,13 +3,22 @@ which starts a thread anew when it ends though nobody asked for that."""
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from millstream.errors import StreamsError
-from millstream.runtime.build_thread import build_thread
-from millstream.runtime.control import Asked, Close, Command, Report, ThreadOutcome
+from millstream.runtime.build_thread import build_thread, cache_share_bytes
+from millstream.runtime.control import (
+    Asked,
+    Close,
+    Command,
+    Report,
+    ResizeCache,
+    ThreadFailed,
+    ThreadOutcome,
+)
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.thread_identity import ThreadIdentity
@@ -22,6 +31,8 @@ from simulation.scheduler import Actor, Process, SimulatedClock
 _START_AGAIN_US: Final = 2_000_000
 #: How likely it takes a moment to read the clock.
 _STALLS: Final = 0.002
+#: How many threads an instance has at most, however many are added.
+_MOST_THREADS: Final = 4
 
 
 class Driver:
@@ -40,7 +51,9 @@ class Driver:
         self.on_news()
 
     def report(self, report: Report) -> None:
-        """Nobody listens: checks see tasks themselves."""
+        """Nobody listens, since checks see tasks themselves; but one that fails may go."""
+        if isinstance(report, ThreadFailed):
+            self.ask(Close())
 
     def commands(self) -> Sequence[Asked]:
         asked, self._asked = self._asked, []
@@ -104,6 +117,8 @@ class Instance:
         self._shape = shape
         self.state_dir = state_dir
         self._threads = threads
+        #: The indexes of the threads that are to run.
+        self._indexes = set(range(1, threads + 1))
         self._on_failure = on_failure
         self._on_end = on_end
         self._process_id = uuid.UUID(int=self._scheduler.random.getrandbits(128), version=4)
@@ -116,19 +131,48 @@ class Instance:
     def start(self) -> None:
         """Start all threads that do not run."""
         self.wanted = True
-        for index in range(1, self._threads + 1):
+        for index in sorted(self._indexes):
             self.start_thread(index)
 
     def start_thread(self, index: int) -> None:
         """Start one thread, unless it runs or the instance is not wanted."""
-        known = self.workers.get(index)
-        if not self.wanted or (known is not None and known.outcome is None and known.process.alive):
+        if not self.wanted or index not in self._indexes or not self._is_free(index):
             return
         self._starts += 1
         process = Process(f"{self.name}{index}.{self._starts}", self.name)
         worker = self.workers[index] = Worker(process, index, self._disk_faults)
         self._scheduler.tell(f"{process.name} starts")
         worker.actor = self._scheduler.start(process, process.name, lambda: self._run(worker))
+
+    def _is_free(self, index: int) -> bool:
+        known = self.workers.get(index)
+        return known is None or known.outcome is not None or not known.process.alive
+
+    def add_thread(self) -> bool:
+        """One more thread, under the lowest index that is free."""
+        if len(self._indexes) >= _MOST_THREADS:
+            return False
+        index = next(
+            each for each in itertools.count(1) if each not in self._indexes and self._is_free(each)
+        )
+        self._indexes.add(index)
+        self.start_thread(index)
+        self._share_cache()
+        return True
+
+    def remove_thread(self, worker: Worker) -> bool:
+        """Close a thread for good, unless it is the last one."""
+        if worker.closing or len(self._indexes) < 2 or worker.index not in self._indexes:
+            return False
+        self._indexes.discard(worker.index)
+        self._ask_to_close(worker, Close(for_good=True))
+        self._share_cache()
+        return True
+
+    def _share_cache(self) -> None:
+        config = self._shape.config(self.state_dir, self.name, self._threads)
+        for worker in self.living:
+            worker.driver.ask(ResizeCache(cache_share_bytes(config, len(self._indexes))))
 
     def _run(self, worker: Worker) -> None:
         """What the process of a thread does."""
@@ -170,10 +214,14 @@ class Instance:
         self.wanted = False
         for worker in self.workers.values():
             if worker.outcome is None and worker.process.alive:
-                worker.closing = True
-                worker.driver.ask(Close(leave_group=leave_group))
-                if worker.clients is not None:
-                    worker.clients.waits.end()
+                self._ask_to_close(worker, Close(leave_group=leave_group))
+
+    @staticmethod
+    def _ask_to_close(worker: Worker, command: Close) -> None:
+        worker.closing = True
+        worker.driver.ask(command)
+        if worker.clients is not None:
+            worker.clients.waits.end()
 
     @property
     def closed(self) -> bool:

@@ -28,7 +28,7 @@ ENGINES = {
 
 #: Of the standard library and of librdkafka: names that only look private.
 OTHERS = {
-    *("_asdict", "_exit", "_fields", "_make", "_replace"),
+    *("_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"),
     *("_FENCED", "_MSG_TIMED_OUT", "_PARTITION_EOF", "_PURGE_INFLIGHT", "_PURGE_QUEUE"),
 }
 
@@ -55,10 +55,9 @@ ALLOWED: dict[str, set[str]] = {
     "integration/test_clear_errors.py": {"_config"},
     "integration/test_closing.py": {"_supervisor"},
     "unit/app/test_replacing_threads.py": {
-        "_clock",
+        "_crew",
         "_engine",
         "_on_event",
-        "_start_thread",
         "_take_directory",
     },
     "unit/app/test_restore_audience.py": {"_main", "_process_id", "_supervisor"},

@@ -3,15 +3,18 @@ tasks do.
 
     python identified_instance.py BOOTSTRAP NAME STATE SETTINGS
 
-SETTINGS are those of the application, as JSON. Threads that fail are replaced.
+SETTINGS are those of the application, as JSON. Threads that fail are replaced. The lines `add` and
+`remove` on stdin change how many there are.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,13 @@ from millstream import (
     KafkaStreams,
     LogAndContinueExceptionHandler,
     StreamsConfig,
+    StreamsError,
     StreamsUncaughtExceptionHandlerResponse,
 )
 from support.identified import identified_topology
+
+#: As many as the session that Millstream starts has slots for, beside those of the settings.
+_MOST_THREADS = 4
 
 
 class Told:
@@ -87,6 +94,20 @@ def _tell_changes(streams: KafkaStreams) -> None:
         time.sleep(0.1)
 
 
+def _obey(streams: KafkaStreams) -> None:
+    # Not by sys.stdin, whose lock this thread would hold when the interpreter ends.
+    while line := os.read(0, 1_000):
+        for word in line.decode().split():
+            threads = len(streams.metadata_for_local_threads())
+            try:
+                if word == "add" and threads < _MOST_THREADS:
+                    streams.add_stream_thread()
+                elif word == "remove" and threads > 1:
+                    streams.remove_stream_thread(timedelta(seconds=30))
+            except (StreamsError, TimeoutError) as error:
+                _tell("not changed", str(error))
+
+
 def main() -> None:
     bootstrap, name, state, given = sys.argv[1:]
     settings = json.loads(given)
@@ -111,7 +132,8 @@ def main() -> None:
     streams.set_uncaught_exception_handler(
         lambda _: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
     )
-    threading.Thread(target=_tell_changes, args=(streams,), daemon=True).start()
+    for told in (_tell_changes, _obey):
+        threading.Thread(target=told, args=(streams,), daemon=True).start()
     streams.run()
 
 

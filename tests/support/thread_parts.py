@@ -80,6 +80,7 @@ class Parts:
             global_updates=parts.updates,
             purge=Mock(),
             cleanup=Mock(),
+            resize_cache=parts.resize_cache,
             close_others=[parts.close_others],
             clock=self.clock,
             waker=Waker(),

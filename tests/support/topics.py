@@ -5,10 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from support.waiting import wait_for
+
 _numbers = itertools.count()
+
+#: What a broker answers that has not been asked for a group before.
+_NOT_READY = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
 
 
 def unique(name: str) -> str:
@@ -121,3 +130,19 @@ def committed_lag(bootstrap: str, group: str, topic: str) -> int:
 def topic_names(bootstrap: str) -> set[str]:
     """The topics of the cluster."""
     return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics)
+
+
+def group_members(bootstrap: str, group: str) -> int:
+    """How many members a group has."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def described() -> list[int]:
+        (answer,) = admin.describe_consumer_groups([group]).values()
+        try:
+            return [len(answer.result(30).members)]
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_READY:
+                raise
+            return []
+
+    return wait_for(described, 30, "the group is described")[0]

@@ -131,7 +131,7 @@ class Group:
         topics: every topic that some member subscribes to.
         version: the newest version of the bytes that every member reads.
         common_version: the newest version that all members understand.
-        shutdown_requested: whether some member asks that all of the application shuts down.
+        shutdown_requested: the members that ask that all of the application shuts down.
     """
 
     clients: tuple[Client, ...]
@@ -139,7 +139,7 @@ class Group:
     topics: frozenset[str]
     version: int
     common_version: int
-    shutdown_requested: bool
+    shutdown_requested: tuple[str, ...]
 
 
 def read_group(members: Mapping[str, ConsumerSubscription]) -> Group:
@@ -174,8 +174,10 @@ def read_group(members: Mapping[str, ConsumerSubscription]) -> Group:
         common_version=min(
             (info.latest_version for info in infos.values()), default=LATEST_VERSION
         ),
-        shutdown_requested=any(
-            info.error_code == AssignorError.SHUTDOWN_REQUESTED for info in infos.values()
+        shutdown_requested=tuple(
+            name
+            for name, info in sorted(infos.items())
+            if info.error_code == AssignorError.SHUTDOWN_REQUESTED
         ),
     )
 

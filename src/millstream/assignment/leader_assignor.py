@@ -118,8 +118,14 @@ class LeaderAssignor:
             group = read_group(members)
             version = min(group.version, LATEST_VERSION)
             if group.shutdown_requested:
-                log.info("a member asked that the whole application shuts down: telling all")
-                return _error_for_all(members, AssignorError.SHUTDOWN_REQUESTED, version)
+                log.error(
+                    "%s asked that the whole application shuts down: telling all %d members",
+                    ", ".join(group.shutdown_requested),
+                    len(members),
+                )
+                return _error_for_all(
+                    members, AssignorError.SHUTDOWN_REQUESTED, version, group.shutdown_requested
+                )
             strangers = strangers_among(
                 self._topics, {name: member.topics for name, member in members.items()}
             )
@@ -341,7 +347,14 @@ class _Announcement:
 
 
 def _error_for_all(
-    members: Iterable[str], code: AssignorError, version: int
+    members: Iterable[str],
+    code: AssignorError,
+    version: int,
+    asked_by: Iterable[str] = (),
 ) -> dict[str, ConsumerAssignment]:
-    data = AssignmentInfo(error_code=code, version=version).encode()
+    # Kafka Streams' members look at the code alone; in ours, what stands in the place of hosts says
+    # whose wish it was.
+    hosts = {HostInfo(name, 0): frozenset[TopicPartition]() for name in asked_by}
+    info = AssignmentInfo(error_code=code, version=version, partitions_by_host=hosts)
+    data = info.encode()
     return {name: ConsumerAssignment((), data) for name in members}

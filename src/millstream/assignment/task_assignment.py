@@ -34,6 +34,7 @@ class TaskAssignment:
         next_rebalance_ms: when to ask for another rebalance, in milliseconds since the epoch; 0 for
             at once, None for not at all, which also cancels what was asked for before.
         subscription_version: the version of the subscription to send from now on.
+        asked_by: with SHUTDOWN_REQUESTED, the members that asked, if the leader tells.
     """
 
     active: Mapping[TaskId, frozenset[TopicPartition]] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class TaskAssignment:
     error: AssignorError = AssignorError.NONE
     next_rebalance_ms: int | None = None
     subscription_version: int = LATEST_VERSION
+    asked_by: tuple[str, ...] = ()
 
     @property
     def shutdown_requested(self) -> bool:
@@ -93,6 +95,7 @@ def decode_assignment(
             standby=info.standby_tasks,
             error=_error_of(info.error_code),
             subscription_version=subscription_version,
+            asked_by=tuple(sorted(host.host for host in info.partitions_by_host)),
         )
     _check_versions(info, subscription_version)
     next_version = _next_subscription_version(info, subscription_version)

@@ -141,12 +141,14 @@ class RecordScope:
 
     def _punctuate(self, callback: Punctuator, time_ms: int) -> None:
         """Call a punctuator. What it raises goes where a failure on a record would."""
+        # A name of its own, by which the node is found on the stack of a thread that hangs here.
+        context = self._context
         batch = Batch([None], [None], [time_ms], (0,), _NOWHERE, [()])
         self.enter(batch, 0)
         try:
             checked_result(callback(time_ms))
         except Exception as error:
-            self._context.failed(batch, 0, error)
+            context.failed(batch, 0, error)
         finally:
             self.leave()
 

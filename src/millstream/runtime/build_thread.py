@@ -145,13 +145,20 @@ class _Parts:
             self.restored,
             clock,
         )
-        tasks = self._tasks(member, offset_sums, global_updates)
+        budget = CacheBudget(cache_share_bytes(config))
+        tasks = self._tasks(member, offset_sums, global_updates, budget)
         commits = self._commits(member)
         return StreamThread(
             self._settings(),
             control,
             rebalances=Rebalances(
-                member, tasks, commits, assignor.decode, clock, static=clients.static
+                member,
+                tasks,
+                commits,
+                assignor.decode,
+                clock,
+                static=clients.static,
+                shut_down_all=assignor.ask_for_shutdown,
             ),
             tasks=tasks,
             commits=commits,
@@ -166,6 +173,7 @@ class _Parts:
                 user_of(librdkafka_settings(config, "admin", "")),
             ),
             cleanup=StateCleanup(self.directory, config.state_cleanup_delay_ms, clock),
+            resize_cache=budget.resize,
             close_others=[*clients.closers_beside_tasks, self.directory.release],
             clock=clock,
             waker=self.waker,
@@ -197,6 +205,7 @@ class _Parts:
         member: Member,
         offset_sums: OffsetSums,
         global_updates: GlobalUpdates | NoGlobalUpdates,
+        budget: CacheBudget,
     ) -> Tasks:
         config, clients = self.config, self.clients
         subtopologies = self.topology._subtopologies()
@@ -205,7 +214,7 @@ class _Parts:
         )
         buffered = config.buffered_records_per_partition
         return Tasks(
-            self._task_factory(subtopologies, global_updates),
+            self._task_factory(subtopologies, global_updates, budget),
             self._restoration(subtopologies, starts),
             clients.consumer,
             starts,
@@ -221,6 +230,7 @@ class _Parts:
         self,
         subtopologies: Sequence[SubTopology],
         global_updates: GlobalUpdates | NoGlobalUpdates,
+        budget: CacheBudget,
     ) -> Callable[[TaskId, frozenset[TopicPartition]], StreamTask]:
         config, clients = self.config, self.clients
         max_age_ms = int(client_setting(config, "producer", "metadata.max.age.ms"))
@@ -233,7 +243,7 @@ class _Parts:
             collector=collector,
             changelog_writer=collector.changelog_writer,
             directory=self.directory,
-            budget=CacheBudget(config.statestore_cache_max_bytes // config.num_stream_threads),
+            budget=budget,
             storages=self.storages,
             global_stores=global_updates.stores,
             settle=collector.settle,
@@ -305,6 +315,11 @@ class _Parts:
             max_task_idle_ms=config.max_task_idle_ms,
             summary_interval_ms=config.log_summary_interval_ms,
         )
+
+
+def cache_share_bytes(config: StreamsConfig, num_threads: int | None = None) -> int:
+    """The bytes that the record caches of one thread may use, of so many or as at the start."""
+    return config.statestore_cache_max_bytes // max(1, num_threads or config.num_stream_threads)
 
 
 def keeps_state_on_disk(topology: Topology, config: StreamsConfig) -> bool:

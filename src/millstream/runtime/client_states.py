@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 StateListener = Callable[[ClientState, ClientState], Any]
 
 _FINAL = frozenset({ClientState.NOT_RUNNING, ClientState.ERROR})
+_LIVE = frozenset({ClientState.REBALANCING, ClientState.RUNNING})
 
 
 class ClientStates:
@@ -51,6 +52,11 @@ class ClientStates:
     def is_final(self) -> bool:
         """Whether the instance has ended; it cannot be started again."""
         return self.state in _FINAL
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the instance has been started and is not closing."""
+        return self.state in _LIVE
 
     @property
     def story(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from millstream.errors import StreamsError
 from millstream.record import TaskId, TopicPartition
+from millstream.runtime.stall import Stall
 from millstream.runtime.states import TaskState, ThreadState
 
 R = TypeVar("R")
@@ -32,12 +33,14 @@ class Close(Command):
     """Commit, and end.
 
     Args:
-        leave_group: whether the group is to know at once; static members never leave.
+        leave_group: whether the group is to know at once; static members do not leave.
         commit_timeout_ms: how long the last commit may take; None for as long as any other.
+        for_good: whether no thread takes its place, so that a static member leaves, too.
     """
 
     leave_group: bool = True
     commit_timeout_ms: int | None = None
+    for_good: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,25 @@ class Pause(Command):
 @dataclass(frozen=True)
 class Resume(Command):
     """Process again."""
+
+
+@dataclass(frozen=True)
+class ResizeCache(Command):
+    """From now on the record caches may use so many bytes together: there are more or fewer threads
+    to share with (KIP-663)."""
+
+    max_bytes: int
+
+
+@dataclass(frozen=True)
+class AskForShutdown(Command):
+    """Tell the group that all instances of the application are to shut down; process nothing more.
+
+    Args:
+        why: for the logs of the thread and of the broker.
+    """
+
+    why: str
 
 
 @dataclass(frozen=True)
@@ -91,6 +113,13 @@ class ThreadFailed(Report):
     """The thread ends because of this error. Told at once: closing may take long."""
 
     error: BaseException
+
+
+@dataclass(frozen=True)
+class LoopStalled(Report):
+    """The processing loop has not come round for `max.poll.interval.ms`; None: it does again."""
+
+    stall: Stall | None
 
 
 @dataclass(frozen=True)

@@ -214,6 +214,16 @@ class ControlChannel:
             self._dropped_before = conversation.dropped
 
     def _keep_connected(self) -> None:
+        try:
+            self._connect_again_and_again()
+        except Exception as error:
+            # Without its keeper the thread would hear of no command any more.
+            logger.exception("the connection of %s cannot be kept", self._hello.thread_name)
+            self._give_up(f"keeping its connection failed: {type(error).__name__}: {error}")
+        finally:
+            self._settled.set()
+
+    def _connect_again_and_again(self) -> None:
         while not self._closing.is_set():
             link = self._connect()
             if link is None:
@@ -236,7 +246,6 @@ class ControlChannel:
                     self._hello.thread_name,
                     self._grace_s,
                 )
-        self._settled.set()
 
     def _connect(self) -> ControlLink | None:
         """Try until there is a link, the channel closes, or the grace period is over."""

@@ -267,6 +267,13 @@ class ControlLink:
         return True
 
     def _write(self) -> None:
+        try:
+            self._write_until_closed()
+        finally:
+            # However it ends: a link that only listens is none, and the reader opens another one.
+            self._connection.close()
+
+    def _write_until_closed(self) -> None:
         conversation = self._conversation
         due = time.monotonic()
         while not self._closed:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.clock import Clock, SystemClock
-from millstream.errors import IllegalStateError, ThreadUnavailableError
+from millstream.errors import IllegalStateError, SparkError, ThreadUnavailableError
 from millstream.runtime.control import Close, Command, Question, Report
 from millstream.spark.control import GRACE_MS
 from millstream.spark.control_server import ControlServer
@@ -25,7 +25,7 @@ from millstream.spark.environment import installed_versions
 from millstream.spark.events import EventQueue, ThreadEvent
 from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
 from millstream.spark.jobs import SparkJobs
-from millstream.spark.messages import Hello
+from millstream.spark.messages import Hello, ThreadExit
 from millstream.spark.py4j_traces import hide_traces, show_traces
 from millstream.spark.session import HostSession, is_local, resolve_session, slots
 from millstream.spark.shipping import ship
@@ -74,6 +74,9 @@ class SparkEngine:
             machine.
         clock: for intervals.
         given_up: asked while a session starts: whether nobody waits for this engine any more.
+        greet: called with the name of a thread that has registered, before anything else is said to
+            it; what it sends is the first that the thread hears.
+        look: called a few times a second, on the thread that looks after the threads.
 
     Example:
         >>> with SparkEngine(None, "shop", num_threads=2, on_event=print) as engine:
@@ -96,9 +99,13 @@ class SparkEngine:
         encrypted: bool | None = None,
         clock: Clock | None = None,
         given_up: Callable[[], bool] = lambda: False,
+        greet: Callable[[str], None] = lambda name: None,
+        look: Callable[[], None] = lambda: None,
     ) -> None:
         self._given_session = session
         self._given_up = given_up
+        self._greet = greet
+        self._look = look
         self._application_id = application_id
         self._num_threads = num_threads
         self._events = EventQueue(on_event)
@@ -186,7 +193,13 @@ class SparkEngine:
             return [name for name, thread in self._threads.items() if not thread.ended]
 
     def start_thread(
-        self, name: str, index: int, main: ThreadMain | bytes, *, pause_ms: int = 0
+        self,
+        name: str,
+        index: int,
+        main: ThreadMain | bytes,
+        *,
+        pause_ms: int = 0,
+        anew: bool = False,
     ) -> None:
         """Start a stream thread; events tell what becomes of it. Does not wait for anything.
 
@@ -196,6 +209,8 @@ class SparkEngine:
             main: the thread's code, called in the worker as `main(channel, attempt)` and returning
                 a `ThreadExit`; or the bytes of it from `shipping.ship`.
             pause_ms: how long it is before Spark is asked to run it; less if it is closed.
+            anew: whether nothing is concluded from an earlier thread of that name: then Spark has
+                to prove that it has a place for it.
 
         Raises:
             NotPicklableError: the code holds something that cannot be shipped.
@@ -210,7 +225,7 @@ class SparkEngine:
             known = self._threads.get(name)
             if known is not None and not known.is_over:
                 raise IllegalStateError(f"A stream thread of the name {name} is running already.")
-            proven = known is not None and known.proven
+            proven = known is not None and known.proven and not anew
             thread = self._host(
                 name, index, payload, self._server, self._jobs, proven=proven, pause_ms=pause_ms
             )
@@ -246,9 +261,35 @@ class SparkEngine:
         Returns:
             Whether it ended by itself; True as well for one that is not there.
         """
-        with self._lock:
-            thread = self._threads.get(name)
+        thread = self._thread(name)
         return thread is None or self._stop([thread], timeout_ms, command)
+
+    def ask_to_close(self, name: str, command: Close) -> None:
+        """Ask one thread to close, and do not start it again. Does not wait, and kills nobody."""
+        if (thread := self._thread(name)) is not None:
+            thread.ask_to_close(command)
+
+    def await_start(self, name: str) -> SparkError | None:
+        """Wait until a thread has registered, or has ended before: then why Spark cannot run it.
+
+        Takes no longer than `register_timeout_ms` without a slot, and two minutes with one.
+        """
+        thread = self._thread(name)
+        return None if thread is None else thread.wait_started()
+
+    def await_end(self, name: str, timeout_s: float | None) -> bool:
+        """Wait until a thread has ended; whether it has."""
+        thread = self._thread(name)
+        return thread is None or thread.wait_ended(timeout_s)
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether this is the thread on which `on_event` is called."""
+        return self._events.is_telling
+
+    def _thread(self, name: str) -> HostedThread | None:
+        with self._lock:
+            return self._threads.get(name)
 
     def expect_end(self, name: str, within_ms: int) -> None:
         """A thread says that it is ending: kill it if it has not ended by then. Does not wait.
@@ -257,8 +298,7 @@ class SparkEngine:
             name: the thread; one that is not there is none to wait for.
             within_ms: milliseconds from now.
         """
-        with self._lock:
-            thread = self._threads.get(name)
+        thread = self._thread(name)
         if thread is not None:
             thread.expect_end(within_ms)
 
@@ -307,10 +347,15 @@ class SparkEngine:
             if hello.host == socket.gethostname():
                 self._processes = {pid for pid in self._processes if _runs(pid)} | {hello.pid}
         if thread is not None:
+            self._greet(hello.thread_name)
             thread.on_registered(hello)
 
     def on_report(self, hello: Hello, report: Report) -> None:
         """A thread reported something. Called by the control server."""
+        if isinstance(report, ThreadExit):
+            if (thread := self._thread(hello.thread_name)) is not None:
+                thread.on_told(hello, report)
+            return
         self._events.put(ThreadEvent(hello.thread_name, "report", report))
 
     # ---- inside
@@ -409,6 +454,10 @@ class SparkEngine:
                 except Exception:
                     # Spark may be shutting down; what ended is noticed by the thread's job.
                     logger.debug("Looking after %s failed", thread.name, exc_info=True)
+            try:
+                self._look()
+            except Exception:
+                logger.exception("What is to be looked after beside the threads failed")
 
     def _wait_for_processes(self) -> None:
         left = _wait_for_end(self._processes, time.monotonic() + _PROCESSES_END_S)

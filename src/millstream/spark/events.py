@@ -49,6 +49,11 @@ class EventQueue:
         """Begin to hand events over."""
         self._thread.start()
 
+    @property
+    def is_telling(self) -> bool:
+        """Whether this is the thread on which the owner is told."""
+        return threading.current_thread() is self._thread
+
     def put(self, event: ThreadEvent) -> None:
         """Add an event; waits while there are too many."""
         self._waiting.put(event)
@@ -60,7 +65,7 @@ class EventQueue:
         except queue.Full:
             logger.warning("%d events were not taken in time", self._waiting.qsize())
             return
-        if threading.current_thread() is not self._thread:
+        if not self.is_telling:
             self._thread.join(timeout_s)
 
     def _hand_over(self) -> None:

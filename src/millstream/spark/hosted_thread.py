@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -40,6 +41,12 @@ logger = logging.getLogger(__name__)
 
 #: Why a thread is cancelled when it does not close in time.
 _KILLED: Final = "it did not close in time"
+
+#: How long a thread whose JVM has ended may take to close in order.
+_LAST_WORDS_S: Final = 12.0
+_LISTEN_S: Final = 0.05
+#: How much later than its JVM a driver may be told to stop.
+_TOLD_LAST_S: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -151,12 +158,16 @@ class HostedThread:
         self._ever_registered = proven
         self._registered_now = False
         self._out_of_reach_since_ms: int | None = None
+        self._told: ThreadExit | None = None
         self._stop_asked = threading.Event()
         self._close = Close()
         self._cancel_because: str | None = None
         self._end_by: Deadline | None = None
         self._verdict: SparkError | None = None
         self._ended = threading.Event()
+        #: It has registered, or never will.
+        self._started = threading.Event()
+        self._failure: SparkError | None = None
         #: Whether nothing is run any more, so that another thread may take the name.
         self.is_over = False
         #: How it ended; None while it has not, or when it failed.
@@ -177,9 +188,12 @@ class HostedThread:
         self._server.forget(self.name, "its job is over")
         if isinstance(event.data, ThreadExit):
             self.exit = event.data
+        if isinstance(event.data, SparkError):
+            self._failure = event.data
         self.is_over = True
         self._emit(event)
         self._ended.set()
+        self._started.set()
 
     def _run_until_over(self) -> ThreadEvent:
         self._stop_asked.wait(self._pause_ms / 1000)
@@ -190,6 +204,10 @@ class HostedThread:
             if isinstance(over, ThreadEvent):
                 return over
             if not self._jobs.alive:
+                # A machine that stops tells all processes, and the driver perhaps last.
+                orderly = self._told is not None or not self._registered_now
+                if orderly and self._stop_asked.wait(_TOLD_LAST_S):
+                    return self._as_asked(self._told or ThreadExit("closed"))
                 return self._failed(
                     SparkError(
                         f"Stream thread {self.name} cannot go on: the Spark session was stopped "
@@ -214,6 +232,7 @@ class HostedThread:
         with self._lock:
             submission = self._submission = self._next_submission()
             self._registered_now = False
+            self._told = None
             self._cancel_because = None
             self._end_by = None
             self._out_of_reach_since_ms = self._clock.monotonic_ms()
@@ -226,7 +245,10 @@ class HostedThread:
         except EnvironmentMismatchError as error:
             return self._failed(error)
         except SparkError as error:
-            return self._after_broken_job(error)
+            told = self._told_exit()
+            if told is None:
+                return self._after_broken_job(error)
+            exit_ = told
         finally:
             with self._lock:
                 self._job_runs = False
@@ -237,10 +259,26 @@ class HostedThread:
             if self._verdict is not None:
                 return self._failed(self._verdict)
             if self._stop_asked.is_set():
-                as_asked = replace(exit_, kind="closed" if exit_.error is None else "error")
-                return ThreadEvent(self.name, "exited", as_asked)
+                return self._as_asked(exit_)
             return f"the thread stopped: {exit_.reason}."
         return ThreadEvent(self.name, "exited", exit_)
+
+    def _told_exit(self) -> ThreadExit | None:
+        """How the thread has ended as far as it said so itself: its job has no result."""
+        # One whose JVM has ended is closing just now, and still has its connection.
+        if not self._jobs.alive:
+            deadline = time.monotonic() + _LAST_WORDS_S
+            while self._told is None and self._is_heard and time.monotonic() < deadline:
+                time.sleep(_LISTEN_S)
+        return self._told
+
+    @property
+    def _is_heard(self) -> bool:
+        return self._registered_now and self._server.connected(self.name)
+
+    def _as_asked(self, exit_: ThreadExit) -> ThreadEvent:
+        as_asked = replace(exit_, kind="closed" if exit_.error is None else "error")
+        return ThreadEvent(self.name, "exited", as_asked)
 
     def _after_broken_job(self, error: SparkError) -> ThreadEvent | str:
         if self._verdict is not None:
@@ -277,8 +315,15 @@ class HostedThread:
             reason = "its process ended and Spark started the task again."
             self._emit(ThreadEvent(self.name, "restarting", reason))
         self._emit(ThreadEvent(self.name, "registered", hello))
+        self._started.set()
         if self._stop_asked.is_set():
             self._send_close()
+
+    def on_told(self, hello: Hello, exit_: ThreadExit) -> None:
+        """The thread has ended, as it says itself."""
+        with self._lock:
+            if hello.epoch.submission == self._submission:
+                self._told = exit_
 
     def ask_to_close(self, command: Close) -> None:
         """Send the thread this command, and do not start it again. Does nothing the second time."""
@@ -300,7 +345,12 @@ class HostedThread:
             if self._job_runs:
                 self._end_by = Deadline(self._clock, within_ms)
 
-    def wait_ended(self, timeout_s: float) -> bool:
+    def wait_started(self) -> SparkError | None:
+        """Wait until it has registered once, or has ended; then why Spark cannot run it, if so."""
+        self._started.wait()
+        return None if self._ever_registered else self._failure
+
+    def wait_ended(self, timeout_s: float | None) -> bool:
         """Wait until the thread has exited or failed and its last event is out."""
         return self._ended.wait(timeout_s)
 

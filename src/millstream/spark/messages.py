@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 import cloudpickle
 
 from millstream.errors import StreamsError
-from millstream.runtime.control import ThreadFailed
+from millstream.runtime.control import Report, ThreadFailed
 from millstream.spark.wire import MAX_FRAME_BYTES
 
 _TRACEBACK_CHARS: Final = 64 * 1024
@@ -70,8 +70,10 @@ class What(enum.Enum):
 
 
 @dataclass(frozen=True)
-class ThreadExit:
-    """How a stream thread ended.
+class ThreadExit(Report):
+    """How a stream thread ended: the result of its Spark job, and what it tells its driver last.
+
+    Where the JVM ends before the thread, the job has no result.
 
     Args:
         kind: `closed` in an orderly way; `error`, the user's or ours; `lost`, stopped in an orderly

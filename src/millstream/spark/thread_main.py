@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
+from millstream.kafka.settings.clients import client_setting
 from millstream.runtime.build_thread import build_thread
 from millstream.runtime.control import ThreadOutcome
+from millstream.runtime.loop.watchdog import Watchdog
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.spark.control import ControlChannel
@@ -45,7 +48,11 @@ class StreamThreadMain:
             thread = build_thread(
                 self.topology, self.config, identity, channel, self.restore_audience
             )
-            outcome = thread.run()
+            limit_ms = int(client_setting(self.config, "main_consumer", "max.poll.interval.ms"))
+            with Watchdog(
+                self.thread_name, lambda: thread.rounds, limit_ms, channel.report, SystemClock()
+            ):
+                outcome = thread.run()
         return thread_exit(outcome, channel.lost_reason or channel.stop_signal)
 
 

@@ -96,6 +96,7 @@ def run_plan(data: bytes) -> bytes:
     with (
         kept_from_children(),
         plan.logging.applied(plan.thread_name),
+        _dead_threads_in_the_log(),
         _modules_of_the_driver(plan.module_path),
     ):
         ended = _run_thread(plan)
@@ -128,7 +129,9 @@ def _run_thread(plan: ThreadPlan) -> ThreadExit:
             ended = _call_main(plan, channel, attempt)
             if channel.stop_signal is not None and ended.kind == "closed":
                 # It was not the driver who closed it, so the thread has to run elsewhere.
-                return ThreadExit("lost", story=ended.story, reason=channel.stop_signal)
+                ended = ThreadExit("lost", story=ended.story, reason=channel.stop_signal)
+            # Where the JVM has ended before, nothing else tells the driver.
+            channel.report(ended)
             return ended
     finally:
         channel.close()
@@ -192,6 +195,25 @@ def _closing_on_signals(channel: ControlChannel) -> Iterator[None]:
         if channel.stop_signal == "SIGTERM":
             # PySpark's daemon lives on and may give this process another task.
             signal.alarm(0)
+
+
+@contextmanager
+def _dead_threads_in_the_log() -> Iterator[None]:
+    """Let an exception that ends a background thread, of the user's or of a library, be a line in
+    the log. Python writes it to stderr only, without time and place."""
+
+    def tell(ended: threading.ExceptHookArgs) -> None:
+        if ended.exc_value is None or isinstance(ended.exc_value, SystemExit):
+            return
+        name = "a background thread" if ended.thread is None else ended.thread.name
+        trace = (ended.exc_type, ended.exc_value, ended.exc_traceback)
+        logger.error("%s has died, and nothing takes its place", name, exc_info=trace)
+
+    before, threading.excepthook = threading.excepthook, tell
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from support.waiting import wait_for
 
 from millstream import (
     BrokerUnavailableError,
+    ShutdownRequestedError,
     SparkError,
     StreamsBuilder,
     StreamsConfig,
@@ -19,7 +20,14 @@ from millstream import (
 from millstream.app_supervisor import ThreadSupervisor
 from millstream.clock import ManualClock
 from millstream.runtime.client_states import ClientStates
-from millstream.runtime.control import ThreadFailed
+from millstream.runtime.control import (
+    AskForShutdown,
+    Close,
+    Command,
+    Pause,
+    ResizeCache,
+    ThreadFailed,
+)
 from millstream.runtime.states import ClientState
 from millstream.serdes import STRING
 from millstream.spark.events import ThreadEvent
@@ -27,6 +35,9 @@ from millstream.spark.messages import Epoch, Hello, ThreadExit
 
 REPLACE_THREAD = StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
 SHUTDOWN_CLIENT = StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
+SHUTDOWN_APPLICATION = StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_APPLICATION
+CACHE_OF_ALL = 10 * 1024 * 1024
+TOLD = ShutdownRequestedError("a member asked")
 DOWN = BrokerUnavailableError("no answer")
 
 
@@ -36,10 +47,23 @@ class Engine:
     def __init__(self) -> None:
         self.started: list[tuple[str, int]] = []
         self.ending: list[tuple[str, int]] = []
+        self.sent: list[tuple[str, Command]] = []
+        self.asked_to_close: list[tuple[str, Close]] = []
+        self.session = None
+        self.is_telling = False
+        self.threads: list[str] = []
         self.closed = threading.Event()
 
-    def start_thread(self, name: str, index: int, main: bytes, *, pause_ms: int = 0) -> None:
+    def start_thread(
+        self, name: str, index: int, main: bytes, *, pause_ms: int = 0, anew: bool = False
+    ) -> None:
         self.started.append((name, pause_ms))
+
+    def send(self, name: str, command: Command) -> None:
+        self.sent.append((name, command))
+
+    def ask_to_close(self, name: str, command: Close) -> None:
+        self.asked_to_close.append((name, command))
 
     def expect_end(self, name: str, within_ms: int) -> None:
         self.ending.append((name, within_ms))
@@ -64,19 +88,20 @@ class Application:
         )
         self.clock = ManualClock()
         self.states = ClientStates("app", self.clock)
-        self.supervisor = ThreadSupervisor(builder.build(), config, None, self.states)
+        self.supervisor = ThreadSupervisor(builder.build(), config, None, self.states, self.clock)
         self.asked: list[StreamsError] = []
         self.answer = REPLACE_THREAD
-        self.supervisor.exception_handler = self._handle
+        self.supervisor.judge.exception_handler = self._handle
         self.engine = Engine()
         engine: Any = self.engine
-        self.supervisor._engine = engine
-        self.supervisor._clock = self.clock
+        self.crew = self.supervisor._crew
+        self.supervisor._engine = self.crew.engine = engine
         self.supervisor._take_directory()
         self.states.become(ClientState.REBALANCING, "started")
         self.names = ["app-StreamThread-1", "app-StreamThread-2"]
+        self.crew.pack()
+        self.crew.start()
         for index in (1, 2):
-            self.supervisor._start_thread(index, b"")
             self.registers(index)
         self.engine.started.clear()
 
@@ -158,3 +183,121 @@ def test_a_handler_that_changes_its_mind_ends_the_application(app: Application) 
     assert app.closed_in_error()
     assert app.supervisor.error is DOWN
     assert len(app.engine.started) == 1
+
+
+def asked_to_shut_down_all(app: Application) -> set[str]:
+    return {name for name, command in app.engine.sent if isinstance(command, AskForShutdown)}
+
+
+def test_all_instances_shut_down_when_the_group_has_told_them(app: Application) -> None:
+    """Hunts for an instance that closes before anybody has told the others (KIP-671)."""
+    app.answer = SHUTDOWN_APPLICATION
+    app.tells(1, "report", ThreadFailed(DOWN))
+    assert app.names[1] in asked_to_shut_down_all(app)
+    assert app.states.state is ClientState.REBALANCING
+    assert not app.engine.closed.is_set()
+    app.tells(2, "report", ThreadFailed(TOLD))
+    assert app.closed_in_error()
+    assert app.supervisor.error is DOWN
+    assert app.asked == [DOWN]
+
+
+def test_the_last_thread_that_dies_comes_back_to_tell_the_others(app: Application) -> None:
+    """It is told as soon as it registers, before it can process anything."""
+    app.answer = SHUTDOWN_APPLICATION
+    app.dies(1)
+    app.dies(2)
+    assert {name for name, _ in app.engine.started} == set(app.names)
+    app.engine.sent.clear()
+    app.crew.greet(app.names[1])
+    assert asked_to_shut_down_all(app) == {app.names[1]}
+    assert app.asked == [DOWN]
+
+
+def test_an_instance_that_the_group_does_not_answer_closes_by_itself(app: Application) -> None:
+    app.answer = SHUTDOWN_APPLICATION
+    app.dies(1)
+    app.clock.advance(300_000)
+    app.supervisor.judge.look()
+    assert not app.engine.closed.is_set()
+    app.clock.advance(30_001)
+    app.supervisor.judge.look()
+    assert app.closed_in_error()
+    assert app.supervisor.error is DOWN
+
+
+def test_what_another_instance_has_decided_no_handler_is_asked_about(app: Application) -> None:
+    """With REPLACE_THREAD one instance would go on alone."""
+    app.tells(1, "report", ThreadFailed(TOLD))
+    app.tells(2, "report", ThreadFailed(TOLD))
+    assert app.closed_in_error()
+    assert app.asked == []
+    assert app.supervisor.error is TOLD
+
+
+def test_an_answer_that_is_none_closes_the_instance(app: Application) -> None:
+    answer: Any = None
+    app.answer = answer
+    app.dies(1)
+    assert app.closed_in_error()
+
+
+@pytest.fixture
+def roomy(app: Application, monkeypatch: pytest.MonkeyPatch) -> Application:
+    """One on a Spark with slots for everybody."""
+    monkeypatch.setattr("millstream.app_crew.require_slots", lambda session, needed: None)
+    app.names.append("app-StreamThread-3")
+    return app
+
+
+def test_an_index_is_free_when_all_that_its_thread_told_is_heard(roomy: Application) -> None:
+    """Hunts for two threads of one name, and for the end of the first one that is taken for the
+    second one's."""
+    crew, engine = roomy.crew, roomy.engine
+    assert crew.begin_to_remove() == roomy.names[0]
+    assert engine.asked_to_close == [(roomy.names[0], Close(for_good=True))]
+    assert crew.begin_to_add() == roomy.names[2]
+    assert (crew.live, crew.is_leaving(roomy.names[0])) == (2, True)
+    assert not crew.await_removed(roomy.names[0], 0)
+    roomy.tells(1, "exited", ThreadExit("closed"))
+    assert crew.await_removed(roomy.names[0], 0)
+    assert crew.begin_to_add() == roomy.names[0]
+    assert roomy.asked == []
+
+
+def test_threads_share_what_caches_may_use(roomy: Application) -> None:
+    crew, engine = roomy.crew, roomy.engine
+    crew.begin_to_add()
+    assert (roomy.names[0], ResizeCache(CACHE_OF_ALL // 3)) in engine.sent
+    engine.sent.clear()
+    crew.begin_to_remove()
+    crew.begin_to_remove()
+    assert engine.sent[-1][1] == ResizeCache(CACHE_OF_ALL)
+
+
+def test_what_all_know_is_told_to_each_that_registers(roomy: Application) -> None:
+    """A thread that is started again, too."""
+    roomy.crew.begin_to_add()
+    roomy.supervisor.pause(True)
+    roomy.engine.sent.clear()
+    roomy.crew.greet(roomy.names[2])
+    share = CACHE_OF_ALL // 3
+    assert roomy.engine.sent == [(roomy.names[2], Pause()), (roomy.names[2], ResizeCache(share))]
+
+
+def test_what_cannot_be_added_ends_nothing_else(roomy: Application) -> None:
+    """Hunts for an application that closes since there was no slot for one more thread."""
+    roomy.crew.begin_to_add()
+    roomy.tells(3, "failed", SparkError("no slot"))
+    assert roomy.asked == []
+    assert roomy.states.state is ClientState.REBALANCING
+    assert roomy.crew.live == 2
+    assert roomy.crew.begin_to_add() == roomy.names[2]
+
+
+def test_a_removed_thread_that_fails_on_its_way_is_not_replaced(roomy: Application) -> None:
+    roomy.crew.begin_to_remove()
+    roomy.tells(1, "exited", ThreadExit("error", DOWN))
+    assert roomy.asked == []
+    assert roomy.engine.started == []
+    assert roomy.crew.live == 1

@@ -299,6 +299,7 @@ def test_a_request_to_shut_down_is_told_to_all() -> None:
     given = LeaderAssignor(_COUNT, FakeCluster()).assign({"m1": _member(P1), "m2": Member(info)})
     assert _errors(given) == {AssignorError.SHUTDOWN_REQUESTED}
     assert _read(given["m1"]).shutdown_requested
+    assert _read(given["m1"]).asked_by == ("m2",)
     _read(given["m1"]).raise_for_error()
 
 

@@ -492,3 +492,17 @@ def test_a_thread_is_given_its_code_once(
     server.drop_connection("t")
     wait_for(lambda: channel.connected and server.connected("t"), 10, "it is back")
     assert channel.take_code() == b""
+
+
+def test_a_keeper_that_dies_is_no_silent_end(server: ControlServer, connect: Connect) -> None:
+    """Hunts for a thread that works on and on without ever hearing that it is to close."""
+    channel = connect()
+
+    def fail() -> None:
+        channel.on_news = lambda: None
+        raise ValueError("nobody expected this")
+
+    channel.on_news = fail
+    server.send("t", Say("hello"))
+    wait_for(lambda: channel.lost, 10, "the thread is told to stop")
+    assert "nobody expected this" in str(channel.lost_reason)

@@ -57,7 +57,8 @@ class Host:
         self.clock = ManualClock()
         self.jobs = jobs
         server: Any = Mock()
-        server.connected.return_value = True
+        self.connected = server.connected
+        self.connected.return_value = True
         plans: Any = jobs
         self.thread = HostedThread(
             "t1",
@@ -132,11 +133,49 @@ def test_a_thread_that_takes_the_place_of_one_that_ran_is_not_given_up() -> None
 def test_a_session_that_has_ended_is_not_waited_for() -> None:
     jobs = Jobs()
     host = Host(jobs)
+    host.connected.return_value = False
     jobs.todo = [host.registers(is_lost)]
     jobs.alive = False
     host.thread.run()
     assert host.last().kind == "failed"
     assert "the Spark session was stopped" in str(host.last().data)
+
+
+def test_a_thread_that_closes_after_its_jvm_has_ended_in_order() -> None:
+    """Hunts for a close that is said to be unfinished because the JVM ended first: the thread has
+    told how it ended."""
+    jobs = Jobs()
+    host = Host(jobs)
+    story = ("committed",)
+
+    def jvm_ends() -> ThreadExit:
+        jobs.alive = False
+        host.thread.ask_to_close(Close())
+        late = threading.Timer(0.2, host.thread.on_told, (HELLO, ThreadExit("closed", None, story)))
+        late.start()
+        raise LOST
+
+    jobs.todo = [host.registers(jvm_ends)]
+    host.thread.run()
+    assert host.last() == ThreadEvent("t1", "exited", ThreadExit("closed", None, story))
+    assert not host.thread.was_lost
+
+
+def test_a_driver_that_is_told_to_stop_after_its_jvm_does_so_in_order() -> None:
+    """A machine that stops tells all processes, in no order: the thread has closed already."""
+    jobs = Jobs()
+    host = Host(jobs)
+
+    def machine_stops() -> ThreadExit:
+        jobs.alive = False
+        host.thread.on_told(HELLO, ThreadExit("lost", None, (), "SIGHUP"))
+        threading.Timer(0.2, host.thread.ask_to_close, (Close(),)).start()
+        raise LOST
+
+    jobs.todo = [host.registers(machine_stops)]
+    host.thread.run()
+    assert (host.last().kind, host.last().data.kind) == ("exited", "closed")
+    assert not host.thread.was_lost
 
 
 @pytest.mark.parametrize("where", ["before the first job", "between two jobs"])

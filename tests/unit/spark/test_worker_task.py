@@ -88,7 +88,7 @@ def test_the_process_is_left_as_it_was(driver: Driver, capsys: pytest.CaptureFix
     before = state_of_process()
     ended = decode_value(run_plan(plan(driver, main, module_path=("/nowhere/modules",))))
     assert ended == ThreadExit("closed", story=("t1",))
-    assert driver.reports == [Tell("path", "/nowhere/modules")]
+    assert driver.reports == [Tell("path", "/nowhere/modules"), ended]
     assert state_of_process() == before
     written = capsys.readouterr().err
     assert "[t1] millstream.mapper: hello" in written
@@ -134,6 +134,28 @@ def test_a_signal_is_an_orderly_end_and_not_the_drivers(driver: Driver) -> None:
         left_s = signal.alarm(0)
     assert ended == ThreadExit("lost", story=("closed",), reason="SIGHUP")
     assert left_s > 0, "a thread that does not close must not outlive its executor"
+
+
+def test_a_background_thread_that_dies_is_a_line_in_the_log(
+    driver: Driver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever started it: the log tells the time, the thread and why."""
+
+    def main(channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
+        def die() -> None:
+            raise ValueError("nobody looks after me")
+
+        background = threading.Thread(target=die, name="background")
+        background.start()
+        background.join()
+        return ThreadExit("closed")
+
+    before = threading.excepthook
+    run_plan(plan(driver, main))
+    assert threading.excepthook is before
+    told = capsys.readouterr().err
+    assert "ERROR [t1] millstream.spark.worker_task: background has died" in told
+    assert "nobody looks after me" in told
 
 
 def test_a_module_that_is_missing_in_the_worker(

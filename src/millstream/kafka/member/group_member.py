@@ -130,6 +130,7 @@ class GroupMember:
         self._life: Membership | None = None
         self._offsets: MemberOffsets | None = None
         self._closed = False
+        self._rounds = 0
 
     # What the stream thread does all the time.
 
@@ -165,8 +166,14 @@ class GroupMember:
         joins again when progress comes back and the event is acknowledged. A static member does
         not leave but falls silent, so that others get its partitions when its session ends.
         """
+        self._rounds += 1
         if self._life is not None:
             self._life.progress()
+
+    @property
+    def rounds(self) -> int:
+        """How often `progress` was called; the same number for long means a loop that hangs."""
+        return self._rounds
 
     def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None:
         """Commit offsets under the present generation, waiting for the broker's answer.

@@ -53,6 +53,8 @@ class Rebalances:
         clock: for follow-up rebalances that are due at a time.
         static: whether the member has a `group.instance.id`, by which it takes its tasks up again
             after a restart.
+        shut_down_all: lets what is sent with each join from now on ask that the whole application
+            shuts down.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Rebalances:
         clock: Clock,
         *,
         static: bool,
+        shut_down_all: Callable[[], None],
     ) -> None:
         self._member = member
         self._tasks = tasks
@@ -71,6 +74,7 @@ class Rebalances:
         self._decode = decode
         self._clock = clock
         self._static = static
+        self._shut_down_all = shut_down_all
         self._peeked: MemberEvent | None = None
         self._follow_up: tuple[int, int] | None = None
         self._rejoin: tuple[Deadline, int | None, str] | None = None
@@ -95,6 +99,11 @@ class Rebalances:
     def progress(self) -> None:
         """The processing loop is alive (`max.poll.interval.ms`)."""
         self._member.progress()
+
+    @property
+    def rounds(self) -> int:
+        """How often it was told that the processing loop is alive."""
+        return self._member.rounds
 
     def has_news(self, timeout_ms: int = 0) -> bool:
         """Whether the member has an event for `next_change`; waits for one that long."""
@@ -134,9 +143,21 @@ class Rebalances:
             return self._assign(event)
         raise event.error
 
-    def close(self, *, leave_group: bool) -> None:
-        """Leave the group, or just stop being heard from, as static members always do."""
-        leave = leave_group and not self._static
+    def ask_for_shutdown(self, why: str) -> None:
+        """Ask the group that all instances of the application shut down (KIP-671).
+
+        Args:
+            why: for the logs, the broker's as well.
+        """
+        logger.warning("asks the group that the whole application shuts down: %s", why)
+        self._shut_down_all()
+        # In any case: a join that is on its way may not say it yet.
+        self._member.request_rejoin(f"the application is to shut down: {why}")
+
+    def close(self, *, leave_group: bool, for_good: bool = False) -> None:
+        """Leave the group, or just stop being heard from, as static members do unless they go for
+        good."""
+        leave = leave_group and (for_good or not self._static)
         self._member.close(leave_group=leave, timeout_ms=_CLOSE_TIMEOUT_MS)
 
     def _join(self, event: Joining) -> OwnershipChange:

@@ -18,10 +18,12 @@ from millstream.kafka.protocols import Consumer, Producer
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.backoff import Backoff
 from millstream.runtime.control import (
+    AskForShutdown,
     AskMetrics,
     Close,
     Control,
     Pause,
+    ResizeCache,
     Resume,
     StateChanged,
     TasksChanged,
@@ -30,6 +32,7 @@ from millstream.runtime.control import (
     ThreadOutcome,
 )
 from millstream.runtime.loop.commits import Commits
+from millstream.runtime.loop.last_words import LastWords
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
 from millstream.runtime.loop.thread_settings import ThreadSettings
@@ -76,6 +79,7 @@ class StreamThread:
         global_updates: keep the global stores equal to their topics.
         purge: deletes repartition records that are done with.
         cleanup: deletes state of tasks that moved away.
+        resize_cache: sets the bytes that the record caches of the tasks may use.
         close_others: closes further clients that belong to the thread.
         clock: time.
         waker: woken by commands and by the group's news, and by whatever else the thread is to see
@@ -95,6 +99,7 @@ class StreamThread:
         global_updates: GlobalUpdates | NoGlobalUpdates,
         purge: RepartitionPurge,
         cleanup: StateCleanup,
+        resize_cache: Callable[[int], None],
         close_others: Sequence[Callable[[], None]],
         clock: Clock,
         waker: Waker,
@@ -109,6 +114,7 @@ class StreamThread:
         self._global = global_updates
         self._purge = purge
         self._cleanup = cleanup
+        self._resize_cache = resize_cache
         self._close_others = close_others
         self._clock = clock
         self._waker = waker
@@ -117,14 +123,17 @@ class StreamThread:
         )
         self._stopping = False
         self._why_stopping = "told to close"
-        self._leave_group = True
+        self._close_command = Close()
         self._last_commit_timeout_ms: int | None = None
         self._paused = False
+        # What asks that all shut down does not go on, not even with what made it ask.
+        self._asks_for_shutdown = False
         self._last_commit_ms = 0
         # A task asks for a commit while it works, so only one that did is asked whether it does.
         self._commit_wanted = False
         self._last_report_ms = 0
         self._last_summary_ms = 0
+        self._last_words = LastWords(control, rebalances, clock)
         self._join_backoff = Backoff(clock, first_ms=_JOIN_FIRST_MS, most_ms=_JOIN_MOST_MS)
         self._commits_before_joining = 0
         self._turn = TaskId(-1, -1)
@@ -135,6 +144,11 @@ class StreamThread:
     def state(self) -> ThreadState:
         """Where the thread is."""
         return self._machine.state
+
+    @property
+    def rounds(self) -> int:
+        """How often it has told that it goes on; for whoever watches it from another thread."""
+        return self._rebalances.rounds
 
     def run(self) -> ThreadOutcome:
         """Run until told to stop, or until something fails. Closes everything it was given."""
@@ -212,7 +226,7 @@ class StreamThread:
         self._rebalances.progress()
         self._obey()
         self._follow_rebalances()
-        if self._paused:
+        if self._paused or self._asks_for_shutdown:
             # Wait for the group member, which may have news at any moment.
             self._rebalances.has_news(self._settings.poll_ms)
             self._global.step(0)
@@ -351,10 +365,10 @@ class StreamThread:
             logger.error("closing, since %s", self._why_stopping)
         for asked in self._control.commands():
             match asked.command:
-                case Close(leave_group, commit_timeout_ms):
+                case Close() as close:
                     self._stopping = True
-                    self._leave_group = leave_group
-                    self._last_commit_timeout_ms = commit_timeout_ms
+                    self._close_command = close
+                    self._last_commit_timeout_ms = close.commit_timeout_ms
                 case Pause():
                     self._paused = True
                     logger.info("paused")
@@ -362,6 +376,12 @@ class StreamThread:
                     self._paused = False
                     self._tasks.look_anew()
                     logger.info("resumed")
+                case ResizeCache(max_bytes):
+                    self._resize_cache(max_bytes)
+                    logger.info("the record caches may use %d bytes from now on", max_bytes)
+                case AskForShutdown(why):
+                    self._asks_for_shutdown = True
+                    self._rebalances.ask_for_shutdown(why)
                 case AskMetrics():
                     self._control.reply(asked, self._metrics())
                 case unknown:
@@ -373,6 +393,7 @@ class StreamThread:
         self._machine.transition_to(ThreadState.PENDING_SHUTDOWN, self._why_stopping)
         failure: StreamsError | None = None
         committed = False
+        told = self._close_command
         if clean:
             try:
                 offsets = self._commit_at_last()
@@ -388,7 +409,10 @@ class StreamThread:
             # those who take over.
             lambda: None if committed else self._commits.forget_sent(),
             self._producer.close,
-            lambda: self._rebalances.close(leave_group=self._leave_group or not clean),
+            lambda: None if clean else self._last_words.say(),
+            lambda: self._rebalances.close(
+                leave_group=told.leave_group or not clean, for_good=told.for_good
+            ),
             self._consumer.close,
             self._global.close,
             *self._close_others,

@@ -12,13 +12,19 @@ from millstream.assignment.high_availability import assign_high_availability
 from millstream.assignment.internal_topics import missing_source_topics
 from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.other_topologies import check_same_topology
+from millstream.assignment.protocol import AssignorError
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import AssignmentConfig, TaskAssignor
 from millstream.assignment.topics import NewTopic, TopologyTopics
 from millstream.clock import Clock, Deadline
 from millstream.config import StreamsConfig
-from millstream.errors import ConfigError, MissingSourceTopicError, StreamsError
+from millstream.errors import (
+    ConfigError,
+    MissingSourceTopicError,
+    ShutdownRequestedError,
+    StreamsError,
+)
 from millstream.kafka.member.events import Assigned
 from millstream.kafka.member.member_assignor import MemberAssignment, MemberSubscription
 from millstream.kafka.protocols import Admin
@@ -171,6 +177,11 @@ class ThreadAssignor:
             topics, cluster, task_assignor, config, process_id=process_id, clock=clock
         )
         self._joins = 0
+        self._asks_for_shutdown = False
+
+    def ask_for_shutdown(self) -> None:
+        """From the next join on, ask that all of the application shuts down (KIP-671)."""
+        self._asks_for_shutdown = True
 
     def user_data(self) -> bytes:
         """This member's part of its subscription."""
@@ -180,6 +191,9 @@ class ThreadAssignor:
             end_point=self._end_point,
             task_offset_sums=self._offset_sums(),
             unique_field=self._joins,
+            error_code=(
+                AssignorError.SHUTDOWN_REQUESTED if self._asks_for_shutdown else AssignorError.NONE
+            ),
             client_tags=self._client_tags,
         ).encode()
 
@@ -198,7 +212,7 @@ class ThreadAssignor:
             MissingSourceTopicError: topics that the application reads do not exist; names them.
             TaskAssignmentError: the leader could not decide.
             TopologyError: the leader runs another topology.
-            StreamsError: a member asked that the whole application shuts down.
+            ShutdownRequestedError: a member asked that the whole application shuts down.
         """
         assignment = decode_assignment(event.partitions, event.user_data, end_point=self._end_point)
         check_same_topology(self._topics, assignment, self._cluster.group_id)
@@ -207,7 +221,11 @@ class ThreadAssignor:
         except MissingSourceTopicError as error:
             raise self._named(error) from None
         if assignment.shutdown_requested:
-            raise StreamsError("Another instance asked that the whole application shuts down.")
+            raise ShutdownRequestedError(
+                f"{_named(assignment.asked_by)} asked that all instances of the application "
+                f"{self._cluster.group_id!r} shut down; its log tells why. Start them again when "
+                "that is repaired."
+            )
         return assignment
 
     def _named(self, error: MissingSourceTopicError) -> MissingSourceTopicError:
@@ -226,3 +244,10 @@ class ThreadAssignor:
             "misspelt, or this is another cluster.",
             topic=missing[0],
         )
+
+
+def _named(asked_by: Collection[str]) -> str:
+    """Who asked that all shut down, as far as the leader tells; in Java it does not."""
+    if not asked_by:
+        return "An instance"
+    return f"The member{'' if len(asked_by) == 1 else 's'} {', '.join(asked_by)}"

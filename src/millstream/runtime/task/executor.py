@@ -30,7 +30,7 @@ class _Source(Operator):
         output.emit(batch)
 
 
-class _Station:
+class Station:
     """A node at work: its operator, the batches waiting for it, and its output."""
 
     __slots__ = ("inbox", "name", "operator", "output")
@@ -56,7 +56,7 @@ class _StationOutput:
     )
 
     def __init__(
-        self, children: Sequence[_Station], same_step: frozenset[str], ordered: bool
+        self, children: Sequence[Station], same_step: frozenset[str], ordered: bool
     ) -> None:
         self._children = children
         self._only = children[0] if len(children) == 1 else None
@@ -206,8 +206,8 @@ class Executor:
 
     def _make_stations(
         self, nodes: Sequence[Node], make_sink: SinkFactory
-    ) -> Mapping[str, _Station]:
-        stations: dict[str, _Station] = {}
+    ) -> Mapping[str, Station]:
+        stations: dict[str, Station] = {}
         for node in nodes:
             operator: Operator | Sink
             if isinstance(node, SourceNode):
@@ -217,7 +217,7 @@ class Executor:
             else:
                 meets = node.name in self._meeting_sinks
                 operator = make_sink(node, self._meeting if meets else None)
-            stations[node.name] = _Station(node.name, operator)
+            stations[node.name] = Station(node.name, operator)
         return stations
 
     def _find_holding_back(self) -> Mapping[str, list[tuple[Operator, _StationOutput]]]:
@@ -239,13 +239,13 @@ class Executor:
                 self._stations[name].output = output
 
 
-def _team(step: list[_Station]) -> Team | None:
+def _team(step: list[Station]) -> Team | None:
     members = {s.name: s.operator for s in step if isinstance(s.operator, Operator)}
     teams = (operator.team(members) for operator in members.values())
     return next((team for team in teams if team is not None), None) if len(step) > 1 else None
 
 
-def _run_team(step: list[_Station], team: Team) -> None:
+def _run_team(step: list[Station], team: Team) -> None:
     waiting: dict[str, Batch] = {}
     for station in step:
         if station.inbox:
@@ -255,7 +255,7 @@ def _run_team(step: list[_Station], team: Team) -> None:
         team.run(waiting, {station.name: station.output for station in step})
 
 
-def _run_record_by_record(step: list[_Station]) -> None:
+def _run_record_by_record(step: list[Station]) -> None:
     """Work on what waits at the nodes of a step, in depth-first order.
 
     A node takes one record at a time, since the next one may wait at another node and must see

@@ -58,6 +58,7 @@ class Thread:
             producer=others,
             global_updates=others,
             purge=others,
+            resize_cache=others,
             cleanup=others,
             close_others=[],
             clock=self.bench.clock,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -103,6 +104,7 @@ class Fakes:
             lambda event: assignment or TaskAssignment(),
             self.clock,
             static=False,
+            shut_down_all=lambda: self.story.append("shut down all"),
         )
 
 
@@ -233,3 +235,16 @@ def test_a_wish_to_join_anew_waits_for_its_time() -> None:
     assert fakes.rejoined == [7]
     rebalances.rejoin("at once")
     assert fakes.rejoined == [7, 8]
+
+
+def test_a_static_member_leaves_only_when_it_goes_for_good() -> None:
+    """It comes back otherwise, and takes its tasks up again."""
+    member: Any = Mock()
+    others: Any = Mock()
+    rebalances = Rebalances(
+        member, others, others, others, others, static=True, shut_down_all=others
+    )
+    rebalances.close(leave_group=True)
+    rebalances.close(leave_group=True, for_good=True)
+    left = [call.kwargs["leave_group"] for call in member.close.call_args_list]
+    assert left == [False, True]

@@ -6,7 +6,7 @@ from support.thread_parts import Parts, of
 
 from millstream.errors import BrokerUnavailableError, TaskCorruptedError, TaskMigratedError
 from millstream.record import TaskId
-from millstream.runtime.control import Pause, Resume, StateChanged
+from millstream.runtime.control import AskForShutdown, Pause, ResizeCache, Resume, StateChanged
 from millstream.runtime.states import ThreadState
 
 BATCH_MS = 50
@@ -125,3 +125,16 @@ def test_restoring_has_a_fair_share_beside_a_task_with_a_backlog() -> None:
 def test_rounds_are_long_where_nothing_restores() -> None:
     calls = backlog(restores=False).run()
     assert BATCH_MS * calls.count("tasks.step") >= 1_000 * calls.count("consumer.poll_columns")
+
+
+def test_a_thread_that_asks_for_a_shutdown_processes_nothing_more() -> None:
+    """Least of all the record that is the reason."""
+    parts = Parts(None, None, commands=(AskForShutdown("poison"),))
+    calls = of(parts.run(), "rebalances.ask_for_shutdown", "consumer.poll_columns", "tasks.advance")
+    assert calls == ["rebalances.ask_for_shutdown"]
+
+
+def test_caches_get_their_new_share() -> None:
+    parts = Parts(None, commands=(ResizeCache(77),))
+    parts.run()
+    parts.all.resize_cache.assert_called_once_with(77)

@@ -1,0 +1,265 @@
+"""The stream threads of one application instance: which there are, and how they come and go."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from millstream.clock import Clock
+from millstream.config import StreamsConfig
+from millstream.errors import ThreadUnavailableError
+from millstream.runtime.backoff import Backoff
+from millstream.runtime.build_thread import cache_share_bytes
+from millstream.runtime.client_states import ClientStates
+from millstream.runtime.control import AskForShutdown, Close, Command, Pause, ResizeCache, Resume
+from millstream.runtime.states import ThreadState
+from millstream.spark.engine import SparkEngine
+from millstream.spark.session import require_slots
+from millstream.spark.shipping import ship
+from millstream.spark.thread_main import StreamThreadMain
+from millstream.spark.worker_logging import short_name
+
+logger = logging.getLogger("millstream")
+
+#: The pauses before a thread is replaced: a record that fails each time must not keep a cluster
+#: busy. After running for `_REPLACE_CALM_MS` the next pause is a first one again.
+_REPLACE_FIRST_MS = 250
+_REPLACE_MOST_MS = 30_000
+_REPLACE_CALM_MS = 60_000
+
+#: Where a thread works or is about to, as Kafka Streams sees it.
+_ALIVE = frozenset(ThreadState) - {
+    ThreadState.CREATED,
+    ThreadState.PENDING_SHUTDOWN,
+    ThreadState.DEAD,
+}
+
+
+class Crew:
+    """The threads of an instance by name: their indexes, and what all of them have to know.
+
+    An index is taken from the moment where its thread is submitted until everything that the thread
+    told has been heard. Usable from several threads.
+
+    Args:
+        config: settings.
+        states: told of threads that are submitted.
+        main_of: makes the code of the thread of an index.
+        clock: for pauses.
+    """
+
+    def __init__(
+        self,
+        config: StreamsConfig,
+        states: ClientStates,
+        main_of: Callable[[int], StreamThreadMain],
+        clock: Clock,
+    ) -> None:
+        self.engine: SparkEngine | None = None
+        self.paused = False
+        #: Why the whole application is to shut down; None while it is not.
+        self.shutdown_why: str | None = None
+        self._config = config
+        self._states = states
+        self._main_of = main_of
+        self._clock = clock
+        self._changed = threading.Condition(threading.RLock())
+        self._indexes: dict[str, int] = {}
+        self._leaving: set[str] = set()
+        self._on_trial: set[str] = set()
+        self._backoffs: dict[str, Backoff] = {}
+        self._payloads: dict[int, bytes] = {}
+
+    # --- coming ----------------------------------------------------------------------------------
+
+    def pack(self) -> None:
+        """Make what the first threads are sent, and see whether it can be.
+
+        Raises:
+            NotPicklableError: the topology holds something that cannot be shipped.
+        """
+        self._payloads = {
+            index: self._payload(index) for index in range(1, self._config.num_stream_threads + 1)
+        }
+
+    def start(self) -> None:
+        """Start the first threads."""
+        for index, payload in self._payloads.items():
+            self._start(index, payload)
+        self._payloads = {}
+
+    def begin_to_add(self) -> str:
+        """Start one more thread, under the lowest index that is free; its name.
+
+        Raises:
+            NotEnoughSlotsError: the local session has no slot for it.
+            NotPicklableError: the topology cannot be shipped any more.
+            IllegalStateError: the application closes.
+        """
+        engine = self.engine
+        assert engine is not None
+        with self._changed:
+            taken = set(self._indexes.values())
+            index = next(number for number in range(1, len(taken) + 2) if number not in taken)
+            require_slots(engine.session, len(engine.threads) + 1)
+            payload, name = self._payload(index), self._name(index)
+            self._indexes[name] = index
+            self._on_trial.add(name)
+        self._start(index, payload, anew=True)
+        with self._changed:
+            self._share_cache()
+            logger.info("%s is added: %d threads now", short_name(name), self.live)
+        return name
+
+    def replace(self, name: str) -> None:
+        """Start another thread in the place of one that has ended, after a pause."""
+        backoff = self._backoffs.get(name)
+        if backoff is None:
+            backoff = self._backoffs[name] = Backoff(
+                self._clock,
+                first_ms=_REPLACE_FIRST_MS,
+                most_ms=_REPLACE_MOST_MS,
+                calm_ms=_REPLACE_CALM_MS,
+            )
+        pause_ms = backoff.next_pause_ms()
+        logger.info("%s is replaced in %d ms", short_name(name), pause_ms)
+        index = self._indexes[name]
+        self._start(index, self._payload(index), pause_ms)
+
+    def greet(self, name: str) -> None:
+        """A thread has registered: tell it what the others know, before it does anything."""
+        with self._changed:
+            if self.paused:
+                self._send(name, Pause())
+            if (share := self._share_bytes) != cache_share_bytes(self._config):
+                self._send(name, ResizeCache(share))
+            if self.shutdown_why is not None:
+                self._send(name, AskForShutdown(self.shutdown_why))
+
+    def has_proven(self, name: str) -> None:
+        """A thread runs: it is one of the crew from now on, whatever becomes of it."""
+        with self._changed:
+            self._on_trial.discard(name)
+
+    # --- going -----------------------------------------------------------------------------------
+
+    def begin_to_remove(self) -> str | None:
+        """Ask a thread to close, leave the group and not come back; its name.
+
+        Follows Kafka Streams: it is the first of those that are alive.
+        """
+        engine = self.engine
+        assert engine is not None
+        # Never asked under the lock: whoever is told of a state may come here.
+        known = self._states.threads()
+        with self._changed:
+            staying = [name for name in self._indexes if name not in self._leaving]
+            if not staying:
+                return None
+            alive = [name for name in staying if name in known and known[name][0] in _ALIVE]
+            name = (alive or staying)[0]
+            self._leaving.add(name)
+            engine.ask_to_close(name, Close(for_good=True))
+            self._share_cache()
+            logger.info("%s is removed: %d threads now", short_name(name), self.live)
+            return name
+
+    def await_removed(self, name: str, timeout_s: float | None) -> bool:
+        """Wait until nothing of a thread that is to go is left; whether that came in time."""
+        assert self.engine is not None
+        if self.engine.is_telling:
+            # What it told is heard on this very thread, later.
+            return self.engine.await_end(name, timeout_s)
+        with self._changed:
+            return self._changed.wait_for(lambda: name not in self._leaving, timeout_s)
+
+    def expect_end(self, name: str, within_ms: int) -> None:
+        """A thread has failed and closes: kill it if it has not ended by then.
+
+        It waits to hear what follows from its failure before it leaves the group.
+        """
+        if self.engine is not None:
+            self.engine.expect_end(name, within_ms)
+            if self.shutdown_why is None:
+                self._send(name, Close())
+
+    def ended(self, name: str) -> None:
+        """A thread has ended, and no other one comes in its place."""
+        with self._changed:
+            self._indexes.pop(name, None)
+            self._backoffs.pop(name, None)
+            self._leaving.discard(name)
+            self._on_trial.discard(name)
+            self._share_cache()
+            self._changed.notify_all()
+
+    def is_leaving(self, name: str) -> bool:
+        """Whether a thread is to go."""
+        with self._changed:
+            return name in self._leaving
+
+    def is_on_trial(self, name: str) -> bool:
+        """Whether it is a thread that was added and has never run."""
+        with self._changed:
+            return name in self._on_trial
+
+    # --- all of them -----------------------------------------------------------------------------
+
+    @property
+    def live(self) -> int:
+        """How many threads there are, those left out that are to go."""
+        with self._changed:
+            return len(self._indexes.keys() - self._leaving)
+
+    def pause(self, paused: bool) -> None:
+        """Let all threads pause or go on, those included that come later (KIP-834)."""
+        with self._changed:
+            self.paused = paused
+            self._tell_all(Pause() if paused else Resume())
+
+    def ask_for_shutdown(self, why: str) -> None:
+        """Let the threads tell the group that all of the application is to shut down."""
+        with self._changed:
+            self.shutdown_why = self.shutdown_why or why
+            self._tell_all(AskForShutdown(self.shutdown_why))
+
+    def _share_cache(self) -> None:
+        # Follows KIP-663: what all threads may use stays the same.
+        self._tell_all(ResizeCache(self._share_bytes))
+
+    @property
+    def _share_bytes(self) -> int:
+        return cache_share_bytes(self._config, self.live)
+
+    def _tell_all(self, command: Command) -> None:
+        for name in self._indexes:
+            self._send(name, command)
+
+    def _send(self, name: str, command: Command) -> None:
+        if self.engine is None:
+            return
+        try:
+            self.engine.send(name, command)
+        except ThreadUnavailableError:
+            logger.debug("%s is told when it registers", name)
+
+    def _payload(self, index: int) -> bytes:
+        return ship(self._main_of(index), f"the topology of {self._config.application_id}")
+
+    def _name(self, index: int) -> str:
+        return self._main_of(index).thread_name
+
+    def _start(self, index: int, payload: bytes, pause_ms: int = 0, *, anew: bool = False) -> None:
+        assert self.engine is not None
+        name = self._name(index)
+        with self._changed:
+            self._indexes[name] = index
+        when = f" in {pause_ms} ms" if pause_ms else ""
+        self._states.thread_is(name, ThreadState.CREATED, f"submitted to Spark{when}")
+        try:
+            self.engine.start_thread(name, index, payload, pause_ms=pause_ms, anew=anew)
+        except Exception:
+            self._states.thread_is(name, ThreadState.DEAD, "could not be submitted")
+            self.ended(name)
+            raise
