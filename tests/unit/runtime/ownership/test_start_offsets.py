@@ -1,0 +1,176 @@
+"""From which offset a partition is read: the group's, or what was chosen where that is no use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from unittest.mock import Mock
+
+import pytest
+
+from millstream.clock import ManualClock
+from millstream.errors import BrokerUnavailableError, OffsetOutOfRangeError, StreamsError
+from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END
+from millstream.kafka.member.events import CommitOffset
+from millstream.record import TaskId, TopicPartition
+from millstream.runtime.ownership.inputs import Inputs
+from millstream.runtime.ownership.start_offsets import ResetPolicy, StartOffsets
+from millstream.runtime.retry import Retry
+from millstream.topology.physical.nodes import OffsetReset
+
+HOUR = timedelta(hours=1)
+
+
+def place(topic: str) -> TopicPartition:
+    return TopicPartition(topic, 0)
+
+
+class Index:
+    """Topics that have the offsets 40 to 100, one an hour ago at 70; those that end at once had no
+    record since."""
+
+    down = False
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int
+    ) -> dict[TopicPartition, int]:
+        if self.down:
+            raise BrokerUnavailableError("no answer")
+        return dict.fromkeys(partitions, 40)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int
+    ) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 100)
+
+    def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, int | None]:
+        return {p: 70 if at <= 10_000_000 - 3_600_000 else None for p, at in times_ms.items()}
+
+
+POLICIES: dict[str, ResetPolicy] = {
+    "default": ResetPolicy("earliest", chosen=False),
+    "first": ResetPolicy("earliest", chosen=True),
+    "last": ResetPolicy("latest", chosen=True),
+    "never": ResetPolicy("none", chosen=True),
+    "hour": ResetPolicy(HOUR, chosen=True),
+    "minute": ResetPolicy(timedelta(minutes=1), chosen=True),
+}
+
+
+@pytest.fixture
+def index() -> Index:
+    return Index()
+
+
+@pytest.fixture
+def starts(index: Index) -> StartOffsets:
+    return StartOffsets(Mock(), index, POLICIES.__getitem__, ManualClock(10_000_000))
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        ("default", OFFSET_BEGINNING),
+        ("first", OFFSET_BEGINNING),
+        ("last", OFFSET_END),
+        ("hour", 70),
+        ("minute", OFFSET_END),
+    ],
+)
+def test_where_a_new_group_begins(starts: StartOffsets, topic: str, expected: int) -> None:
+    """A committed offset counts more than any policy; a default is good enough without one."""
+    here, there = place(topic), TopicPartition(topic, 1)
+    committed = {here: None, there: CommitOffset(55)}
+    assert starts.starts([here, there], committed) == {here: expected, there: 55}
+
+
+def test_a_group_that_is_new_has_nothing_to_go_by_under_none(starts: StartOffsets) -> None:
+    with pytest.raises(StreamsError, match="no committed offset") as raised:
+        starts.starts([place("never")], {})
+    assert (raised.value.topic, raised.value.partition) == ("never", 0)
+
+
+def test_what_comes_while_a_task_is_restored_is_not_skipped(starts: StartOffsets) -> None:
+    starts.expect([place("last"), place("first")])
+    assert starts.starts([place("last"), place("first")], {}) == {
+        place("last"): 100,
+        place("first"): OFFSET_BEGINNING,
+    }
+
+
+def test_what_was_chosen_answers_offsets_that_are_gone(
+    starts: StartOffsets, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where partitions ended when their task began is no answer later."""
+    starts.expect([place("last")])
+    found = starts.out_of_range({place(topic): 17 for topic in ("first", "last", "hour")})
+    assert found == {
+        place("first"): OFFSET_BEGINNING,
+        place("last"): OFFSET_END,
+        place("hour"): 70,
+    }
+    assert "offset 17 of first-0" in caplog.text
+    assert "23 records were deleted" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("offset", "told"),
+    [
+        (17, "whose first offset is 40: 23 records were deleted"),
+        (120, "lies 20 beyond the end of the topic, which is 100"),
+        (60, "is not the record that it was"),
+    ],
+)
+@pytest.mark.parametrize("topic", ["default", "never"])
+def test_a_default_is_no_answer_to_lost_records(
+    starts: StartOffsets, topic: str, offset: int, told: str
+) -> None:
+    gone = {place("first"): offset, place(topic): offset}
+    with pytest.raises(OffsetOutOfRangeError, match=told) as raised:
+        starts.out_of_range(gone)
+    assert raised.value.offsets == {place(topic): offset}
+    assert "choose offset_reset=" in raised.value.message
+
+
+def test_brokers_that_are_away_are_asked_again(starts: StartOffsets, index: Index) -> None:
+    """What the consumer has told of once it never tells again: it must not be forgotten."""
+    consumer, work, clock = Mock(), Mock(), ManualClock(0)
+    consumer.assign.side_effect = [None, BrokerUnavailableError("no answer"), None]
+    work.partitions, work.task_id = frozenset({place("first")}), TaskId(0, 0)
+    retry = Retry("resetting", clock, 10_000)
+    inputs = Inputs(consumer, starts, retry, max_buffered=10)
+    inputs.fetch([work], {place("first"): 17}, {})
+    index.down = True
+    inputs.reset_position({place("first"): 17, place("last"): 5})
+    consumer.unassign.assert_not_called()
+    index.down = False
+    for _ in range(2):
+        inputs.add_records({})
+        clock.advance(1_000)
+        inputs.add_records({})
+    assert [call.args[0] for call in consumer.assign.call_args_list[1:]] == [
+        {place("first"): OFFSET_BEGINNING}
+    ] * 2
+
+
+def test_partitions_that_were_given_up_are_not_asked_for_again(
+    starts: StartOffsets, index: Index
+) -> None:
+    consumer, work, clock = Mock(), Mock(), ManualClock(0)
+    work.partitions, work.task_id = frozenset({place("default")}), TaskId(0, 0)
+    inputs = Inputs(consumer, starts, Retry("resetting", clock, 10_000), max_buffered=10)
+    inputs.fetch([work], {place("default"): 17}, {})
+    index.down = True
+    inputs.reset_position({place("default"): 17})
+    index.down = False
+    inputs.stop(work)
+    clock.advance(1_000)
+    inputs.add_records({})
+
+
+def test_policies_cover_what_a_source_may_ask_for() -> None:
+    """So that a new kind of policy is tried here as well."""
+    kinds: set[OffsetReset] = {"earliest", "latest", "none", HOUR}
+    assert kinds <= {policy.start for policy in POLICIES.values()}
