@@ -67,7 +67,7 @@ class ThreadRun:
         process = uuid.uuid5(uuid.NAMESPACE_URL, str(state_dir))
         identity = ThreadIdentity(f"{application_id}-StreamThread-1", 1, process)
         self._thread = build_thread(topology, config, identity, self, RestoreAudience())
-        self._runner = threading.Thread(target=self._run, name=identity.name)
+        self._runner = threading.Thread(target=self._run, name=identity.name, daemon=True)
 
     def __enter__(self) -> Self:
         self._runner.start()

@@ -37,6 +37,7 @@ from millstream.runtime.ownership.thread_assignor import (
     ThreadAssignor,
     chosen_assignor,
 )
+from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.collector import KafkaCollector
 from millstream.runtime.task.stream_task import StreamTask
@@ -107,6 +108,11 @@ def build_thread(
             directory,
             storages or RocksDBStorages(),
             RestoreReports(control, restore_audience, clock),
+            TopicIncarnations(
+                clients.admin,
+                clock,
+                int(client_setting(config, "main_consumer", "metadata.max.age.ms")),
+            ),
             clock,
             waker,
         )
@@ -126,6 +132,7 @@ class _Parts:
     directory: StateDirectory
     storages: Storages
     restored: RestoreReports
+    incarnations: TopicIncarnations
     clock: Clock
     waker: Waker
 
@@ -157,6 +164,7 @@ class _Parts:
             consumer=clients.consumer,
             producer=clients.producer,
             global_updates=global_updates,
+            incarnations=self.incarnations,
             purge=RepartitionPurge(
                 clients.admin,
                 repartition_topics(self.topology, config),
@@ -199,7 +207,11 @@ class _Parts:
         config, clients = self.config, self.clients
         subtopologies = self.topology._subtopologies()
         starts = StartOffsets(
-            member, clients.consumer, reset_policy(self.topology, config), self.clock
+            member,
+            clients.consumer,
+            reset_policy(self.topology, config),
+            self.incarnations,
+            self.clock,
         )
         buffered = config.buffered_records_per_partition
         return Tasks(

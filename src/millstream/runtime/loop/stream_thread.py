@@ -37,6 +37,7 @@ from millstream.runtime.ownership.cleanup import StateCleanup
 from millstream.runtime.ownership.global_stores import GLOBAL_TASK
 from millstream.runtime.ownership.global_updates import GlobalUpdates, NoGlobalUpdates
 from millstream.runtime.ownership.tasks import Tasks
+from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import THREAD_STATES, ThreadState
 from millstream.runtime.work import Work
@@ -74,6 +75,7 @@ class StreamThread:
         consumer: the main consumer.
         producer: the producer.
         global_updates: keep the global stores equal to their topics.
+        incarnations: tell which topics were deleted and created again.
         purge: deletes repartition records that are done with.
         cleanup: deletes state of tasks that moved away.
         close_others: closes further clients that belong to the thread.
@@ -93,6 +95,7 @@ class StreamThread:
         consumer: Consumer,
         producer: Producer,
         global_updates: GlobalUpdates | NoGlobalUpdates,
+        incarnations: TopicIncarnations,
         purge: RepartitionPurge,
         cleanup: StateCleanup,
         close_others: Sequence[Callable[[], None]],
@@ -107,6 +110,7 @@ class StreamThread:
         self._consumer = consumer
         self._producer = producer
         self._global = global_updates
+        self._incarnations = incarnations
         self._purge = purge
         self._cleanup = cleanup
         self._close_others = close_others
@@ -223,6 +227,7 @@ class StreamThread:
             # After the poll: what was written some time before a polled record is seen with it.
             self._global.step(self._global_wait_ms())
             self._process()
+        self._start_anew_on_other_topics()
         self._purge.run(self._tasks.running)
         self._cleanup.run()
         self._report()
@@ -255,6 +260,14 @@ class StreamThread:
             )
         except OffsetOutOfRangeError as error:
             self._tasks.reset_position(error)
+
+    def _start_anew_on_other_topics(self) -> None:
+        """Let tasks begin again whose topics are not those any more that they began to read."""
+        outdated = self._incarnations.outdated(self._tasks.running)
+        if outdated:
+            why = "topics that it reads were deleted and created again"
+            logger.warning("tasks %s start anew: %s", [str(t.task_id) for t in outdated], why)
+            self._rebalances.give_up(outdated, why)
 
     def _global_wait_ms(self) -> int:
         return _RESTORE_WAIT_MS if self._tasks.is_restoring else self._settings.poll_ms

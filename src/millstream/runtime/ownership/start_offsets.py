@@ -12,6 +12,8 @@ from millstream.errors import OffsetOutOfRangeError, StreamsError
 from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import TopicPartition
+from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
+from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.topology.physical.nodes import OffsetReset
 
 logger = logging.getLogger(__name__)
@@ -61,6 +63,10 @@ class OffsetIndex(Protocol):
 class CommittedOffsets(Protocol):
     """Where the group stands, and where to begin where it never was."""
 
+    def topic_ids(self, partitions: Collection[TopicPartition]) -> Mapping[str, str]:
+        """The ids of the topics, as far as the brokers tell."""
+        ...
+
     def committed(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, CommitOffset | None]: ...
@@ -69,6 +75,7 @@ class CommittedOffsets(Protocol):
         self,
         partitions: Collection[TopicPartition],
         committed: Mapping[TopicPartition, CommitOffset | None],
+        topic_ids: Mapping[str, str],
     ) -> Mapping[TopicPartition, int]:
         """The offset to read each partition from."""
         ...
@@ -92,6 +99,7 @@ class StartOffsets:
         group: knows committed offsets.
         index: looks up the first and last offsets, and offsets by time.
         policy_of: the reset policy of a topic.
+        incarnations: tell whether a topic is still the one that offsets were committed of.
         clock: for policies relative to now.
     """
 
@@ -100,11 +108,13 @@ class StartOffsets:
         group: GroupOffsets,
         index: OffsetIndex,
         policy_of: Callable[[str], ResetPolicy],
+        incarnations: TopicIncarnations,
         clock: Clock,
     ) -> None:
         self._group = group
         self._index = index
         self._policy_of = policy_of
+        self._incarnations = incarnations
         self._clock = clock
         self._ends: dict[TopicPartition, int] = {}
 
@@ -113,6 +123,14 @@ class StartOffsets:
     ) -> Mapping[TopicPartition, CommitOffset | None]:
         """What the group has committed, None where it has not."""
         return self._group.committed(partitions, _TIMEOUT_MS) if partitions else {}
+
+    def topic_ids(self, partitions: Collection[TopicPartition]) -> Mapping[str, str]:
+        """The ids of the topics, as far as the brokers tell.
+
+        Raises:
+            BrokerUnavailableError: they do not answer.
+        """
+        return self._incarnations.ids({place.topic for place in partitions})
 
     def expect(self, partitions: Collection[TopicPartition]) -> None:
         """Note where partitions end that are read from their end.
@@ -130,17 +148,33 @@ class StartOffsets:
         self,
         partitions: Collection[TopicPartition],
         committed: Mapping[TopicPartition, CommitOffset | None],
+        topic_ids: Mapping[str, str],
     ) -> Mapping[TopicPartition, int]:
         """The offset to read each partition from.
 
+        Args:
+            partitions: which.
+            committed: where the group stands.
+            topic_ids: the ids of the topics, as far as they are known.
+
         Raises:
             StreamsError: nothing is committed and the policy is `none`.
+            OffsetOutOfRangeError: as `out_of_range`, of what was committed of a topic that was
+                deleted and created again.
             BrokerUnavailableError: the brokers do not answer.
         """
         starts: dict[TopicPartition, int] = {}
+        replaced: dict[TopicPartition, int] = {}
         for place in partitions:
             offset = committed.get(place)
-            starts[place] = self._first_start(place) if offset is None else offset.offset
+            if offset is None:
+                starts[place] = self._first_start(place)
+            elif _is_of(offset, topic_ids.get(place.topic)):
+                starts[place] = offset.offset
+            else:
+                replaced[place] = offset.offset
+        if replaced:
+            starts |= self._elsewhere(replaced, created_anew=True)
         return starts
 
     def out_of_range(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
@@ -155,10 +189,15 @@ class StartOffsets:
             BrokerUnavailableError: the brokers do not answer.
             UnknownTopicError: a partition does not exist any more.
         """
+        return self._elsewhere(offsets, created_anew=False)
+
+    def _elsewhere(
+        self, offsets: Mapping[TopicPartition, int], *, created_anew: bool
+    ) -> dict[TopicPartition, int]:
         first = self._index.beginning_offsets(offsets, _TIMEOUT_MS)
         end = self._index.end_offsets(offsets, _TIMEOUT_MS)
         stories = {
-            place: _story(place, offset, first[place], end[place])
+            place: _story(place, offset, first[place], end[place], created_anew=created_anew)
             for place, offset in offsets.items()
         }
         unanswered = {
@@ -204,9 +243,20 @@ class StartOffsets:
         return OFFSET_BEGINNING if policy == "earliest" else OFFSET_END
 
 
-def _story(place: TopicPartition, offset: int, first: int, end: int) -> str:
+def _is_of(offset: CommitOffset, topic_id: str | None) -> bool:
+    """Whether an offset was committed of this very topic, as far as that is known."""
+    known = CommitMetadata.decode(offset.metadata).topic_ids
+    return topic_id is None or not known or topic_id in known
+
+
+def _story(place: TopicPartition, offset: int, first: int, end: int, *, created_anew: bool) -> str:
     """What has become of an offset that was to be read next."""
     begin = f"offset {offset} of {place}, where the group was to go on, "
+    if created_anew:
+        return (
+            f"{begin}is of a topic that was deleted; the one that was created under its name has "
+            f"the offsets {first} to {end}"
+        )
     if offset < first:
         return (
             f"{begin}is no longer in the topic, whose first offset is {first}: {first - offset} "

@@ -464,7 +464,8 @@ class Tasks:
         partitions = sorted(place for task in restored for place in task.partitions)
         try:
             committed = self._offsets.committed(partitions)
-            starts = self._offsets.starts(partitions, committed)
+            topic_ids = self._offsets.topic_ids(partitions)
+            starts = self._offsets.starts(partitions, committed, topic_ids)
             self._inputs.fetch(restored, starts, _epochs(committed))
         except (BrokerUnavailableError, UnknownTopicError) as error:
             self._starting.failed(error)
@@ -472,7 +473,7 @@ class Tasks:
         self._starting.worked()
         for task in restored:
             with failures_of(task):
-                task.start(committed)
+                task.start(committed, topic_ids)
             del self._revivals[task.task_id]
         self._sort()
 

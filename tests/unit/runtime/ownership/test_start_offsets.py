@@ -15,7 +15,9 @@ from millstream.kafka.member.events import CommitOffset
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.ownership.inputs import Inputs
 from millstream.runtime.ownership.start_offsets import ResetPolicy, StartOffsets
+from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
 from millstream.runtime.retry import Retry
+from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.topology.physical.nodes import OffsetReset
 
 HOUR = timedelta(hours=1)
@@ -23,6 +25,16 @@ HOUR = timedelta(hours=1)
 
 def place(topic: str) -> TopicPartition:
     return TopicPartition(topic, 0)
+
+
+class Ids:
+    """The topics that are read, which are others each time that one is created anew."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, str] = {}
+
+    def topic_ids(self, topics: Iterable[str], timeout_ms: int) -> dict[str, str]:
+        return {topic: self.ids[topic] for topic in topics if topic in self.ids}
 
 
 class Index:
@@ -66,7 +78,9 @@ def index() -> Index:
 
 @pytest.fixture
 def starts(index: Index) -> StartOffsets:
-    return StartOffsets(Mock(), index, POLICIES.__getitem__, ManualClock(10_000_000))
+    clock = ManualClock(10_000_000)
+    incarnations = TopicIncarnations(Ids(), clock, 1_000)
+    return StartOffsets(Mock(), index, POLICIES.__getitem__, incarnations, clock)
 
 
 @pytest.mark.parametrize(
@@ -83,18 +97,18 @@ def test_where_a_new_group_begins(starts: StartOffsets, topic: str, expected: in
     """A committed offset counts more than any policy; a default is good enough without one."""
     here, there = place(topic), TopicPartition(topic, 1)
     committed = {here: None, there: CommitOffset(55)}
-    assert starts.starts([here, there], committed) == {here: expected, there: 55}
+    assert starts.starts([here, there], committed, {}) == {here: expected, there: 55}
 
 
 def test_a_group_that_is_new_has_nothing_to_go_by_under_none(starts: StartOffsets) -> None:
     with pytest.raises(StreamsError, match="no committed offset") as raised:
-        starts.starts([place("never")], {})
+        starts.starts([place("never")], {}, {})
     assert (raised.value.topic, raised.value.partition) == ("never", 0)
 
 
 def test_what_comes_while_a_task_is_restored_is_not_skipped(starts: StartOffsets) -> None:
     starts.expect([place("last"), place("first")])
-    assert starts.starts([place("last"), place("first")], {}) == {
+    assert starts.starts([place("last"), place("first")], {}, {}) == {
         place("last"): 100,
         place("first"): OFFSET_BEGINNING,
     }
@@ -132,6 +146,45 @@ def test_a_default_is_no_answer_to_lost_records(
         starts.out_of_range(gone)
     assert raised.value.offsets == {place(topic): offset}
     assert "choose offset_reset=" in raised.value.message
+
+
+def committed_of(topic_id: str, offset: int = 50) -> CommitOffset:
+    """An offset of a topic that had this id."""
+    return CommitOffset(offset, CommitMetadata(7, {}, frozenset({topic_id})).encode())
+
+
+def test_an_offset_of_a_topic_that_was_created_anew_is_none(
+    starts: StartOffsets, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Even where the new one has that offset: what it has below it would be skipped."""
+    here, there = place("first"), place("default")
+    ids = {"first": "new", "default": "new"}
+    before, now, unknown = committed_of("old"), committed_of("new"), CommitOffset(50)
+    assert starts.starts([here], {here: before}, ids) == {here: OFFSET_BEGINNING}
+    assert "created under its name" in caplog.text
+    for offset in (now, unknown):
+        assert starts.starts([there], {there: offset}, ids) == {there: 50}
+    assert starts.starts([there], {there: before}, {}) == {there: 50}
+    with pytest.raises(OffsetOutOfRangeError, match="is of a topic that was deleted") as raised:
+        starts.starts([here, there], {here: before, there: before}, ids)
+    assert raised.value.offsets == {there: 50}
+
+
+def test_tasks_learn_that_their_topic_is_another_one() -> None:
+    """Within the interval, and not those of which nothing is known."""
+    index, clock = Ids(), ManualClock(0)
+    incarnations = TopicIncarnations(index, clock, 1_000)
+    index.ids = {"a": "1", "b": "1"}
+    of_a, of_b, unknown = (
+        Mock(topic_ids=ids) for ids in (incarnations.ids(["a"]), incarnations.ids(["b"]), {})
+    )
+    index.ids = {"a": "2", "b": "1"}
+    assert incarnations.outdated([of_a, of_b, unknown]) == []
+    clock.advance(1_000)
+    assert incarnations.outdated([of_a, of_b, unknown]) == [of_a]
+    index.ids = {"b": "1"}
+    clock.advance(1_000)
+    assert incarnations.outdated([of_a, of_b]) == []
 
 
 def test_brokers_that_are_away_are_asked_again(starts: StartOffsets, index: Index) -> None:
