@@ -206,7 +206,7 @@ class Rebalances:
         """
         committed = self._commit_if_needed(tasks)
         given_up = {task.task_id for task in tasks}
-        left = [task.task_id for task in self._tasks.all if task.task_id in given_up]
+        left = [task.task_id for task in self._tasks.running if task.task_id in given_up]
         self._tasks.close(left, clean=committed)
         self.rejoin(why)
 

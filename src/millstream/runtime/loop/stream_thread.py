@@ -12,6 +12,7 @@ from millstream.errors import (
     StreamsError,
     TaskCorruptedError,
     TaskMigratedError,
+    UnknownTopicError,
 )
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Consumer, Producer
@@ -260,14 +261,22 @@ class StreamThread:
             )
         except OffsetOutOfRangeError as error:
             self._tasks.reset_position(error)
+        except UnknownTopicError as error:
+            readers = [task for task in self._tasks.running if _reads(task, error.topic)]
+            if not readers:
+                raise
+            # Whether that is an error, or one topic less that matches a pattern, the leader says.
+            self._start_anew(readers, error.message)
 
     def _start_anew_on_other_topics(self) -> None:
         """Let tasks begin again whose topics are not those any more that they began to read."""
         outdated = self._incarnations.outdated(self._tasks.running)
         if outdated:
-            why = "topics that it reads were deleted and created again"
-            logger.warning("tasks %s start anew: %s", [str(t.task_id) for t in outdated], why)
-            self._rebalances.give_up(outdated, why)
+            self._start_anew(outdated, "topics that they read were deleted and created again")
+
+    def _start_anew(self, tasks: Sequence[Work], why: str) -> None:
+        logger.warning("tasks %s start anew: %s", [str(task.task_id) for task in tasks], why)
+        self._rebalances.give_up(tasks, why)
 
     def _global_wait_ms(self) -> int:
         return _RESTORE_WAIT_MS if self._tasks.is_restoring else self._settings.poll_ms
@@ -474,3 +483,7 @@ class StreamThread:
         )
         failure.__cause__ = error
         return failure
+
+
+def _reads(task: Work, topic: str | None) -> bool:
+    return any(place.topic == topic for place in task.partitions)

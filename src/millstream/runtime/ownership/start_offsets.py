@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import NamedTuple, Protocol
 
 from millstream.clock import Clock
-from millstream.errors import OffsetOutOfRangeError, StreamsError
+from millstream.errors import OffsetOutOfRangeError, StreamsError, TaskMigratedError
 from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import TopicPartition
@@ -186,9 +186,22 @@ class StartOffsets:
         Raises:
             OffsetOutOfRangeError: no policy was chosen for some of them, or `none`: names those,
                 what they still have, and how much was lost.
+            TaskMigratedError: the group has gone on without this member, and deleted what it has
+                processed.
             BrokerUnavailableError: the brokers do not answer.
             UnknownTopicError: a partition does not exist any more.
         """
+        committed = self.committed(list(offsets))
+        for place, offset in offsets.items():
+            group = committed.get(place)
+            if group is not None and group.offset > offset:
+                raise TaskMigratedError(
+                    f"The group has committed offset {group.offset}, so another member has "
+                    "processed this partition meanwhile.",
+                    topic=place.topic,
+                    partition=place.partition,
+                    offset=offset,
+                )
         return self._elsewhere(offsets, created_anew=False)
 
     def _elsewhere(

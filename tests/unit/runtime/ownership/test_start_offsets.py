@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from unittest.mock import Mock
 
 import pytest
 
 from millstream.clock import ManualClock
-from millstream.errors import BrokerUnavailableError, OffsetOutOfRangeError, StreamsError
+from millstream.errors import (
+    BrokerUnavailableError,
+    OffsetOutOfRangeError,
+    StreamsError,
+    TaskMigratedError,
+)
 from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import TaskId, TopicPartition
@@ -76,11 +81,28 @@ def index() -> Index:
     return Index()
 
 
+class Group:
+    """What the group has committed, which can be changed."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[TopicPartition, CommitOffset | None] = {}
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout_ms: int
+    ) -> dict[TopicPartition, CommitOffset | None]:
+        return {place: self.offsets.get(place) for place in partitions}
+
+
 @pytest.fixture
-def starts(index: Index) -> StartOffsets:
+def group() -> Group:
+    return Group()
+
+
+@pytest.fixture
+def starts(index: Index, group: Group) -> StartOffsets:
     clock = ManualClock(10_000_000)
     incarnations = TopicIncarnations(Ids(), clock, 1_000)
-    return StartOffsets(Mock(), index, POLICIES.__getitem__, incarnations, clock)
+    return StartOffsets(group, index, POLICIES.__getitem__, incarnations, clock)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +168,17 @@ def test_a_default_is_no_answer_to_lost_records(
         starts.out_of_range(gone)
     assert raised.value.offsets == {place(topic): offset}
     assert "choose offset_reset=" in raised.value.message
+
+
+def test_what_another_member_has_processed_is_not_lost(starts: StartOffsets, group: Group) -> None:
+    """It has also deleted it, if it is a repartition topic: this thread has been away for long."""
+    here = place("default")
+    group.offsets = {here: CommitOffset(18)}
+    with pytest.raises(TaskMigratedError):
+        starts.out_of_range({here: 17})
+    group.offsets = {here: CommitOffset(17)}
+    with pytest.raises(OffsetOutOfRangeError):
+        starts.out_of_range({here: 17})
 
 
 def committed_of(topic_id: str, offset: int = 50) -> CommitOffset:
