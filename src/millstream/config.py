@@ -82,8 +82,8 @@ class StreamsConfig(ConnectionSettings):
         "max.task.idle.ms",
         default=0,
         least=-1,
-        doc="How long a task waits for data of an empty input partition; -1 does not even wait "
-        "for data on the broker.",
+        doc="How long a task with an empty input partition waits for records that nobody has "
+        "written yet. 0 only waits for what the broker has, -1 for nothing.",
     )
     task_timeout_ms: int = setting(
         "task.timeout.ms",

@@ -31,7 +31,8 @@ _WAIT_S = 30
 
 
 class ThreadRun:
-    """One stream thread of an application, from its start to its end; closed with the context.
+    """One stream thread of an application, from its start to its end; closed with the context,
+    which fails if the thread has failed and nobody waited for that.
 
     Args:
         topology: what it computes.
@@ -59,6 +60,7 @@ class ThreadRun:
         #: What it failed with, told as soon as that happens.
         self.failure: BaseException | None = None
         self.outcome: ThreadOutcome | None = None
+        self._may_fail = False
         self.on_news: Callable[[], None] = lambda: None
         self.lost = False
         self.lost_reason: str | None = None
@@ -80,6 +82,8 @@ class ThreadRun:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+        if self.failure is not None and not self._may_fail:
+            raise AssertionError(f"the thread failed: {self.failure}") from self.failure
         if kind is None:
             assert self.outcome is not None, "the thread hangs"
             assert self.outcome.close_error is None, self.outcome
@@ -107,6 +111,7 @@ class ThreadRun:
 
     def wait_for_failure(self) -> StreamsError:
         """What the thread ends with by itself."""
+        self._may_fail = True
         wait_for(lambda: self.failure is not None, _WAIT_S, "the thread fails")
         assert isinstance(self.failure, StreamsError), self.failure
         return self.failure
