@@ -31,6 +31,7 @@ from millstream.runtime.control import (
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.start_checks import StartChecks, committed_in_words
 from millstream.runtime.states import ClientState, ThreadState
+from millstream.runtime.topology_topics import has_tasks
 from millstream.spark.engine import SparkEngine
 from millstream.spark.events import ThreadEvent
 from millstream.spark.local_session import StartGivenUpError
@@ -204,6 +205,11 @@ class ThreadSupervisor:
     def master(self) -> str:
         """Where Spark runs, as it calls that itself."""
         return "" if self._engine is None else str(self._engine.session.sparkContext.master)
+
+    @property
+    def lone_global_stores(self) -> list[str]:
+        """The global stores of an application that has nothing else, and so no tasks."""
+        return [] if has_tasks(self._topology) else sorted(self._topology.global_stores)
 
     def begins_at(self, tasks: Collection[str]) -> list[str]:
         """Where the group has committed what tasks read, in words; empty if it is not told."""

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from millstream.assignment.task_assignment import TaskAssignment
 from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
+from millstream.kafka.member.events import Assigned
 from millstream.kafka.protocols import Member
 from millstream.kafka.settings.clients import client_setting, librdkafka_settings
 from millstream.record import TaskId, TopicPartition
@@ -27,6 +29,7 @@ from millstream.runtime.ownership.global_updates import (
     NoGlobalUpdates,
     build_global_updates,
 )
+from millstream.runtime.ownership.no_group import NoGroup
 from millstream.runtime.ownership.offset_sums import OffsetSums
 from millstream.runtime.ownership.restoration import Restoration
 from millstream.runtime.ownership.restore_reports import RestoreAudience, RestoreReports
@@ -44,6 +47,7 @@ from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.thread_clients import Clients, OpenClients, ThreadClients
 from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.runtime.topology_topics import (
+    has_tasks,
     repartition_topics,
     reset_policy,
     subscription,
@@ -139,9 +143,7 @@ class _Parts:
     def thread(self, control: Control) -> StreamThread:
         clients, config, clock = self.clients, self.config, self.clock
         offset_sums = OffsetSums(self.directory)
-        assignor = self._assignor(offset_sums)
-        names, pattern = subscription(self.topology, config)
-        member = clients.member(config.application_id, names, pattern, assignor)
+        member, decode = self._membership(offset_sums)
         global_updates = build_global_updates(
             self.topology,
             config,
@@ -156,9 +158,7 @@ class _Parts:
         return StreamThread(
             self._settings(),
             control,
-            rebalances=Rebalances(
-                member, tasks, commits, assignor.decode, clock, static=clients.static
-            ),
+            rebalances=Rebalances(member, tasks, commits, decode, clock, static=clients.static),
             tasks=tasks,
             commits=commits,
             consumer=clients.consumer,
@@ -176,6 +176,18 @@ class _Parts:
             clock=clock,
             waker=self.waker,
         )
+
+    def _membership(
+        self, offset_sums: OffsetSums
+    ) -> tuple[Member, Callable[[Assigned], TaskAssignment]]:
+        """The thread's place in the group, and how it reads what it is given there."""
+        if not has_tasks(self.topology):
+            return NoGroup(self.waker), lambda _: TaskAssignment()
+        config = self.config
+        assignor = self._assignor(offset_sums)
+        names, pattern = subscription(self.topology, config)
+        member = self.clients.member(config.application_id, names, pattern, assignor)
+        return member, assignor.decode
 
     def _assignor(self, offset_sums: OffsetSums) -> ThreadAssignor:
         config, topics = self.config, topology_topics(self.topology, self.config)

@@ -28,13 +28,13 @@ def check_topology(topology: Topology, config: StreamsConfig) -> None:
     """See that a topology can be run with these settings.
 
     Raises:
-        TopologyError: it reads nothing.
+        TopologyError: it reads nothing, not even a global topic.
         ConfigError: a serde is missing, or a setting is not supported yet.
     """
     check_building(topology, config)
     _check_supported(config)
     sources = [node for node in topology.nodes.values() if isinstance(node, SourceNode)]
-    if not sources:
+    if not sources and not topology.global_stores:
         raise TopologyError(
             "The topology reads no topic. Begin with builder.stream(...) or topology.add_source()."
         )

@@ -43,6 +43,11 @@ def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics
     )
 
 
+def has_tasks(topology: Topology) -> bool:
+    """Whether anything is read but global topics, so that there is work to share out."""
+    return bool(topology._subtopologies())
+
+
 def repartition_topics(topology: Topology, config: StreamsConfig) -> frozenset[str]:
     """The real names of the repartition topics."""
     return frozenset(
