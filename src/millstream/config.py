@@ -193,7 +193,8 @@ class StreamsConfig(ConnectionSettings):
         "rocksdb.config.setter",
         default=None,
         kind="object",
-        doc="Called with each RocksDB store's name and options.",
+        doc="Called as (store_name, options, config) before each RocksDB store is opened, to "
+        "change its rocksdict.Options; or a class with such a method set_config.",
     )
     windowstore_changelog_additional_retention_ms: int = setting(
         "windowstore.changelog.additional.retention.ms",
@@ -305,7 +306,9 @@ class StreamsConfig(ConnectionSettings):
         "processor.wrapper.class",
         default=None,
         kind="object",
-        doc="Wraps every processor supplier of the topology.",
+        unsupported="processors are wrapped where a topology is built: "
+        "StreamsBuilder(processor_wrapper=...), Topology(processor_wrapper=...).",
+        doc="Java's class that wraps the processors of the topology.",
     )
 
     # Assignment.

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
+from rocksdict import Options
 from support.restored import Restored
 from support.topics import fill, latest, read_all, unique
 from support.waiting import wait_for
@@ -190,6 +191,10 @@ class Notes(Processor[str, str, None, None]):
             file.write(f"{line}\n")
 
 
+def small_buffers(store: str, options: Options, config: StreamsConfig) -> None:
+    options.set_write_buffer_size(1_234_567)
+
+
 def test_global_stores_alone(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
     """Goal: an application without any other topic is RUNNING when they have caught up, keeps them
     up to date, closes in order, and reads only what is new when it is started again. There is one
@@ -202,6 +207,7 @@ def test_global_stores_alone(kafka: EmbeddedKafka, spark: SparkSession, tmp_path
         bootstrap_servers=kafka.bootstrap_servers,
         state_dir=str(tmp_path),
         num_stream_threads=3,
+        rocksdb_config_setter=small_buffers,
     )
     builder = StreamsBuilder()
     rates = Stores.key_value_builder(Stores.persistent_key_value("rates"), STRING, STRING)
@@ -226,6 +232,10 @@ def test_global_stores_alone(kafka: EmbeddedKafka, spark: SparkSession, tmp_path
         second.wait_for_state("RUNNING", timedelta(seconds=60))
         assert written() == ["a copy"]
         assert second.close(timedelta(seconds=30))
+    # The user's options have travelled to the worker, and into its database.
+    options = {path.parent.name: path.read_text() for path in tmp_path.rglob("OPTIONS-*")}
+    assert options.keys() == {"rates"}
+    assert "write_buffer_size=1234567" in options["rates"]
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     groups = admin.list_consumer_groups().result(30).valid
     assert name not in {group.group_id for group in groups}

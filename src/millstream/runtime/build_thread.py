@@ -41,6 +41,7 @@ from millstream.runtime.ownership.thread_assignor import (
     chosen_assignor,
 )
 from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
+from millstream.runtime.rocksdb_tuning import rocksdb_storages
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.collector import KafkaCollector
 from millstream.runtime.task.stream_task import StreamTask
@@ -56,7 +57,6 @@ from millstream.runtime.topology_topics import (
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.disk import Disk
 from millstream.state.directories.state_directory import StateDirectory
-from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.state.storage.storages import Storages
 from millstream.topology.physical.subtopology import SubTopology
 from millstream.topology.physical.topology import Topology
@@ -110,7 +110,7 @@ def build_thread(
             identity,
             clients,
             directory,
-            storages or RocksDBStorages(),
+            storages or rocksdb_storages(config),
             RestoreReports(control, restore_audience, clock),
             TopicIncarnations(
                 clients.admin,

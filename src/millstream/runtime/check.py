@@ -7,6 +7,7 @@ import logging
 from millstream.config import StreamsConfig
 from millstream.config_optimization import optimizations
 from millstream.errors import ConfigError, TopologyError
+from millstream.runtime.rocksdb_tuning import rocksdb_tuning
 from millstream.runtime.task.required_serde import required_serde
 from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.physical.nodes import ProcessorNode, SourceNode
@@ -15,11 +16,7 @@ from millstream.topology.physical.topology import Topology
 logger = logging.getLogger(__name__)
 
 #: Settings that are known but not acted upon yet, where acting otherwise than asked would be wrong.
-REFUSED = (
-    "production_exception_handler",
-    "processor_wrapper_class",
-    "rocksdb_config_setter",
-)
+REFUSED = ("production_exception_handler",)
 #: The same, where an application is still right, only less available or less measured.
 _IGNORED = ("metrics_recording_level",)
 
@@ -33,6 +30,7 @@ def check_topology(topology: Topology, config: StreamsConfig) -> None:
     """
     check_building(topology, config)
     _check_supported(config)
+    rocksdb_tuning(config)
     sources = [node for node in topology.nodes.values() if isinstance(node, SourceNode)]
     if not sources and not topology.global_stores:
         raise TopologyError(
