@@ -162,7 +162,8 @@ class StreamsConfig(ConnectionSettings):
         "state.cleanup.dir.max.age.ms",
         default=-1,
         least=-1,
-        doc="At the start, remove task directories older than this; -1 none.",
+        doc="At the start, remove task directories in which nothing was changed for longer than "
+        "this; -1 none.",
     )
     allow_os_group_write_access: bool = setting(
         "allow.os.group.write.access",

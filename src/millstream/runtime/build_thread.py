@@ -102,6 +102,10 @@ def build_thread(
     with ExitStack() as undo:
         directory = _directory(topology, config, identity, clock, disk)
         undo.callback(directory.release)
+        max_age_ms = config.state_cleanup_dir_max_age_ms
+        if max_age_ms >= 0:
+            # Before the group is told what state there is.
+            directory.remove_outdated_tasks(max_age_ms=max_age_ms, clock=clock)
         clients = open_clients(config, identity, clock, bool(topology.global_stores), waker)
         undo.callback(clients.close)
         parts = _Parts(
