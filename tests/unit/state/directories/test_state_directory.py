@@ -213,12 +213,12 @@ def test_state_that_is_too_old_is_removed_at_the_start(tmp_path: Path) -> None:
             other.unlock_task(task_id)
     ages = {old: 60_001, closed: 60_000, killed: 100_000, used: 100_000}
     for task_id, age_ms in ages.items():
-        then = (now_ms - age_ms) / 1_000
+        then_ns = (now_ms - age_ms) * 1_000_000
         path = directory.task_directory(task_id)
         for each in (path, *path.rglob("*")):
-            os.utime(each, (then, then))
+            os.utime(each, ns=(then_ns, then_ns))
     just_now = directory.task_directory(killed) / "rocksdb" / "counts" / "CURRENT"
-    os.utime(just_now, (now_ms / 1_000, now_ms / 1_000))
+    os.utime(just_now, ns=(now_ms * 1_000_000, now_ms * 1_000_000))
     clock = ManualClock(now_ms)
     assert directory.remove_outdated_tasks(max_age_ms=60_000, clock=clock) == [old]
     assert directory.task_ids() == [closed, killed, used]
