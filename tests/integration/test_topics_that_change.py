@@ -166,11 +166,28 @@ def test_a_topic_that_is_created_anew_is_told(topics: Topics) -> None:
     assert "is of a topic that was deleted" in error.message
 
 
-def test_a_topic_that_is_created_anew_is_read_as_chosen(topics: Topics) -> None:
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_topic_that_is_created_anew_is_read_as_chosen(topics: Topics, guarantee: str) -> None:
     topics.create(**{"in": 1, "out": 1})
-    with topics.run(topics.topic("in"), same, offset_reset="earliest") as run:
+    with topics.run(
+        topics.topic("in"), same, offset_reset="earliest", processing_guarantee=guarantee
+    ) as run:
         replace_while_running(topics, run)
         wait_for(lambda: {"a", "b", "c", "d"} <= set(topics.written()), 20, "all is read")
         topics.write("in", 0, "e")
         wait_for(lambda: "e" in topics.written(), 20, "it goes on")
     assert committed_lag(topics.bootstrap, topics.name, topics.topic("in")) == 0
+
+
+def test_a_topic_that_was_created_anew_meanwhile_is_new(topics: Topics) -> None:
+    """The broker forgets the group's offsets together with a topic."""
+    topics.create(**{"in": 1, "out": 1})
+    with topics.run(topics.topic("in"), same) as run:
+        run.wait_until_running(1)
+        topics.write("in", 0, "a", "b")
+        topics.wait_for("a", "b")
+    topics.places.delete(topics.topic("in"))
+    topics.create(**{"in": 1})
+    topics.write("in", 0, "c", "d", "e")
+    with topics.run(topics.topic("in"), same):
+        topics.wait_for("a", "b", "c", "d", "e")
