@@ -32,7 +32,6 @@ from millstream.config_clients import (
 )
 from millstream.config_fields import Setting
 from millstream.kafka.settings.clients import librdkafka_settings
-from millstream.runtime.check import REFUSED
 
 PAGE = Path(__file__).with_name("configuration.md")
 SOURCE = Path(__file__).parents[1] / "src" / "millstream"
@@ -205,8 +204,6 @@ def remarks_on(setting: Setting) -> Iterator[str]:
         yield f"Also: {', '.join(f'`{alias}`' for alias in setting.aliases)}."
     if setting.unsupported is not None:
         yield f"Refused unless left alone: {setting.unsupported}"
-    elif setting.name in REFUSED:
-        yield "**Refused when given**: not supported yet."
     elif not has_effect(setting):
         yield "**No effect yet.**"
     if REMARKS.get(setting.name):

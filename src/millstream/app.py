@@ -20,6 +20,7 @@ from millstream.errors import IllegalStateError, StreamsError
 from millstream.runtime.check import check_topology
 from millstream.runtime.client_states import ClientStates, StateListener
 from millstream.runtime.states import ClientState
+from millstream.runtime.topology_topics import has_tasks
 from millstream.topology.call_site import call_site
 from millstream.topology.physical.topology import Topology
 from millstream.unawaited import refuse_asynchronous
@@ -61,6 +62,9 @@ class KafkaStreams:
         self, topology: Topology, config: StreamsConfig, spark: SparkSession | None = None
     ) -> None:
         check_topology(topology, config)
+        if not has_tasks(topology):
+            # Each thread would have a copy of the global stores, and nothing to do with it.
+            config = config.replace(num_stream_threads=1)
         self._config = config
         self._states = ClientStates(config.application_id, SystemClock())
         self._supervisor = ThreadSupervisor(topology, config, spark, self._states)

@@ -40,6 +40,7 @@ class Judge:
         crew: the threads.
         clock: for deadlines.
         give_up: closes this instance because of an error, in the background.
+        has_group: whether there is a group that others may be in.
 
     Attributes:
         exception_handler: the user's.
@@ -56,6 +57,8 @@ class Judge:
         crew: Crew,
         clock: Clock,
         give_up: Callable[[StreamsError], None],
+        *,
+        has_group: bool,
     ) -> None:
         self.exception_handler: ExceptionHandler = shut_down
         self.error: StreamsError | None = None
@@ -66,6 +69,7 @@ class Judge:
         self._crew = crew
         self._clock = clock
         self._give_up = give_up
+        self._has_group = has_group
         #: Threads whose error is dealt with, until one of the name runs again.
         self._judged: set[str] = set()
         self._to_replace: set[str] = set()
@@ -134,9 +138,9 @@ class Judge:
         """
         # What Spark cannot run it cannot run a second time either.
         hopeless = isinstance(failure, SparkError)
-        if answer is _Response.SHUTDOWN_APPLICATION:
+        if answer is _Response.SHUTDOWN_APPLICATION and self._has_group:
             self._shut_down_all(thread, failure, hopeless=hopeless)
-        elif answer is _Response.SHUTDOWN_CLIENT or hopeless:
+        elif answer is not _Response.REPLACE_THREAD or hopeless:
             self._give_up(failure)
         elif thread is not None:
             self._await_end_of(thread)

@@ -79,7 +79,8 @@ def run_script(
             elif not told:
                 running_since = running_since or now
                 # The first rebalance may give it nothing, and the next one follows soon.
-                told = _tasks(states) != [] or now - running_since > _TASKS_COME_S
+                complete = bool(_tasks(states) or supervisor.lone_global_stores)
+                told = complete or now - running_since > _TASKS_COME_S
                 if told:
                     say(_what_runs(config, states, supervisor, now - began))
             time.sleep(_LOOK_S)
@@ -165,11 +166,11 @@ def _voice() -> Callable[[str], None]:
 def _what_runs(
     config: StreamsConfig, states: ClientStates, supervisor: ThreadSupervisor, seconds: float
 ) -> str:
-    tasks = _tasks(states)
+    tasks, lone = _tasks(states), supervisor.lone_global_stores
     where = supervisor.master
     text = (
         f"{config.application_id} is RUNNING after {seconds:.1f} s on Spark {where}: "
-        f"{_listed('task', tasks)}"
+        f"{_listed('global store', lone) if lone else _listed('task', tasks)}"
     )
     reads = supervisor.begins_at(tasks)
     return f"{text}; reads {_listed('partition', reads)}" if reads else text

@@ -33,6 +33,7 @@ from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.stall import Stall
 from millstream.runtime.start_checks import StartChecks, committed_in_words
 from millstream.runtime.states import ClientState, ThreadState
+from millstream.runtime.topology_topics import has_tasks
 from millstream.spark.engine import SparkEngine
 from millstream.spark.events import ThreadEvent
 from millstream.spark.local_session import StartGivenUpError
@@ -90,7 +91,14 @@ class ThreadSupervisor:
         self.closed_orderly = True
         self._clock = clock or SystemClock()
         self._crew = Crew(config, states, self._main, self._clock)
-        self.judge = Judge(config, states, self._crew, self._clock, self._give_up)
+        self.judge = Judge(
+            config,
+            states,
+            self._crew,
+            self._clock,
+            self._give_up,
+            has_group=has_tasks(topology),
+        )
         self._engine: SparkEngine | None = None
         self._metrics: dict[str, ThreadMetrics] = {}
         self._stalls: dict[str, Stall] = {}
@@ -244,6 +252,11 @@ class ThreadSupervisor:
     def master(self) -> str:
         """Where Spark runs, as it calls that itself."""
         return "" if self._engine is None else str(self._engine.session.sparkContext.master)
+
+    @property
+    def lone_global_stores(self) -> list[str]:
+        """The global stores of an application that has nothing else, and so no tasks."""
+        return [] if has_tasks(self._topology) else sorted(self._topology.global_stores)
 
     def begins_at(self, tasks: Collection[str]) -> list[str]:
         """Where the group has committed what tasks read, in words; empty if it is not told."""

@@ -82,8 +82,8 @@ class StreamsConfig(ConnectionSettings):
         "max.task.idle.ms",
         default=0,
         least=-1,
-        doc="How long a task waits for data of an empty input partition; -1 does not even wait "
-        "for data on the broker.",
+        doc="How long a task with an empty input partition waits for records that nobody has "
+        "written yet. 0 only waits for what the broker has, -1 for nothing.",
     )
     task_timeout_ms: int = setting(
         "task.timeout.ms",
@@ -162,7 +162,8 @@ class StreamsConfig(ConnectionSettings):
         "state.cleanup.dir.max.age.ms",
         default=-1,
         least=-1,
-        doc="At the start, remove task directories older than this; -1 none.",
+        doc="At the start, remove task directories in which nothing was changed for longer than "
+        "this; -1 none.",
     )
     allow_os_group_write_access: bool = setting(
         "allow.os.group.write.access",
@@ -193,7 +194,8 @@ class StreamsConfig(ConnectionSettings):
         "rocksdb.config.setter",
         default=None,
         kind="object",
-        doc="Called with each RocksDB store's name and options.",
+        doc="Called as (store_name, options, config) before each RocksDB store is opened, to "
+        "change its rocksdict.Options; or a class with such a method set_config.",
     )
     windowstore_changelog_additional_retention_ms: int = setting(
         "windowstore.changelog.additional.retention.ms",
@@ -306,7 +308,9 @@ class StreamsConfig(ConnectionSettings):
         "processor.wrapper.class",
         default=None,
         kind="object",
-        doc="Wraps every processor supplier of the topology.",
+        unsupported="processors are wrapped where a topology is built: "
+        "StreamsBuilder(processor_wrapper=...), Topology(processor_wrapper=...).",
+        doc="Java's class that wraps the processors of the topology.",
     )
 
     # Assignment.

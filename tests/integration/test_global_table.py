@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
+from rocksdict import Options
 from support.restored import Restored
 from support.topics import fill, latest, read_all, unique
 from support.waiting import wait_for
@@ -19,6 +21,7 @@ from millstream import (
     KafkaStreams,
     MissingSourceTopicError,
     Processor,
+    ProcessorContext,
     Record,
     Stores,
     StreamsBuilder,
@@ -168,6 +171,74 @@ def test_each_thread_has_a_copy_and_keeps_it(
         assert restored.suspended > 0
         assert shop.joins("c9", "left, 16 %")
         assert shop.joins("c299", "None, 16 %")
+
+
+class Notes(Processor[str, str, None, None]):
+    """Keeps what it reads, and notes it in a file; each copy begins with a line of its own."""
+
+    path: ClassVar[Path]
+
+    def init(self, context: ProcessorContext[None, None]) -> None:
+        super().init(context)
+        self._note("a copy")
+
+    def process(self, record: Record[str, str]) -> None:
+        self.context.get_state_store("rates").put(record.key, record.value)
+        self._note(f"{record.key} {record.value}")
+
+    def _note(self, line: str) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{line}\n")
+
+
+def small_buffers(store: str, options: Options, config: StreamsConfig) -> None:
+    options.set_write_buffer_size(1_234_567)
+
+
+def test_global_stores_alone(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
+    """Goal: an application without any other topic is RUNNING when they have caught up, keeps them
+    up to date, closes in order, and reads only what is new when it is started again. There is one
+    copy and no group, whatever the number of threads: nobody would share anything out."""
+    name = unique("alone")
+    topic, notes = f"{name}-rates", tmp_path / "notes"
+    kafka.create_topic(topic, 2)
+    config = StreamsConfig(
+        application_id=name,
+        bootstrap_servers=kafka.bootstrap_servers,
+        state_dir=str(tmp_path),
+        num_stream_threads=3,
+        rocksdb_config_setter=small_buffers,
+    )
+    builder = StreamsBuilder()
+    rates = Stores.key_value_builder(Stores.persistent_key_value("rates"), STRING, STRING)
+    noting = type("NotesThere", (Notes,), {"path": notes})
+    builder.add_global_store(rates, topic, noting, key=STRING, value=STRING)
+
+    def written() -> list[str]:
+        return sorted(notes.read_text().splitlines())
+
+    def streams() -> KafkaStreams:
+        return KafkaStreams(builder.build(), config, spark)
+
+    fill(kafka.bootstrap_servers, topic, [(b"vat", b"19"), (b"duty", b"3")])
+    with streams() as first:
+        first.wait_for_state("RUNNING", timedelta(seconds=60))
+        assert written() == ["a copy", "duty 3", "vat 19"]
+        fill(kafka.bootstrap_servers, topic, [(b"vat", b"16")])
+        wait_for(lambda: "vat 16" in written(), 20, "an update is seen")
+        assert first.close(timedelta(seconds=30))
+    notes.unlink()
+    with streams() as second:
+        second.wait_for_state("RUNNING", timedelta(seconds=60))
+        assert written() == ["a copy"]
+        assert second.close(timedelta(seconds=30))
+    # The user's options have travelled to the worker, and into its database.
+    options = {path.parent.name: path.read_text() for path in tmp_path.rglob("OPTIONS-*")}
+    assert options.keys() == {"rates"}
+    assert "write_buffer_size=1234567" in options["rates"]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    groups = admin.list_consumer_groups().result(30).valid
+    assert name not in {group.group_id for group in groups}
 
 
 def test_a_global_topic_must_exist(

@@ -293,9 +293,9 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "one partition's offset is left out",
         _TASK,
-        "            if offset is not None:\n                metadata = CommitMetadata(q",
+        "            if offset is not None:\n                topic_id",
         "            if offset is not None and place != min(at_work.group.queues):\n"
-        "                metadata = CommitMetadata(q",
+        "                topic_id",
     ),
     _mutant(
         "offsets have no epoch", _TASK, "metadata.encode(), epoch)", "metadata.encode(), None)"
@@ -304,14 +304,20 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "what operators remember is not committed",
         _TASK,
-        "CommitMetadata(queue.partition_time, at_work.engine_task.remembered)",
-        "CommitMetadata(queue.partition_time, {})",
+        "                    at_work.engine_task.remembered,\n",
+        "                    {},\n",
     ),
     _mutant(
         "a partition's time is not committed",
         _TASK,
-        "CommitMetadata(queue.partition_time, at",
-        "CommitMetadata(-1, at",
+        "                    queue.partition_time,\n",
+        "                    -1,\n",
+    ),
+    _mutant(
+        "an offset does not say which topic it is of",
+        _TASK,
+        "frozenset([] if topic_id is None else [topic_id])",
+        "frozenset()",
     ),
     # --- the task: after the commit ---
     _mutant(

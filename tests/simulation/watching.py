@@ -84,8 +84,8 @@ def _task_methods(
         if (where := living()) is not None:
             checks.opened(where, self)
 
-    def watched_start(self: StreamTask, committed: Any) -> None:
-        start(self, committed)
+    def watched_start(self: StreamTask, *arguments: Any) -> None:
+        start(self, *arguments)
         if (where := living()) is not None:
             checks.begins(where, self)
 

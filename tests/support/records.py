@@ -7,10 +7,16 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 from millstream.record import TopicPartition
-from support.waiting import gather
+from support.waiting import gather, wait_for
 
 _TIMEOUT_S = 60
 
@@ -53,6 +59,32 @@ class Places:
         """Create topics with that many partitions each."""
         new = [NewTopic(name, partitions, 1) for name, partitions in topics.items()]
         for future in self._admin.create_topics(new, request_timeout=_TIMEOUT_S).values():
+            future.result()
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions, that many in all."""
+        for future in self._admin.create_partitions(
+            [NewPartitions(topic, partitions)], request_timeout=_TIMEOUT_S
+        ).values():
+            future.result()
+
+    def delete(self, *topics: str) -> None:
+        """Delete topics, and wait until they are gone."""
+        for future in self._admin.delete_topics(
+            list(topics), request_timeout=_TIMEOUT_S, operation_timeout=_TIMEOUT_S
+        ).values():
+            future.result()
+        names = set(topics)
+        wait_for(
+            lambda: not names & self._admin.list_topics(timeout=_TIMEOUT_S).topics.keys(),
+            _TIMEOUT_S,
+            f"{topics} are gone",
+        )
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete the records before an offset of each partition, as retention does."""
+        asked = [ClientPartition(*place, offset) for place, offset in before.items()]
+        for future in self._admin.delete_records(asked).values():
             future.result()
 
     def write(self, records: Iterable[Sent]) -> None:

@@ -152,9 +152,13 @@ class _Main:
         self,
         partitions: Collection[TopicPartition],
         committed: Mapping[TopicPartition, CommitOffset | None],
+        topic_ids: Mapping[str, str],
     ) -> Mapping[TopicPartition, int]:
         known = {place: committed[place] for place in partitions}
         return {place: 0 if c is None else c.offset for place, c in known.items()}
+
+    def topic_ids(self, partitions: Collection[TopicPartition]) -> Mapping[str, str]:
+        return {}
 
     def at_end(self, place: TopicPartition) -> bool:
         return True

@@ -78,6 +78,7 @@ class Parts:
             consumer=parts.consumer,
             producer=parts.producer,
             global_updates=parts.updates,
+            incarnations=Mock(outdated=Mock(return_value=[])),
             purge=Mock(),
             cleanup=Mock(),
             resize_cache=parts.resize_cache,

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from millstream.assignment.task_assignment import TaskAssignment
 from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
+from millstream.kafka.member.events import Assigned
 from millstream.kafka.protocols import Member
 from millstream.kafka.rights import user_of
 from millstream.kafka.settings.clients import client_setting, librdkafka_settings
@@ -28,6 +31,7 @@ from millstream.runtime.ownership.global_updates import (
     NoGlobalUpdates,
     build_global_updates,
 )
+from millstream.runtime.ownership.no_group import NoGroup
 from millstream.runtime.ownership.offset_sums import OffsetSums
 from millstream.runtime.ownership.restoration import Restoration
 from millstream.runtime.ownership.restore_reports import RestoreAudience, RestoreReports
@@ -38,12 +42,15 @@ from millstream.runtime.ownership.thread_assignor import (
     ThreadAssignor,
     chosen_assignor,
 )
+from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
+from millstream.runtime.rocksdb_tuning import rocksdb_storages
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.collector import KafkaCollector
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.thread_clients import Clients, OpenClients, ThreadClients
 from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.runtime.topology_topics import (
+    has_tasks,
     repartition_topics,
     reset_policy,
     subscription,
@@ -52,7 +59,6 @@ from millstream.runtime.topology_topics import (
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.disk import Disk
 from millstream.state.directories.state_directory import StateDirectory
-from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.state.storage.storages import Storages
 from millstream.topology.physical.subtopology import SubTopology
 from millstream.topology.physical.topology import Topology
@@ -98,6 +104,10 @@ def build_thread(
     with ExitStack() as undo:
         directory = _directory(topology, config, identity, clock, disk)
         undo.callback(directory.release)
+        max_age_ms = config.state_cleanup_dir_max_age_ms
+        if max_age_ms >= 0:
+            # Before the group is told what state there is.
+            directory.remove_outdated_tasks(max_age_ms=max_age_ms, clock=clock)
         clients = open_clients(config, identity, clock, bool(topology.global_stores), waker)
         undo.callback(clients.close)
         parts = _Parts(
@@ -106,14 +116,28 @@ def build_thread(
             identity,
             clients,
             directory,
-            storages or RocksDBStorages(),
+            storages or rocksdb_storages(config),
             RestoreReports(control, restore_audience, clock),
+            TopicIncarnations(
+                clients.admin,
+                clock,
+                int(client_setting(config, "main_consumer", "metadata.max.age.ms")),
+            ),
             clock,
             waker,
         )
         thread = parts.thread(control)
         undo.pop_all()
         return thread
+
+
+class _Membership(NamedTuple):
+    """The thread's place in the group, how it reads what it is given there, and how it asks all of
+    them to shut down."""
+
+    member: Member
+    decode: Callable[[Assigned], TaskAssignment]
+    ask_for_shutdown: Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -127,15 +151,14 @@ class _Parts:
     directory: StateDirectory
     storages: Storages
     restored: RestoreReports
+    incarnations: TopicIncarnations
     clock: Clock
     waker: Waker
 
     def thread(self, control: Control) -> StreamThread:
         clients, config, clock = self.clients, self.config, self.clock
         offset_sums = OffsetSums(self.directory)
-        assignor = self._assignor(offset_sums)
-        names, pattern = subscription(self.topology, config)
-        member = clients.member(config.application_id, names, pattern, assignor)
+        membership = self._membership(offset_sums)
         global_updates = build_global_updates(
             self.topology,
             config,
@@ -146,25 +169,26 @@ class _Parts:
             clock,
         )
         budget = CacheBudget(cache_share_bytes(config))
-        tasks = self._tasks(member, offset_sums, global_updates, budget)
-        commits = self._commits(member)
+        tasks = self._tasks(membership.member, offset_sums, global_updates, budget)
+        commits = self._commits(membership.member)
         return StreamThread(
             self._settings(),
             control,
             rebalances=Rebalances(
-                member,
+                membership.member,
                 tasks,
                 commits,
-                assignor.decode,
+                membership.decode,
                 clock,
                 static=clients.static,
-                shut_down_all=assignor.ask_for_shutdown,
+                shut_down_all=membership.ask_for_shutdown,
             ),
             tasks=tasks,
             commits=commits,
             consumer=clients.consumer,
             producer=clients.producer,
             global_updates=global_updates,
+            incarnations=self.incarnations,
             purge=RepartitionPurge(
                 clients.admin,
                 repartition_topics(self.topology, config),
@@ -178,6 +202,15 @@ class _Parts:
             clock=clock,
             waker=self.waker,
         )
+
+    def _membership(self, offset_sums: OffsetSums) -> _Membership:
+        if not has_tasks(self.topology):
+            return _Membership(NoGroup(self.waker), lambda _: TaskAssignment(), lambda: None)
+        config = self.config
+        assignor = self._assignor(offset_sums)
+        names, pattern = subscription(self.topology, config)
+        member = self.clients.member(config.application_id, names, pattern, assignor)
+        return _Membership(member, assignor.decode, assignor.ask_for_shutdown)
 
     def _assignor(self, offset_sums: OffsetSums) -> ThreadAssignor:
         config, topics = self.config, topology_topics(self.topology, self.config)
@@ -210,7 +243,11 @@ class _Parts:
         config, clients = self.config, self.clients
         subtopologies = self.topology._subtopologies()
         starts = StartOffsets(
-            member, clients.consumer, reset_policy(self.topology, config), self.clock
+            member,
+            clients.consumer,
+            reset_policy(self.topology, config),
+            self.incarnations,
+            self.clock,
         )
         buffered = config.buffered_records_per_partition
         return Tasks(

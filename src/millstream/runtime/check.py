@@ -7,6 +7,7 @@ import logging
 from millstream.config import StreamsConfig
 from millstream.config_optimization import optimizations
 from millstream.errors import ConfigError, TopologyError
+from millstream.runtime.rocksdb_tuning import rocksdb_tuning
 from millstream.runtime.task.required_serde import required_serde
 from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.physical.nodes import ProcessorNode, SourceNode
@@ -14,12 +15,7 @@ from millstream.topology.physical.topology import Topology
 
 logger = logging.getLogger(__name__)
 
-#: Settings that are known but not acted upon yet, where acting otherwise than asked would be wrong.
-REFUSED = (
-    "processor_wrapper_class",
-    "rocksdb_config_setter",
-)
-#: The same, where an application is still right, only less available or less measured.
+#: Settings that have no effect yet: an application is still right, only less measured.
 _IGNORED = ("metrics_recording_level",)
 
 
@@ -27,13 +23,14 @@ def check_topology(topology: Topology, config: StreamsConfig) -> None:
     """See that a topology can be run with these settings.
 
     Raises:
-        TopologyError: it reads nothing.
+        TopologyError: it reads nothing, not even a global topic.
         ConfigError: a serde is missing, or a setting is not supported yet.
     """
     check_building(topology, config)
     _check_supported(config)
+    rocksdb_tuning(config)
     sources = [node for node in topology.nodes.values() if isinstance(node, SourceNode)]
-    if not sources:
+    if not sources and not topology.global_stores:
         raise TopologyError(
             "The topology reads no topic. Begin with builder.stream(...) or topology.add_source()."
         )
@@ -75,12 +72,6 @@ def check_building(topology: Topology, config: StreamsConfig) -> None:
 
 
 def _check_supported(config: StreamsConfig) -> None:
-    for name in REFUSED:
-        if name in config.given:
-            raise ConfigError(
-                f"The setting {name} is not supported yet. Remove it; docs/differences.md tells "
-                "what takes its place."
-            )
     ignored = [name for name in _IGNORED if name in config.given]
     if ignored:
         logger.warning("these settings have no effect yet: %s", ", ".join(ignored))

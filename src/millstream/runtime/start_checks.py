@@ -199,10 +199,11 @@ def committed_in_words(
         return []
     finally:
         admin.close()
-    return [
-        f"{place.topic}-{place.partition} from {policy(place.topic) if offset is None else offset}"
-        for place, offset in sorted(found.items())
-    ]
+    starts = {
+        place: policy(place.topic).start if offset is None else offset
+        for place, offset in found.items()
+    }
+    return [f"{place.topic}-{place.partition} from {starts[place]}" for place in sorted(starts)]
 
 
 def _quiet_settings(config: StreamsConfig) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
 
 from millstream.assignment.topics import (
     ChangelogSpec,
@@ -14,6 +13,7 @@ from millstream.assignment.topics import (
 )
 from millstream.config import StreamsConfig
 from millstream.config_checks import default_offset_reset
+from millstream.runtime.ownership.start_offsets import ResetPolicy
 from millstream.state.builders.windows import changelog_retention
 from millstream.topology.physical.nodes import SourceNode
 from millstream.topology.physical.subtopology import SubTopology
@@ -41,6 +41,11 @@ def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics
             for join in topology._pattern_joins()
         ),
     )
+
+
+def has_tasks(topology: Topology) -> bool:
+    """Whether anything is read but global topics, so that there is work to share out."""
+    return bool(topology._subtopologies())
 
 
 def repartition_topics(topology: Topology, config: StreamsConfig) -> frozenset[str]:
@@ -72,32 +77,34 @@ def subscription(
     return None, re.compile("|".join(alternatives))
 
 
-def reset_policy(topology: Topology, config: StreamsConfig) -> Callable[[str], str | timedelta]:
+def reset_policy(topology: Topology, config: StreamsConfig) -> Callable[[str], ResetPolicy]:
     """Tells the offset reset policy of a topic that is read.
 
     Repartition topics are read from their beginning: what is in them was never processed.
     """
-    default = default_offset_reset(config)
-    by_name: dict[str, str | timedelta] = dict.fromkeys(
-        repartition_topics(topology, config), "earliest"
+    chosen = "auto.offset.reset" in config.client_settings("main_consumer")
+    default = ResetPolicy(default_offset_reset(config), chosen)
+    by_name = dict.fromkeys(
+        repartition_topics(topology, config), ResetPolicy("earliest", chosen=False)
     )
-    by_pattern: list[tuple[re.Pattern[str], str | timedelta]] = []
+    by_pattern: list[tuple[re.Pattern[str], ResetPolicy]] = []
     for part in topology._subtopologies():
         for node in part.nodes:
             if not isinstance(node, SourceNode) or node.offset_reset is None:
                 continue
+            policy = ResetPolicy(node.offset_reset, chosen=True)
             if node.pattern is not None:
-                by_pattern.append((node.pattern, node.offset_reset))
+                by_pattern.append((node.pattern, policy))
             for topic in node.topics:
-                by_name[part.decorate(topic, config.application_id)] = node.offset_reset
+                by_name[part.decorate(topic, config.application_id)] = policy
 
-    def policy(topic: str) -> str | timedelta:
+    def policy_of(topic: str) -> ResetPolicy:
         if topic in by_name:
             return by_name[topic]
-        matching = (reset for pattern, reset in by_pattern if pattern.fullmatch(topic))
+        matching = (policy for pattern, policy in by_pattern if pattern.fullmatch(topic))
         return next(matching, default)
 
-    return policy
+    return policy_of
 
 
 def _group(part: SubTopology, config: StreamsConfig) -> TopicGroup:

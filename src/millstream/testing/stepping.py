@@ -19,6 +19,7 @@ from millstream.processor.metrics import MetricName
 from millstream.record import Headers, TaskId, TopicPartition
 from millstream.runtime.check import check_building
 from millstream.runtime.ownership.global_stores import GlobalStores
+from millstream.runtime.rocksdb_tuning import rocksdb_storages
 from millstream.runtime.task.build_task import TaskParts, TaskServices
 from millstream.runtime.task.engine_task import task_metrics
 from millstream.runtime.task.executor import Executor
@@ -95,12 +96,14 @@ class SteppingDriver:
         self._matched: set[str] = set()
         self._folder = tempfile.mkdtemp(prefix="millstream-test-driver-")
         drops = Dropped(_TASK, clock)
+        storages = rocksdb_storages(self._config)
         self._global = GlobalStores(
             topology.global_stores.values(),
             self._config,
             clock,
             Path(self._folder) / self._config.application_id / "global",
             drops,
+            storages,
         )
         services = TaskServices(
             config=self._config,
@@ -109,6 +112,7 @@ class SteppingDriver:
             changelog_writer=self._collector.changelog_writer,
             directory=StateDirectory(self._folder, self._config.application_id),
             budget=CacheBudget(self._config.statestore_cache_max_bytes),
+            storages=storages,
             order_across_topics=order_across_topics,
             global_stores=self._global,
             make_executor=make_executor,

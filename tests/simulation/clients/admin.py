@@ -47,6 +47,9 @@ class SimulatedAdmin:
             "Describing topics",
         )
 
+    def topic_ids(self, topics: Iterable[str], timeout_ms: int = _TIMEOUT_MS) -> dict[str, str]:
+        return {topic: f"id of {topic}" for topic in self.partition_counts(topics, timeout_ms)}
+
     def replica_racks(
         self, topics: Iterable[str], timeout_ms: int = _TIMEOUT_MS
     ) -> dict[TopicPartition, frozenset[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 from typing import Any, Literal
@@ -62,6 +63,21 @@ def test_a_thread_that_cannot_be_put_together_gives_the_folder_back(tmp_path: Pa
     with pytest.raises(ConfigError):
         build(tmp_path, OURS, producer={"compression.type": "none at all"})
     assert free_folder(tmp_path) == "app"
+
+
+@pytest.mark.parametrize(
+    ("setting", "kept"), [({}, True), ({"state_cleanup_dir_max_age_ms": 60_000}, False)]
+)
+def test_old_state_goes_at_the_start_if_that_is_asked_for(
+    tmp_path: Path, setting: dict[str, Any], kept: bool
+) -> None:
+    store = tmp_path / "app" / "0_0" / "rocksdb" / "counts"
+    store.mkdir(parents=True)
+    for path in (store, *store.parents[:2]):
+        os.utime(path, (1_000, 1_000))
+    thread: StreamThread = build(tmp_path, OURS, **setting)
+    assert store.exists() is kept
+    thread.run()
 
 
 def test_without_a_store_on_disk_there_is_no_folder(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def config(**settings: Any) -> StreamsConfig:
 )
 def test_the_most_specific_policy_counts(given: dict[str, Any], expected: str | timedelta) -> None:
     """The source's own, by name or by pattern, then the config's. Repartition topics lose nothing:
-    what is in them was never processed."""
+    what is in them was never processed. A default is nobody's choice."""
     builder = StreamsBuilder()
     patterned = builder.stream(re.compile("logs-.*"), key=STRING, value=STRING, offset_reset="none")
     day = timedelta(days=1)
@@ -37,7 +37,7 @@ def test_the_most_specific_policy_counts(given: dict[str, Any], expected: str | 
     for number, stream in enumerate((patterned, named, plain)):
         stream.select_key(lambda _, value: value).group_by_key().count(store=f"counts-{number}")
     policy = reset_policy(builder.build(), config(**given))
-    assert policy("logs-1") == "none"
-    assert policy("named") == day
-    assert policy("plain") == expected
-    assert policy("app-counts-2-repartition") == "earliest"
+    assert policy("logs-1") == ("none", True)
+    assert policy("named") == (day, True)
+    assert policy("plain") == (expected, bool(given))
+    assert policy("app-counts-2-repartition") == ("earliest", False)

@@ -58,6 +58,8 @@ _RETRY_MS: Final = 50
 _GRACE_S: Final = 1.0
 
 #: Follows `exclude.internal.topics`: a pattern never means the broker's own topics.
+#: What stands for none.
+_NO_TOPIC_IDS: Final = frozenset({"None", "A" * 22})
 _BROKER_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 )
@@ -149,6 +151,18 @@ class ClusterAdmin:
             AccessDeniedError: the user may not see a topic.
         """
         return self._partition_counts(topics, Deadline(self._clock, timeout_ms))
+
+    def topic_ids(self, topics: Iterable[str], timeout_ms: int = _TIMEOUT_MS) -> dict[str, str]:
+        """The id of each of the topics that exists (KIP-516): one that is created again under its
+        name has another. Brokers before Kafka 2.8 have none.
+
+        Raises:
+            BrokerUnavailableError: no broker answered in time.
+            AccessDeniedError: the user may not see a topic.
+        """
+        found = self._descriptions(topics, Deadline(self._clock, timeout_ms))
+        ids = {topic: str(description.topic_id) for topic, description in found.items()}
+        return {topic: each for topic, each in ids.items() if each not in _NO_TOPIC_IDS}
 
     def replica_racks(
         self, topics: Iterable[str], timeout_ms: int = _TIMEOUT_MS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -13,9 +14,13 @@ from millstream.kafka.member.coordinator import MemberCoordinator
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import TopicPartition
 
+log = logging.getLogger("millstream.kafka.member.group_member")
+
 #: Version 9 is of the next generation of the group protocol, where member epochs are checked.
 _COMMIT_VERSION = 8
 _FETCH_VERSION = 8
+#: For how long a topic may be one that the coordinator has not heard of yet.
+_UNKNOWN_TOPIC_MS = 2_000
 
 #: Answers of a broker that is not, or not yet, the group's coordinator.
 _ELSEWHERE = (
@@ -47,13 +52,27 @@ class MemberOffsets:
     async def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None:
         """Commit, trying again after errors that pass.
 
+        What is committed of topics that do not exist any more is left out, with a warning: there is
+        nowhere to go on. Follows Java's client only so far: that one tries for a minute, in which
+        nobody works on the other topics.
+
         Raises:
             KafkaTimeoutError: the time was not enough; its cause is the last error.
             RebalanceInProgressError: of the client; the member is joining right now.
             CommitFailedError: the member is not in the group.
             KafkaError: what else the broker answered.
         """
-        await self._insist(lambda: self._commit_once(offsets), timeout_ms)
+        patience = Deadline(self._clock, _UNKNOWN_TOPIC_MS)
+
+        async def attempt() -> None:
+            try:
+                await self._commit_once(offsets)
+            except client_errors.UnknownTopicOrPartitionError as error:
+                if not patience.passed:
+                    raise
+                log.warning("offsets of %s are not committed: there is no such topic", error)
+
+        await self._insist(attempt, timeout_ms)
 
     async def fetch(
         self, partitions: Collection[TopicPartition], timeout_ms: int
@@ -96,9 +115,15 @@ class MemberOffsets:
         # No await between here and the request: a join must not get in between.
         request = self._commit_request(offsets, generation)
         response = await self._connections.send(request, node_id=coordinator.coordinator_id)
+        unknown: list[str] = []
         for topic in response.topics:
             for partition in topic.partitions:
+                if partition.error_code == client_errors.UnknownTopicOrPartitionError.errno:
+                    unknown.append(f"{topic.name}-{partition.partition_index}")
+                    continue
                 self._check(partition.error_code, topic.name, partition.partition_index)
+        if unknown:
+            raise client_errors.UnknownTopicOrPartitionError(", ".join(unknown))
 
     def _commit_request(
         self, offsets: Mapping[TopicPartition, CommitOffset], generation: Any

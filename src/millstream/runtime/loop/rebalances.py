@@ -218,6 +218,19 @@ class Rebalances:
             self.rejoin("its work could not be committed")
         return False
 
+    def give_up(self, tasks: Collection[Work], why: str) -> None:
+        """Commit and close tasks, and have the group give them to somebody again.
+
+        Args:
+            tasks: active ones.
+            why: for the logs.
+        """
+        committed = self._commit_if_needed(tasks)
+        given_up = {task.task_id for task in tasks}
+        left = [task.task_id for task in self._tasks.running if task.task_id in given_up]
+        self._tasks.close(left, clean=committed)
+        self.rejoin(why)
+
     def drop_work(self) -> None:
         """Close the active tasks and forget what they did since the last commit: it is done again.
 

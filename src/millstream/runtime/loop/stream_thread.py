@@ -12,6 +12,7 @@ from millstream.errors import (
     StreamsError,
     TaskCorruptedError,
     TaskMigratedError,
+    UnknownTopicError,
 )
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Consumer, Producer
@@ -40,6 +41,7 @@ from millstream.runtime.ownership.cleanup import StateCleanup
 from millstream.runtime.ownership.global_stores import GLOBAL_TASK
 from millstream.runtime.ownership.global_updates import GlobalUpdates, NoGlobalUpdates
 from millstream.runtime.ownership.tasks import Tasks
+from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import THREAD_STATES, ThreadState
 from millstream.runtime.work import Work
@@ -77,6 +79,7 @@ class StreamThread:
         consumer: the main consumer.
         producer: the producer.
         global_updates: keep the global stores equal to their topics.
+        incarnations: tell which topics were deleted and created again.
         purge: deletes repartition records that are done with.
         cleanup: deletes state of tasks that moved away.
         resize_cache: sets the bytes that the record caches of the tasks may use.
@@ -97,6 +100,7 @@ class StreamThread:
         consumer: Consumer,
         producer: Producer,
         global_updates: GlobalUpdates | NoGlobalUpdates,
+        incarnations: TopicIncarnations,
         purge: RepartitionPurge,
         cleanup: StateCleanup,
         resize_cache: Callable[[int], None],
@@ -112,6 +116,7 @@ class StreamThread:
         self._consumer = consumer
         self._producer = producer
         self._global = global_updates
+        self._incarnations = incarnations
         self._purge = purge
         self._cleanup = cleanup
         self._resize_cache = resize_cache
@@ -237,6 +242,7 @@ class StreamThread:
             # After the poll: what was written some time before a polled record is seen with it.
             self._global.step(self._global_wait_ms())
             self._process()
+        self._start_anew_on_other_topics()
         self._purge.run(self._tasks.running)
         self._cleanup.run()
         self._report()
@@ -269,6 +275,22 @@ class StreamThread:
             )
         except OffsetOutOfRangeError as error:
             self._tasks.reset_position(error)
+        except UnknownTopicError as error:
+            readers = [task for task in self._tasks.running if _reads(task, error.topic)]
+            if not readers:
+                raise
+            # Whether that is an error, or one topic less that matches a pattern, the leader says.
+            self._start_anew(readers, error.message)
+
+    def _start_anew_on_other_topics(self) -> None:
+        """Let tasks begin again whose topics are not those any more that they began to read."""
+        outdated = self._incarnations.outdated(self._tasks.running)
+        if outdated:
+            self._start_anew(outdated, "topics that they read were deleted and created again")
+
+    def _start_anew(self, tasks: Sequence[Work], why: str) -> None:
+        logger.warning("tasks %s start anew: %s", [str(task.task_id) for task in tasks], why)
+        self._rebalances.give_up(tasks, why)
 
     def _global_wait_ms(self) -> int:
         return _RESTORE_WAIT_MS if self._tasks.is_restoring else self._settings.poll_ms
@@ -485,3 +507,7 @@ class StreamThread:
         )
         failure.__cause__ = error
         return failure
+
+
+def _reads(task: Work, topic: str | None) -> bool:
+    return any(place.topic == topic for place in task.partitions)

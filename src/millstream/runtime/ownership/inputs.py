@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from millstream.errors import OffsetOutOfRangeError
+from millstream.errors import BrokerUnavailableError, UnknownTopicError
 from millstream.kafka.protocols import Consumer
 from millstream.record import TopicPartition
 from millstream.runtime.ownership.start_offsets import CommittedOffsets
+from millstream.runtime.retry import Retry
 from millstream.runtime.task.raw_records import RawRecords
 from millstream.runtime.work import Work
 
@@ -21,13 +22,24 @@ class Inputs:
     Args:
         consumer: the main consumer.
         offsets: where to go on after an offset that is gone.
+        resetting: when that is asked again, of brokers that did not answer.
         max_buffered: with more records than this waiting in a partition it is paused, until the
             half of them are taken. Only partitions that wait for another one get so far.
     """
 
-    def __init__(self, consumer: Consumer, offsets: CommittedOffsets, *, max_buffered: int) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        offsets: CommittedOffsets,
+        resetting: Retry,
+        *,
+        max_buffered: int,
+    ) -> None:
         self._consumer = consumer
         self._offsets = offsets
+        self._resetting = resetting
+        #: The offsets that partitions do not have and were to be read from.
+        self._displaced: dict[TopicPartition, int] = {}
         self._max_buffered = max_buffered
         self._readers: dict[TopicPartition, Work] = {}
         self._paused: set[TopicPartition] = set()
@@ -56,6 +68,8 @@ class Inputs:
     def stop(self, work: Work) -> None:
         """Fetch for this work no more."""
         fetched = [p for p in work.partitions if self._readers.pop(p, None) is not None]
+        for place in fetched:
+            self._displaced.pop(place, None)
         self._paused.difference_update(fetched)
         self._waiting.discard(work)
         self._consumer.unassign(fetched)
@@ -70,7 +84,13 @@ class Inputs:
         self._consumer.resume(reading)
 
     def add_records(self, records: Mapping[TopicPartition, RawRecords]) -> None:
-        """Hand fetched records to the work that reads them."""
+        """Hand fetched records to the work that reads them.
+
+        Raises:
+            StreamsError: as `reset_position`, of what could not be reset before.
+        """
+        if self._displaced and self._resetting.is_due:
+            self._reset_positions()
         for place, columns in records.items():
             work = self._readers.get(place)
             # A partition may have been given up between the fetch and the poll.
@@ -107,16 +127,30 @@ class Inputs:
         ready = [work for work in self._waiting if work.is_processable(at_end, max_idle_ms)]
         return sorted(ready, key=lambda work: work.task_id)
 
-    def reset_position(self, error: OffsetOutOfRangeError) -> None:
-        """Go on elsewhere where partitions do not have the offset to read from.
+    def reset_position(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Go on elsewhere where partitions do not have the offset to read from, as soon as the
+        brokers tell where that is.
+
+        Args:
+            offsets: of each partition the one that it does not have. Those that are not read any
+                more are left out.
 
         Raises:
-            StreamsError: the reset policy of a source is `none`.
+            OffsetOutOfRangeError: no reset policy was chosen for some of them.
+            BrokerUnavailableError: the brokers have not answered for the whole timeout.
         """
-        places = [place for place in error.offsets if place in self._readers]
-        starts = {
-            place: self._offsets.out_of_range(place, error.offsets[place]) for place in places
-        }
-        self._paused.difference_update(places)
-        self._consumer.unassign(places)
-        self._consumer.assign(starts)
+        self._displaced.update({p: offsets[p] for p in offsets if p in self._readers})
+        if self._displaced:
+            self._reset_positions()
+
+    def _reset_positions(self) -> None:
+        try:
+            starts = self._offsets.out_of_range(self._displaced)
+            self._consumer.unassign(starts)
+            self._consumer.assign(starts, _REQUEST_TIMEOUT_MS)
+        except (BrokerUnavailableError, UnknownTopicError) as error:
+            self._resetting.failed(error)
+            return
+        self._resetting.worked()
+        self._paused.difference_update(starts)
+        self._displaced.clear()

@@ -5,19 +5,35 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from millstream.clock import Clock
-from millstream.errors import StreamsError
+from millstream.errors import OffsetOutOfRangeError, StreamsError, TaskMigratedError
 from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import TopicPartition
+from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
+from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.topology.physical.nodes import OffsetReset
 
 logger = logging.getLogger(__name__)
 
 #: How long the loop may stand still for one request.
 _TIMEOUT_MS = 3_000
+_MOST_NAMED = 6
+
+
+class ResetPolicy(NamedTuple):
+    """Where a topic is read from when the group's offset is of no use.
+
+    Args:
+        start: the beginning, the end, a time before now, or an error.
+        chosen: whether the user said so. What is only a default says where a new group begins, and
+            not that records may be left out.
+    """
+
+    start: OffsetReset
+    chosen: bool
 
 
 class GroupOffsets(Protocol):
@@ -31,6 +47,10 @@ class GroupOffsets(Protocol):
 class OffsetIndex(Protocol):
     """The main consumer, as far as looking offsets up goes."""
 
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int, /
+    ) -> Mapping[TopicPartition, int]: ...
+
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int, /
     ) -> Mapping[TopicPartition, int]: ...
@@ -43,6 +63,10 @@ class OffsetIndex(Protocol):
 class CommittedOffsets(Protocol):
     """Where the group stands, and where to begin where it never was."""
 
+    def topic_ids(self, partitions: Collection[TopicPartition]) -> Mapping[str, str]:
+        """The ids of the topics, as far as the brokers tell."""
+        ...
+
     def committed(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, CommitOffset | None]: ...
@@ -51,6 +75,7 @@ class CommittedOffsets(Protocol):
         self,
         partitions: Collection[TopicPartition],
         committed: Mapping[TopicPartition, CommitOffset | None],
+        topic_ids: Mapping[str, str],
     ) -> Mapping[TopicPartition, int]:
         """The offset to read each partition from."""
         ...
@@ -59,18 +84,22 @@ class CommittedOffsets(Protocol):
         """A task will read these partitions once it is restored."""
         ...
 
-    def out_of_range(self, place: TopicPartition, offset: int) -> int:
-        """Where to go on when an offset is not in the topic."""
+    def out_of_range(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Where to go on when offsets are not in their topics."""
         ...
 
 
 class StartOffsets:
     """The group's committed offset, or, where there is none, what the source's reset policy says.
 
+    Where the group's offset is not in the topic, records were lost. Only a policy that the user has
+    chosen answers that; Kafka Streams takes its default, `earliest`, for an answer as well.
+
     Args:
         group: knows committed offsets.
-        index: looks up ends, and offsets by time.
-        reset_of: the reset policy of a topic.
+        index: looks up the first and last offsets, and offsets by time.
+        policy_of: the reset policy of a topic.
+        incarnations: tell whether a topic is still the one that offsets were committed of.
         clock: for policies relative to now.
     """
 
@@ -78,12 +107,14 @@ class StartOffsets:
         self,
         group: GroupOffsets,
         index: OffsetIndex,
-        reset_of: Callable[[str], OffsetReset],
+        policy_of: Callable[[str], ResetPolicy],
+        incarnations: TopicIncarnations,
         clock: Clock,
     ) -> None:
         self._group = group
         self._index = index
-        self._reset_of = reset_of
+        self._policy_of = policy_of
+        self._incarnations = incarnations
         self._clock = clock
         self._ends: dict[TopicPartition, int] = {}
 
@@ -93,6 +124,14 @@ class StartOffsets:
         """What the group has committed, None where it has not."""
         return self._group.committed(partitions, _TIMEOUT_MS) if partitions else {}
 
+    def topic_ids(self, partitions: Collection[TopicPartition]) -> Mapping[str, str]:
+        """The ids of the topics, as far as the brokers tell.
+
+        Raises:
+            BrokerUnavailableError: they do not answer.
+        """
+        return self._incarnations.ids({place.topic for place in partitions})
+
     def expect(self, partitions: Collection[TopicPartition]) -> None:
         """Note where partitions end that are read from their end.
 
@@ -101,7 +140,7 @@ class StartOffsets:
         Raises:
             BrokerUnavailableError: the brokers do not answer.
         """
-        latest = [place for place in partitions if self._reset_of(place.topic) == "latest"]
+        latest = [place for place in partitions if self._start_of(place) == "latest"]
         if latest:
             self._ends.update(self._index.end_offsets(latest, _TIMEOUT_MS))
 
@@ -109,48 +148,150 @@ class StartOffsets:
         self,
         partitions: Collection[TopicPartition],
         committed: Mapping[TopicPartition, CommitOffset | None],
+        topic_ids: Mapping[str, str],
     ) -> Mapping[TopicPartition, int]:
         """The offset to read each partition from.
 
+        Args:
+            partitions: which.
+            committed: where the group stands.
+            topic_ids: the ids of the topics, as far as they are known.
+
         Raises:
             StreamsError: nothing is committed and the policy is `none`.
+            OffsetOutOfRangeError: as `out_of_range`, of what was committed of a topic that was
+                deleted and created again.
+            BrokerUnavailableError: the brokers do not answer.
         """
         starts: dict[TopicPartition, int] = {}
+        replaced: dict[TopicPartition, int] = {}
         for place in partitions:
             offset = committed.get(place)
-            starts[place] = self.reset(place) if offset is None else offset.offset
+            if offset is None:
+                starts[place] = self._first_start(place)
+            elif _is_of(offset, topic_ids.get(place.topic)):
+                starts[place] = offset.offset
+            else:
+                replaced[place] = offset.offset
+        if replaced:
+            starts |= self._elsewhere(replaced, created_anew=True)
         return starts
 
-    def out_of_range(self, place: TopicPartition, offset: int) -> int:
-        """Where to go on when the committed offset is no longer in the topic."""
-        start = self.reset(place, offset)
-        logger.warning(
-            "offset %d of %s is no longer in the topic: reading goes on at %s, by the offset reset "
-            "policy; the records in between were deleted by the topic's retention before they were "
-            "processed",
-            offset,
-            place,
-            {OFFSET_BEGINNING: "its beginning", OFFSET_END: "its end"}.get(start, start),
-        )
-        return start
+    def out_of_range(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Where to go on when offsets that were to be read next are not in their topics.
 
-    def reset(self, place: TopicPartition, lost_offset: int | None = None) -> int:
-        """Where the source's policy says to begin."""
-        policy = self._reset_of(place.topic)
+        Args:
+            offsets: of each partition the one that it does not have.
+
+        Raises:
+            OffsetOutOfRangeError: no policy was chosen for some of them, or `none`: names those,
+                what they still have, and how much was lost.
+            TaskMigratedError: the group has gone on without this member, and deleted what it has
+                processed.
+            BrokerUnavailableError: the brokers do not answer.
+            UnknownTopicError: a partition does not exist any more.
+        """
+        committed = self.committed(list(offsets))
+        for place, offset in offsets.items():
+            group = committed.get(place)
+            if group is not None and group.offset > offset:
+                raise TaskMigratedError(
+                    f"The group has committed offset {group.offset}, so another member has "
+                    "processed this partition meanwhile.",
+                    topic=place.topic,
+                    partition=place.partition,
+                    offset=offset,
+                )
+        return self._elsewhere(offsets, created_anew=False)
+
+    def _elsewhere(
+        self, offsets: Mapping[TopicPartition, int], *, created_anew: bool
+    ) -> dict[TopicPartition, int]:
+        first = self._index.beginning_offsets(offsets, _TIMEOUT_MS)
+        end = self._index.end_offsets(offsets, _TIMEOUT_MS)
+        stories = {
+            place: _story(place, offset, first[place], end[place], created_anew=created_anew)
+            for place, offset in offsets.items()
+        }
+        unanswered = {
+            place: offset
+            for place, offset in offsets.items()
+            if not self._policy_of(place.topic).chosen or self._start_of(place) == "none"
+        }
+        if unanswered:
+            raise OffsetOutOfRangeError(
+                _refusal([stories[place] for place in unanswered]), offsets=unanswered
+            )
+        starts = {place: self._start_by_policy(place) for place in offsets}
+        for place, start in starts.items():
+            where = {OFFSET_BEGINNING: "its beginning", OFFSET_END: "its end"}.get(start, start)
+            logger.warning(
+                "%s. Reading goes on at %s, by the offset reset policy", stories[place], where
+            )
+        return starts
+
+    def _start_of(self, place: TopicPartition) -> OffsetReset:
+        return self._policy_of(place.topic).start
+
+    def _first_start(self, place: TopicPartition) -> int:
+        """Where a group begins that was never there."""
+        if self._start_of(place) == "none":
+            raise StreamsError(
+                "A partition has no committed offset, and its offset reset policy is 'none'. "
+                "Commit an offset for the group, or choose offset_reset='earliest' or 'latest' for "
+                "the source.",
+                topic=place.topic,
+                partition=place.partition,
+            )
+        start = self._start_by_policy(place)
+        return self._ends.get(place, start) if start == OFFSET_END else start
+
+    def _start_by_policy(self, place: TopicPartition) -> int:
+        policy = self._start_of(place)
         if isinstance(policy, timedelta):
             then_ms = self._clock.now_ms() - policy // timedelta(milliseconds=1)
             found = self._index.offsets_for_times({place: then_ms}, _TIMEOUT_MS)
             offset = found.get(place)
             return OFFSET_END if offset is None else offset
-        if policy == "earliest":
-            return OFFSET_BEGINNING
-        if policy == "latest":
-            return OFFSET_END if lost_offset is not None else self._ends.get(place, OFFSET_END)
-        what = "no committed offset" if lost_offset is None else "a committed offset out of range"
-        raise StreamsError(
-            f"A partition has {what}, and its offset reset policy is 'none'. Commit an offset for "
-            "the group, or choose offset_reset='earliest' or 'latest' for the source.",
-            topic=place.topic,
-            partition=place.partition,
-            offset=lost_offset,
+        return OFFSET_BEGINNING if policy == "earliest" else OFFSET_END
+
+
+def _is_of(offset: CommitOffset, topic_id: str | None) -> bool:
+    """Whether an offset was committed of this very topic, as far as that is known."""
+    known = CommitMetadata.decode(offset.metadata).topic_ids
+    return topic_id is None or not known or topic_id in known
+
+
+def _story(place: TopicPartition, offset: int, first: int, end: int, *, created_anew: bool) -> str:
+    """What has become of an offset that was to be read next."""
+    begin = f"offset {offset} of {place}, where the group was to go on, "
+    if created_anew:
+        return (
+            f"{begin}is of a topic that was deleted; the one that was created under its name has "
+            f"the offsets {first} to {end}"
         )
+    if offset < first:
+        return (
+            f"{begin}is no longer in the topic, whose first offset is {first}: {first - offset} "
+            "records were deleted before they were processed, by retention or by somebody"
+        )
+    if offset > end:
+        return (
+            f"{begin}lies {offset - end} beyond the end of the topic, which is {end}: the topic "
+            "was created anew, or its log was cut"
+        )
+    return (
+        f"{begin}is not the record that it was: the log was cut before it and has been written "
+        f"anew since, and now has the offsets {first} to {end}"
+    )
+
+
+def _refusal(stories: list[str]) -> str:
+    told = "; ".join(stories[:_MOST_NAMED])
+    others = f"; and {len(stories) - _MOST_NAMED} partitions more" * (len(stories) > _MOST_NAMED)
+    return (
+        f"{told[0].upper()}{told[1:]}{others}. Nothing is left out without being asked for: to go "
+        "on with what the topic has now, choose offset_reset='earliest' for the source, or "
+        "'latest', or a timedelta (for all sources: consumer={'auto.offset.reset': 'earliest'}); "
+        "or set the group's offsets yourself (kafka-consumer-groups --reset-offsets)."
+    )

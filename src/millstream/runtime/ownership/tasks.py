@@ -85,7 +85,8 @@ class Tasks:
         self._offsets = offsets
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._inputs = Inputs(consumer, offsets, max_buffered=max_buffered)
+        resetting = Retry("resetting offsets that are gone", clock, timeout_ms)
+        self._inputs = Inputs(consumer, offsets, resetting, max_buffered=max_buffered)
         self._may_start = may_start
         self._tasks: dict[TaskId, StreamTask] = {}
         self._opening: dict[TaskId, _Opening] = {}
@@ -341,7 +342,11 @@ class Tasks:
         self._inputs.look_anew()
 
     def add_records(self, records: Mapping[TopicPartition, RawRecords]) -> None:
-        """Hand fetched records to the tasks that read them."""
+        """Hand fetched records to the tasks that read them.
+
+        Raises:
+            StreamsError: as `reset_position`.
+        """
         self._inputs.add_records(records)
 
     def pass_over_ends(self) -> None:
@@ -349,12 +354,14 @@ class Tasks:
         self._inputs.pass_over_ends()
 
     def reset_position(self, error: OffsetOutOfRangeError) -> None:
-        """Go on elsewhere where partitions do not have the offset to read from.
+        """Go on elsewhere where partitions do not have the offset to read from, as soon as the
+        brokers tell where that is.
 
         Raises:
-            StreamsError: the reset policy of a source is `none`.
+            OffsetOutOfRangeError: no reset policy was chosen for some of them.
+            BrokerUnavailableError: the cluster did not answer for the whole timeout.
         """
-        self._inputs.reset_position(error)
+        self._inputs.reset_position(error.offsets)
 
     def processable(self, max_idle_ms: int) -> list[Work]:
         """The tasks that could take a batch now, by id."""
@@ -457,7 +464,8 @@ class Tasks:
         partitions = sorted(place for task in restored for place in task.partitions)
         try:
             committed = self._offsets.committed(partitions)
-            starts = self._offsets.starts(partitions, committed)
+            topic_ids = self._offsets.topic_ids(partitions)
+            starts = self._offsets.starts(partitions, committed, topic_ids)
             self._inputs.fetch(restored, starts, _epochs(committed))
         except (BrokerUnavailableError, UnknownTopicError) as error:
             self._starting.failed(error)
@@ -465,7 +473,7 @@ class Tasks:
         self._starting.worked()
         for task in restored:
             with failures_of(task):
-                task.start(committed)
+                task.start(committed, topic_ids)
             del self._revivals[task.task_id]
         self._sort()
 

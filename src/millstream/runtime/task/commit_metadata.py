@@ -20,6 +20,8 @@ _VERSION = 2
 _HEAD = struct.Struct(">bq")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
+#: Where the id of the topic is among the values of processors, of which none has such a name.
+_TOPIC_ID = "topic-id:"
 
 
 @dataclass(frozen=True)
@@ -29,17 +31,24 @@ class CommitMetadata:
     Args:
         partition_time: the highest time read from the partition, -1 if unknown.
         processors: values by name, for example the last window close that was emitted.
+        topic_ids: the id of the topic that the offset is of; none if unknown. Kafka Streams takes
+            them for values of a processor, and writes back those of all topics of a task.
     """
 
     partition_time: int = -1
     processors: Mapping[str, int] = field(default_factory=dict)
+    topic_ids: frozenset[str] = frozenset()
 
     def encode(self) -> str:
         """The text that goes into the committed offset's metadata."""
         parts = [_HEAD.pack(_VERSION, self.partition_time)]
-        if self.processors:
-            parts.append(_INT.pack(len(self.processors)))
-        for name, value in self.processors.items():
+        values = {
+            **self.processors,
+            **{f"{_TOPIC_ID}{topic_id}": 0 for topic_id in sorted(self.topic_ids)},
+        }
+        if values:
+            parts.append(_INT.pack(len(values)))
+        for name, value in values.items():
             encoded = name.encode()
             parts += [_INT.pack(len(encoded)), encoded, _LONG.pack(value)]
         return base64.b64encode(b"".join(parts)).decode("ascii")
@@ -57,7 +66,13 @@ class CommitMetadata:
                 return cls(partition_time)
             if version != _VERSION:
                 raise ValueError(f"version {version}")
-            return cls(partition_time, _decode_processors(data))
+            values = _decode_processors(data)
+            topic_ids = [name for name in values if name.startswith(_TOPIC_ID)]
+            return cls(
+                partition_time,
+                {name: value for name, value in values.items() if name not in topic_ids},
+                frozenset(name.removeprefix(_TOPIC_ID) for name in topic_ids),
+            )
         except (binascii.Error, struct.error, ValueError) as error:
             logger.warning("committed metadata %r is not readable (%s): ignored", text, error)
             return cls()

@@ -65,6 +65,8 @@ class StreamTask:
         self.commit_needed = False
         #: Up to where each input partition is committed, as far as this task did it.
         self.committed: dict[TopicPartition, int] = {}
+        #: The ids of its topics when it began to read them, as far as they were known.
+        self.topic_ids: Mapping[str, str] = {}
         #: Records processed since the task was created.
         self.processed_total = 0
         self._make_processing = make_processing
@@ -125,8 +127,19 @@ class StreamTask:
         self.stores.recycle()
         self._state.transition_to(TaskState.STANDBY, "now a standby")
 
-    def start(self, committed: Mapping[TopicPartition, CommitOffset | None]) -> None:
-        """Begin to process: stores are restored, committed offsets are known."""
+    def start(
+        self,
+        committed: Mapping[TopicPartition, CommitOffset | None],
+        topic_ids: Mapping[str, str] | None = None,
+    ) -> None:
+        """Begin to process: stores are restored, committed offsets are known.
+
+        Args:
+            committed: of each input partition where the group stands.
+            topic_ids: the id of each topic, as far as the brokers tell.
+        """
+        topics = {place.topic for place in self.partitions}
+        self.topic_ids = {t: each for t, each in (topic_ids or {}).items() if t in topics}
         at_work = self._make_processing()
         at_work.punctuations.note_in(self._agenda)
         group = at_work.group
@@ -305,7 +318,12 @@ class StreamTask:
         for place, queue in at_work.group.queues.items():
             offset = queue.next_offset()
             if offset is not None:
-                metadata = CommitMetadata(queue.partition_time, at_work.engine_task.remembered)
+                topic_id = self.topic_ids.get(place.topic)
+                metadata = CommitMetadata(
+                    queue.partition_time,
+                    at_work.engine_task.remembered,
+                    frozenset([] if topic_id is None else [topic_id]),
+                )
                 epoch = queue.leader_epoch()
                 offsets[place] = CommitOffset(offset, metadata.encode(), epoch)
         return offsets

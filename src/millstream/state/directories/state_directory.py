@@ -407,6 +407,45 @@ class StateDirectory:
             removed.append(task_id)
         return removed
 
+    def remove_outdated_tasks(self, *, max_age_ms: int, clock: Clock) -> list[TaskId]:
+        """Delete the directories of tasks in which nothing was changed for long, and say which.
+
+        For the start, when nobody works in them: a copy that was left alone for longer than its
+        changelog keeps deletions has keys that were deleted since. Those in use are left alone.
+
+        Args:
+            max_age_ms: for how long (`state.cleanup.dir.max.age.ms`, KIP-1259).
+            clock: what time it is.
+
+        Raises:
+            StreamsError: the disk refuses it.
+        """
+        removed = []
+        for task_id in self.task_ids():
+            path = self.task_directory(task_id)
+            try:
+                with disk_errors(f"delete the old state in {path}", task_id):
+                    if clock.now_ms() - self._changed_ms(path) <= max_age_ms:
+                        continue
+                    self.remove_task_directory(task_id)
+            except LockError:
+                continue
+            logger.info("task %s: its state was deleted, as it is too old", task_id)
+            removed.append(task_id)
+        return removed
+
+    def _changed_ms(self, path: Path) -> int:
+        """When something below a directory was changed last: a process that was killed has not
+        said of the directory itself that it has used it."""
+        found = self.disk.modified_ms(path)
+        for entry in self.disk.entries(path):
+            # What is gone by now was changed a moment ago, by whoever has the lock.
+            with contextlib.suppress(FileNotFoundError):
+                is_directory = self.disk.is_directory(entry)
+                changed_ms = self._changed_ms if is_directory else self.disk.modified_ms
+                found = max(found, changed_ms(entry))
+        return found
+
     def _task(self, task_id: TaskId) -> LockedDirectory:
         path = self.task_directory(task_id)
         return self._tasks.get(task_id) or LockedDirectory(

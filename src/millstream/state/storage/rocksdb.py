@@ -36,6 +36,7 @@ from rocksdict import (
     WriteBatch,
 )
 
+from millstream.errors import ConfigError
 from millstream.record import TaskId, TopicPartition
 from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
 from millstream.state.storage.storages import closed_error, storage_error
@@ -121,9 +122,7 @@ class RocksDBStorage:
         self._directory = directory
         self._task_id = task_id
         self._scans: WeakSet[ByteItems] = WeakSet()
-        options = _options(storages)
-        if storages.settings.tuning is not None:
-            storages.settings.tuning(name, options)
+        options = self._tuned(_options(storages), storages.settings.tuning)
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
             self._db: Rdict | None = Rdict(
@@ -133,9 +132,32 @@ class RocksDBStorage:
             self._offsets_handle = self._db.get_column_family_handle(_OFFSETS)
             self._spilled = self._offsets.get(_SPILLED) is not None
         except Exception as error:
+            if storages.settings.tuning is not None and "Invalid argument" in str(error):
+                raise ConfigError(
+                    f"RocksDB refuses the options that rocksdb_config_setter gave to store {name} "
+                    f"of task {task_id}: {error}."
+                ) from error
             self._fail("open", error)
         # Hot: bound once, a read is one call of Python and one of RocksDB.
         self._read: Callable[..., Any] = self._db.get
+
+    def _tuned(self, options: Options, tuning: RocksDBTuning | None) -> Options:
+        """The options as the user wants them, but for what data and offset need to stay together.
+
+        Raises:
+            ConfigError: the user's function failed.
+        """
+        if tuning is None:
+            return options
+        try:
+            tuning(self._name, options)
+        except Exception as error:
+            raise ConfigError(
+                f"rocksdb_config_setter failed for store {self._name} of task {self._task_id}: "
+                f"{type(error).__name__}: {error}."
+            ) from error
+        _keep_together(options)
+        return options
 
     @property
     def spilled(self) -> bool:
@@ -337,12 +359,17 @@ def _options(storages: RocksDBStorages) -> Options:
 
 def _options_of_offsets() -> Options:
     options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.create_missing_column_families(True)
-    options.set_atomic_flush(True)
-    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    _keep_together(options)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(1)
     options.set_max_log_file_size(1 << 20)
     options.set_stats_dump_period_sec(0)
     return options
+
+
+def _keep_together(options: Options) -> None:
+    """Data and offset go through one log, and back to one moment: not for anybody to change."""
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_atomic_flush(True)
+    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())

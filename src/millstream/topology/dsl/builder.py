@@ -39,7 +39,11 @@ from millstream.topology.options.materialized import (
 from millstream.topology.passes.build import build_topology
 from millstream.topology.physical.nodes import OffsetReset, TimestampExtractor, check_offset_reset
 from millstream.topology.physical.source_names import SourceNames
-from millstream.topology.physical.suppliers import check_supplier
+from millstream.topology.physical.suppliers import (
+    ProcessorWrapper,
+    check_wrapper,
+    wrapped_supplier,
+)
 from millstream.topology.physical.topology import Topology
 from millstream.topology.physical.topology_stores import check_store_builder
 
@@ -56,9 +60,14 @@ class StreamsBuilder:
             `"none"`, or their names in a list or separated by commas:
             `reuse.ktable.source.topics`, `merge.repartition.topics`, `single.store.self.join`. They
             change which internal topics there are: decide before the first start.
+        processor_wrapper: `(name, supplier) -> supplier`, called for each processor that the
+            program brings (in `process`, `process_values` and `add_global_store`), with the name
+            of its node; what it gives runs in its place. A supplier that has no method `stores()`
+            keeps the stores of the one it wraps. Source: KIP-1112.
 
     Raises:
         ConfigError: there is no such optimization.
+        TypeError: `processor_wrapper` is no function of two arguments.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -68,9 +77,15 @@ class StreamsBuilder:
         Topology(4 nodes, 1 stores)
     """
 
-    def __init__(self, optimize: bool | str | Iterable[str] = False) -> None:
+    def __init__(
+        self,
+        optimize: bool | str | Iterable[str] = False,
+        *,
+        processor_wrapper: ProcessorWrapper | None = None,
+    ) -> None:
+        check_wrapper(processor_wrapper)
         self._optimizations = optimizations(optimize)
-        self._graph = LogicalGraph()
+        self._graph = LogicalGraph(processor_wrapper)
         self._built: Topology | None = None
 
     def __repr__(self) -> str:
@@ -445,14 +460,16 @@ class StreamsBuilder:
         source = None if name is None else f"{name}-source"
         source_name = names.processor("KSTREAM-SOURCE-", source)
         processor_name = names.processor("KTABLE-SOURCE-", name)
-        check_supplier(processor_supplier, processor_name, site)
+        supplier, _ = wrapped_supplier(
+            self._graph.processor_wrapper, processor_supplier, processor_name, site
+        )
         node = GlobalStoreGraphNode(
             name=processor_name,
             declared_at=site,
             source_name=source_name,
             topic=checked_name(topic),
             store_builder=store_builder,
-            operation=Process(processor_supplier),
+            operation=Process(supplier),
             key_serde=key,
             value_serde=value,
         )

@@ -12,7 +12,7 @@ from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.logical.graph_nodes import ProcessGraphNode
 from millstream.topology.naming import checked_name
 from millstream.topology.operations.processors import Process
-from millstream.topology.physical.suppliers import check_supplier, supplied_stores
+from millstream.topology.physical.suppliers import wrapped_supplier
 
 
 def process(
@@ -39,13 +39,15 @@ def process(
     prefix = "KSTREAM-PROCESSVALUES-" if fixed_key else "KSTREAM-PROCESSOR-"
     # A given name takes no number here: follows Kafka Streams.
     named = graph.names.processor(prefix) if name is None else checked_name(name)
-    check_supplier(supplier, named, site, fixed_key=fixed_key)
+    supplier, builders = wrapped_supplier(
+        graph.processor_wrapper, supplier, named, site, fixed_key=fixed_key
+    )
     node = ProcessGraphNode(
         name=named,
         declared_at=site,
         operation=Process(supplier, fixed_key),
         store_names=store_names("process_values" if fixed_key else "process", stores),
-        store_builders=tuple(supplied_stores(supplier)),
+        store_builders=tuple(builders),
     )
     graph.attach(node, part.node)
     if fixed_key:

@@ -13,19 +13,25 @@ from millstream.topology.call_site import call_site
 from millstream.topology.logical.graph_nodes import GraphNode, RootGraphNode
 from millstream.topology.naming import Names
 from millstream.topology.physical.source_names import SourceNames
+from millstream.topology.physical.suppliers import ProcessorWrapper
 
 
 class LogicalGraph:
     """What the user has said so far to one `StreamsBuilder`.
 
+    Args:
+        processor_wrapper: what is put around the user's processors.
+
     Attributes:
+        processor_wrapper: as given.
         names: the counter for generated names.
         root: the parent of all sources and stores.
         is_built: whether a topology was made of it, so that nothing can be added any more.
         copartitioned: what is read side by side, each with file and line of the user's program.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, processor_wrapper: ProcessorWrapper | None = None) -> None:
+        self.processor_wrapper = processor_wrapper
         self.names = Names()
         self.root = RootGraphNode(name="root", declared_at="")
         self._attached: dict[GraphNode, None] = {}

@@ -48,7 +48,7 @@ def build_topology(graph: LogicalGraph, optimizations: frozenset[str]) -> Topolo
     if REUSE_KTABLE_SOURCE_TOPICS in optimizations:
         reuse_source_topics(graph.nodes)
     let_null_keys_pass(graph.root)
-    topology = Topology()
+    topology = Topology(graph.processor_wrapper)
     topology.optimizations = optimizations
     order = in_writing_order(graph.root)
     written = {node: _written(node, topology) for node in order}

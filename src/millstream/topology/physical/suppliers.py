@@ -13,6 +13,70 @@ from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.arguments import takes
 from millstream.unawaited import asynchronous_advice, asynchronous_method, is_asynchronous, name_of
 
+#: Gives the supplier to take in place of one, from the name of its node and that one.
+ProcessorWrapper = Callable[[str, Callable[[], Any]], Callable[[], Any]]
+
+
+def check_wrapper(wrapper: ProcessorWrapper | None) -> None:
+    """Refuse what cannot wrap anything.
+
+    Raises:
+        TypeError: it is no function of two arguments, or an asynchronous one.
+    """
+    if wrapper is None:
+        return
+    if is_asynchronous(wrapper):
+        raise TypeError(asynchronous_advice(f"processor_wrapper {name_of(wrapper)}"))
+    if not takes(wrapper, 2):
+        raise TypeError(
+            f"processor_wrapper is {wrapper!r}, but must be a function (name, supplier) that gives "
+            "a supplier."
+        )
+
+
+def wrapped_supplier(
+    wrapper: ProcessorWrapper | None,
+    supplier: Callable[[], Any],
+    node: str,
+    site: str,
+    *,
+    fixed_key: bool = False,
+) -> tuple[Callable[[], Any], list[StoreBuilder]]:
+    """What runs in place of a supplier of the user's, and the stores that it brings.
+
+    Source of the semantics: Kafka Streams' `ProcessorWrapper` (KIP-1112). There a wrapper which
+    does not hand on the stores of what it wraps loses them; here one that says nothing of stores
+    keeps them.
+
+    Args:
+        wrapper: given where the topology was begun; None for none.
+        supplier: of the user's, which is checked.
+        node: the name of the node.
+        site: file and line of the user's program, for errors.
+        fixed_key: whether it gives a `FixedKeyProcessor`.
+
+    Raises:
+        TopologyError: as `check_supplier`, of either supplier; or the wrapper failed.
+    """
+    check_supplier(supplier, node, site, fixed_key=fixed_key)
+    if wrapper is None:
+        return supplier, supplied_stores(supplier)
+    try:
+        wrapped = wrapper(node, supplier)
+    except Exception as error:
+        raise TopologyError(
+            f"processor_wrapper failed: {type(error).__name__}: {error}.",
+            node=node,
+            declared_at=site,
+        ) from error
+    try:
+        check_supplier(wrapped, node, site, fixed_key=fixed_key)
+    except TopologyError as error:
+        error.message = f"What processor_wrapper gave cannot be used. {error.message}"
+        raise
+    of_stores = wrapped if hasattr(wrapped, "stores") else supplier
+    return wrapped, supplied_stores(of_stores)
+
 
 def check_supplier(
     supplier: Callable[[], Any], node: str, site: str, *, fixed_key: bool = False

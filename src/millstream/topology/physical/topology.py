@@ -46,7 +46,11 @@ from millstream.topology.physical.nodes import (
     TopicExtractor,
 )
 from millstream.topology.physical.subtopology import SubTopology, group_nodes, subtopology_of
-from millstream.topology.physical.suppliers import check_supplier, supplied_stores
+from millstream.topology.physical.suppliers import (
+    ProcessorWrapper,
+    check_wrapper,
+    wrapped_supplier,
+)
 from millstream.topology.physical.topology_stores import (
     check_store_builder,
     numbered,
@@ -64,6 +68,13 @@ class Topology:
 
     Can be pickled with cloudpickle, functions of the user's included.
 
+    Args:
+        processor_wrapper: `(name, supplier) -> supplier`, called for each processor that is added;
+            see `StreamsBuilder`.
+
+    Raises:
+        TypeError: `processor_wrapper` is no function of two arguments.
+
     Attributes:
         nodes: by name, in the order of adding.
         state_stores: the builders of the stores, by name.
@@ -77,7 +88,9 @@ class Topology:
         Topology(2 nodes, 0 stores)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, processor_wrapper: ProcessorWrapper | None = None) -> None:
+        check_wrapper(processor_wrapper)
+        self._processor_wrapper = processor_wrapper
         self.nodes: dict[str, Node] = {}
         self.state_stores: dict[str, StoreBuilder] = {}
         self.global_stores: dict[str, GlobalStoreNodes] = {}
@@ -91,8 +104,9 @@ class Topology:
         self._logical_plan: LogicalPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Whoever reads the program does so where it was built: no worker is sent it.
-        return {**vars(self), "_logical_plan": None}
+        # Whoever reads the program, or adds to it, does so where it was built: no worker is sent
+        # what that takes.
+        return {**vars(self), "_logical_plan": None, "_processor_wrapper": None}
 
     def __repr__(self) -> str:
         stores = len(self.state_stores) + len(self.global_stores)
@@ -172,9 +186,9 @@ class Topology:
         """
         site = call_site() if declared_at is None else declared_at
         above = self._checked_parents(name, parents, site)
-        check_supplier(supplier, name, site)
+        supplier, builders = wrapped_supplier(self._processor_wrapper, supplier, name, site)
         self._add(ProcessorNode(name, Process(supplier), above, (), site))
-        for builder in supplied_stores(supplier):
+        for builder in builders:
             self.add_state_store(builder, name)
         return self.connect_processor_and_state_stores(name, *store_names("add_processor", stores))
 
@@ -361,7 +375,7 @@ class Topology:
         """
         site = call_site() if declared_at is None else declared_at
         check_store_builder(store_builder)
-        check_supplier(supplier, processor_name, site)
+        supplier, _ = wrapped_supplier(self._processor_wrapper, supplier, processor_name, site)
         return self._fill_global_store(
             store_builder, source_name, topic, processor_name, Process(supplier), key, value, site
         )

@@ -143,7 +143,7 @@ class Bench:
         places = frozenset(TopicPartition(topic, number) for topic in INPUTS)
         task = build_task(part, TaskId(0, number), places, self._services)
         task.open_stores()
-        task.start({})
+        task.start({}, {topic: f"id of {topic}" for topic in INPUTS})
         return task
 
     def feed(self, task: StreamTask, topic: str, *values: str) -> None:
@@ -267,6 +267,8 @@ def test_offsets_are_those_of_the_next_records(bench: Bench) -> None:
         for place, each in bench.group.committed.items()
     } == expected
     assert {each.leader_epoch for each in bench.group.committed.values()} == {EPOCH}
+    for place, each in bench.group.committed.items():
+        assert CommitMetadata.decode(each.metadata).topic_ids == {f"id of {place.topic}"}
     bench.feed(one, "in", "f")
     bench.commit()
     assert bench.group.committed[TopicPartition("in", 0)].offset == 4

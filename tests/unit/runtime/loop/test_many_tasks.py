@@ -57,6 +57,7 @@ class Thread:
             consumer=others,
             producer=others,
             global_updates=others,
+            incarnations=Mock(outdated=Mock(return_value=[])),
             purge=others,
             resize_cache=others,
             cleanup=others,

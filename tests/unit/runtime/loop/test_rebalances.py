@@ -127,6 +127,15 @@ def test_a_revoked_task_is_committed_and_stopped_before_the_member_goes_on() -> 
     assert fakes.story == ["committed", "suspended 0_0", "acknowledged"]
 
 
+def test_a_task_that_starts_anew_is_committed_and_asked_for_again() -> None:
+    """Nobody else is concerned: the others go on."""
+    fakes = Fakes()
+    fakes.rebalances().give_up([fakes.tasks[0]], "its topic is another one")  # type: ignore[list-item]
+    assert fakes.story == ["committed", "closed 0_0 clean"]
+    assert list(fakes.tasks) == [1]
+    assert fakes.rejoined == [None]
+
+
 def test_what_is_given_up_finishes_what_it_has_taken_before_the_commit() -> None:
     """Hunts for a commit that leaves asynchronous work to the next owner without need."""
     fakes = Fakes(Revoked(frozenset({ONE})))

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 from support.thread_parts import Parts, of
 
-from millstream.errors import BrokerUnavailableError, TaskCorruptedError, TaskMigratedError
-from millstream.record import TaskId
+from millstream.errors import (
+    BrokerUnavailableError,
+    TaskCorruptedError,
+    TaskMigratedError,
+    UnknownTopicError,
+)
+from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import AskForShutdown, Pause, ResizeCache, Resume, StateChanged
 from millstream.runtime.states import ThreadState
 
@@ -54,6 +61,27 @@ def test_a_thread_that_is_fenced_while_it_waits_for_that_joins_anew() -> None:
     parts.all.commits.settle.side_effect = TaskMigratedError("fenced")
     calls = of(parts.run(), "tasks.revive", "rebalances.drop_work", "rebalances.rejoin")
     assert calls == ["rebalances.drop_work", "rebalances.rejoin"]
+
+
+def test_a_topic_that_the_client_misses_is_for_the_leader_to_judge() -> None:
+    """It may match a pattern, of which one more or less is no error."""
+    parts = Parts(None, None)
+    parts.all.tasks.running = [reader, _] = [
+        Mock(commit_needed=False, partitions=frozenset({TopicPartition(topic, 0)}))
+        for topic in ("in", "other")
+    ]
+    parts.all.consumer.poll_columns.side_effect = [UnknownTopicError("gone", topic="in"), {}, {}]
+    parts.run()
+    (given_up,) = parts.all.rebalances.give_up.call_args_list
+    assert given_up.args == ([reader], "gone")
+
+
+def test_a_topic_that_nobody_reads_cannot_be_missed() -> None:
+    parts = Parts(None, None)
+    parts.all.consumer.poll_columns.side_effect = UnknownTopicError("gone", topic="in")
+    parts.all.tasks.running = [Mock(commit_needed=False, partitions=frozenset())]
+    assert isinstance(parts.outcome().error, UnknownTopicError)
+    parts.all.rebalances.give_up.assert_not_called()
 
 
 def test_a_last_commit_that_fails_is_not_what_stopped_the_thread() -> None:

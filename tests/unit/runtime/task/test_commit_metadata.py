@@ -25,6 +25,14 @@ def test_what_processors_remember_comes_back() -> None:
     assert CommitMetadata.decode(metadata.encode()) == metadata
 
 
+def test_the_topic_is_told_from_what_processors_remember() -> None:
+    """Kafka Streams writes back the ids of all topics of a task."""
+    ids = frozenset({"g95F/jqgRBOxcAD3YMoGqA", "fgO6CuZaQFmSsS6D0ava+w"})
+    metadata = CommitMetadata(5, {"store": 7}, ids)
+    assert CommitMetadata.decode(metadata.encode()) == metadata
+    assert CommitMetadata.decode(CommitMetadata(5, {}, ids).encode()).processors == {}
+
+
 @pytest.mark.parametrize("text", ["?", "AgAA", "AwAAAaH/ux5T", "AgAAAaH/ux5TAA=="])
 def test_what_cannot_be_read_is_unknown_and_said(
     text: str, caplog: pytest.LogCaptureFixture

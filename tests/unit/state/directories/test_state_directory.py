@@ -198,6 +198,34 @@ def test_obsolete_tasks_are_removed_after_the_delay(tmp_path: Path) -> None:
     assert directory.remove_obsolete_tasks(unused_for_ms=50_000, clock=clock) == []
 
 
+def test_state_that_is_too_old_is_removed_at_the_start(tmp_path: Path) -> None:
+    """Not what somebody uses, nor what was changed anywhere below: a killed process leaves the time
+    of its directory as it was when it began."""
+    now_ms = time.time_ns() // 1_000_000
+    directory, other = StateDirectory(tmp_path, "app"), StateDirectory(tmp_path, "app")
+    old, closed, killed, used = (TaskId(0, n) for n in range(4))
+    for task_id in (old, closed, killed, used):
+        other.lock_task(task_id)
+        store = directory.task_directory(task_id) / "rocksdb" / "counts"
+        store.mkdir(parents=True)
+        (store / "CURRENT").write_text("MANIFEST-000001\n")
+        if task_id != used:
+            other.unlock_task(task_id)
+    ages = {old: 60_001, closed: 60_000, killed: 100_000, used: 100_000}
+    for task_id, age_ms in ages.items():
+        then_ns = (now_ms - age_ms) * 1_000_000
+        path = directory.task_directory(task_id)
+        for each in (path, *path.rglob("*")):
+            os.utime(each, ns=(then_ns, then_ns))
+    just_now = directory.task_directory(killed) / "rocksdb" / "counts" / "CURRENT"
+    os.utime(just_now, ns=(now_ms * 1_000_000, now_ms * 1_000_000))
+    clock = ManualClock(now_ms)
+    assert directory.remove_outdated_tasks(max_age_ms=60_000, clock=clock) == [old]
+    assert directory.task_ids() == [closed, killed, used]
+    clock.advance(60_001)
+    assert directory.remove_outdated_tasks(max_age_ms=60_000, clock=clock) == [closed, killed]
+
+
 def test_a_lock_file_deleted_under_way_is_locked_anew(tmp_path: Path) -> None:
     """Removing and locking from many threads: never two owners of one directory."""
     owners: list[int] = []
