@@ -57,9 +57,9 @@ _RETRY_MS: Final = 50
 #: What the future of a request gets beyond the request's own timeout, which says more.
 _GRACE_S: Final = 1.0
 
-#: Follows `exclude.internal.topics`: a pattern never means the broker's own topics.
-#: What stands for none.
+#: What stands for no topic id.
 _NO_TOPIC_IDS: Final = frozenset({"None", "A" * 22})
+#: Follows `exclude.internal.topics`: a pattern never means the broker's own topics.
 _BROKER_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 )
@@ -197,7 +197,7 @@ class ClusterAdmin:
         try:
             topics = client.list_topics(timeout=timeout_ms / 1_000).topics
         except KafkaException as error:
-            raise self._failure(error, "Listing topics", client) from error
+            raise self._failure(error.args[0], "Listing topics", None, client) from error
         matches = re.compile(pattern).fullmatch
         return sorted(name for name in topics if matches(name) and name not in _BROKER_TOPICS)
 
@@ -296,7 +296,7 @@ class ClusterAdmin:
         try:
             futures = client.delete_records(asked, request_timeout=timeout_ms / 1_000)
         except KafkaException as error:
-            raise self._failure(error, "Deleting records", client) from error
+            raise self._failure(error.args[0], "Deleting records", None, client) from error
         return {
             TopicPartition(partition.topic, partition.partition): future
             for partition, future in futures.items()
@@ -410,7 +410,7 @@ class ClusterAdmin:
                 if error.code() in TRANSIENT and not deadline.passed:
                     again = True
                 elif error.code() not in UNKNOWN_TOPIC:
-                    raise self._failure_of(error, what, key, client)
+                    raise self._failure(error, what, key, client)
             if not again:
                 return answers
             self._clock.sleep_ms(deadline.remaining_ms(_RETRY_MS))
@@ -433,7 +433,7 @@ class ClusterAdmin:
                 except KafkaException as error:
                     errors[key] = error.args[0]
         except KafkaException as error:
-            raise self._failure(error, what, client) from error
+            raise self._failure(error.args[0], what, None, client) from error
         except FutureTimeoutError as error:
             raise BrokerUnavailableError(
                 f"{what} failed: no answer within {timeout_s:g} s."
@@ -462,10 +462,7 @@ class ClusterAdmin:
         )
         return errors
 
-    def _failure(self, raised: KafkaException, what: str, client: AdminClient) -> StreamsError:
-        return self._failure_of(raised.args[0], what, None, client)
-
-    def _failure_of(
+    def _failure(
         self, error: KafkaError, what: str, key: object, client: AdminClient
     ) -> StreamsError:
         if error.code() in TRANSIENT:

@@ -27,7 +27,6 @@ from millstream.runtime.control import (
     ResizeCache,
     Resume,
     StateChanged,
-    TasksChanged,
     ThreadFailed,
     ThreadMetrics,
     ThreadOutcome,
@@ -36,6 +35,7 @@ from millstream.runtime.loop.commits import Commits
 from millstream.runtime.loop.last_words import LastWords
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
+from millstream.runtime.loop.reports import Reports
 from millstream.runtime.loop.thread_settings import ThreadSettings
 from millstream.runtime.ownership.cleanup import StateCleanup
 from millstream.runtime.ownership.global_stores import GLOBAL_TASK
@@ -136,14 +136,12 @@ class StreamThread:
         self._last_commit_ms = 0
         # A task asks for a commit while it works, so only one that did is asked whether it does.
         self._commit_wanted = False
-        self._last_report_ms = 0
-        self._last_summary_ms = 0
+        self._reports = Reports(settings, control, clock, self._metrics)
         self._last_words = LastWords(control, rebalances, clock)
         self._join_backoff = Backoff(clock, first_ms=_JOIN_FIRST_MS, most_ms=_JOIN_MOST_MS)
         self._commits_before_joining = 0
         self._turn = TaskId(-1, -1)
         self._processed_total = 0
-        self._summarized_total = 0
 
     @property
     def state(self) -> ThreadState:
@@ -158,8 +156,8 @@ class StreamThread:
     def run(self) -> ThreadOutcome:
         """Run until told to stop, or until something fails. Closes everything it was given."""
         error: StreamsError | None = None
-        now_ms = self._clock.monotonic_ms()
-        self._last_commit_ms = self._last_report_ms = self._last_summary_ms = now_ms
+        self._last_commit_ms = self._clock.monotonic_ms()
+        self._reports.begin()
         try:
             self._machine.transition_to(ThreadState.STARTING, "told to start")
             self._rebalances.start()
@@ -245,7 +243,7 @@ class StreamThread:
         self._start_anew_on_other_topics()
         self._purge.run(self._tasks.running)
         self._cleanup.run()
-        self._report()
+        self._reports.tell_if_due()
 
     def _fetch(self) -> None:
         """Restore and poll. Waits for records at one place at most, and only if there are none."""
@@ -370,14 +368,14 @@ class StreamThread:
                 self._machine.transition_to(ThreadState.PARTITIONS_REVOKED, change.why)
             elif change.assigned:
                 self._machine.transition_to(ThreadState.PARTITIONS_ASSIGNED, change.why)
-            self._report_tasks()
+            self._reports.tell_tasks(self._tasks.all)
 
     def _announce_running(self) -> None:
         ready = self._tasks.all_running and self._global.caught_up
         if self.state is ThreadState.PARTITIONS_ASSIGNED and ready:
             count = len(self._tasks)
             self._machine.transition_to(ThreadState.RUNNING, f"{count} tasks are running")
-            self._report_tasks()
+            self._reports.tell_tasks(self._tasks.all)
 
     def _obey(self) -> None:
         if self._control.lost:
@@ -470,29 +468,6 @@ class StreamThread:
             self._paused,
             {str(task.task_id): task.processed_total for task in self._tasks.all},
         )
-
-    def _report(self) -> None:
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - self._last_report_ms >= self._settings.report_interval_ms:
-            self._last_report_ms = now_ms
-            self._control.report(self._metrics())
-        interval_ms = self._settings.summary_interval_ms
-        if 0 < interval_ms <= now_ms - self._last_summary_ms:
-            self._last_summary_ms = now_ms
-            count = self._processed_total - self._summarized_total
-            self._summarized_total = self._processed_total
-            logger.info(
-                "processed %d records and committed %d times in all; %d records since the last "
-                "summary; tasks: %s",
-                self._processed_total,
-                self._commits.total,
-                count,
-                [str(task.task_id) for task in self._tasks.all],
-            )
-
-    def _report_tasks(self) -> None:
-        states = {task.task_id: task.state for task in self._tasks.all}
-        self._control.report(TasksChanged(states))
 
     def _on_state(self, new: ThreadState, old: ThreadState, why: str) -> None:
         logger.info("%s to %s (%s)", old.name, new.name, why)
