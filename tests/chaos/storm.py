@@ -221,7 +221,7 @@ class Report:
         rows: by kind of fault.
         account: of the ids.
         out_of_order: how often an id overtook another one of its group and partition.
-        poisoned: how many records were written that nobody can read.
+        poisoned: how many records were written that are no ids.
         dead_letters: how many came to the dead-letter queue.
         may_repeat: how many repeats the faults account for.
         longest_s: for how long the next id was not told.

@@ -25,7 +25,7 @@ from support.waiting import wait_for
 
 #: So many that the aggregates, which grow with each id, stay short.
 GROUPS = 500
-#: What nobody can read.
+#: What is no id.
 POISON = b"\xff"
 #: The one store, unless a test asks for several.
 STORES = ("ids",)
@@ -140,7 +140,7 @@ class Identified:
 
     @property
     def dead_letter_queue(self) -> str:
-        """Where records go that cannot be read, if the application is told to."""
+        """Where records go that are no ids, if the application is told to."""
         return f"{self.application_id}-dead"
 
     @property
@@ -272,7 +272,7 @@ class Identified:
         return found
 
     def poison(self) -> None:
-        """Write a record that is no id, and no text either."""
+        """Write a record that is no id."""
         self._writer.write(self.records, [(None, POISON)])
 
     def dead_letters(self) -> int:

@@ -19,13 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from millstream import (
+    DeadLetter,
+    ErrorContext,
+    HandlerResponse,
     KafkaStreams,
-    LogAndContinueExceptionHandler,
     StreamsConfig,
     StreamsError,
     StreamsUncaughtExceptionHandlerResponse,
 )
-from support.identified import identified_topology
+from millstream.processor.handlers import HandlerAnswer
+from support.identified import POISON, identified_topology
 
 #: As many as the session that Millstream starts has slots for, beside those of the settings.
 _MOST_THREADS = 4
@@ -74,6 +77,19 @@ class Misbehaves:
         return value
 
 
+class SetsPoisonAside:
+    """A handler: what is no id goes to the dead-letter queue; any other error ends the thread."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+
+    def __call__(self, context: ErrorContext, record: Any, error: Exception) -> HandlerAnswer:
+        if context.source_value != POISON:
+            return HandlerResponse.FAIL
+        letter = DeadLetter.of(context, error, self._queue)
+        return HandlerResponse.CONTINUE.with_dead_letters(letter)
+
+
 def _tell(what: str, told: Any) -> None:
     print(what, json.dumps(told), flush=True)  # noqa: T201
 
@@ -112,8 +128,9 @@ def main() -> None:
     bootstrap, name, state, given = sys.argv[1:]
     settings = json.loads(given)
     caching = settings.pop("caching", True)
-    if "errors_dead_letter_queue_topic_name" in settings:
-        settings["deserialization_exception_handler"] = LogAndContinueExceptionHandler()
+    if "dead_letter_queue" in settings:
+        handler = SetsPoisonAside(settings.pop("dead_letter_queue"))
+        settings["processing_exception_handler"] = handler
     config = StreamsConfig(
         application_id=name,
         bootstrap_servers=bootstrap,

@@ -23,7 +23,7 @@ class Instances:
         kafka: the broker.
         folder: an empty one, for the state of each instance and what it writes to stderr.
         settings: further settings of the application, and `dead_letters`: whether records that
-            cannot be read go to its dead-letter queue.
+            are no ids go to its dead-letter queue.
     """
 
     def __init__(self, kafka: EmbeddedKafka, folder: Path, **settings: Any) -> None:
@@ -31,8 +31,7 @@ class Instances:
         self._servers = kafka.bootstrap_servers
         self._folder = folder
         if settings.pop("dead_letters", False):
-            queue = self.application.dead_letter_queue
-            settings["errors_dead_letter_queue_topic_name"] = queue
+            settings["dead_letter_queue"] = self.application.dead_letter_queue
         self._settings = json.dumps(settings)
         self._started = 0
 
