@@ -324,7 +324,8 @@ class KafkaStreams:
     def metrics(self) -> dict[str, dict[str, Any]]:
         """What the threads reported last: thread name → metrics.
 
-        `processed_total` counts records, `commits_total` commits, `tasks` records by task,
+        `processed_total` counts records, `dropped_total` those that were left out on purpose,
+        `commits_total` commits, `tasks` records by task,
         `rebuilt_total` how often state that could not be trusted was wiped and rebuilt, and
         `stalled_ms` for how long a thread hangs, once that is `max.poll.interval.ms`, else 0.
 

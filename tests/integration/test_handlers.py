@@ -381,5 +381,10 @@ def test_through_spark(application: Application, spark: SparkSession, tmp_path: 
     with KafkaStreams(application.builder.build(), config, spark) as streams:
         streams.wait_for_state("RUNNING", timedelta(seconds=60))
         wait_for(application.is_done, 60, "the input is done")
+        wait_for(lambda: _dropped(streams) == len(BAD), 10, lambda: f"{streams.metrics()}")
     assert application.keys(application.out) == GOOD
     assert application.keys(application.letters) == sorted(BAD)
+
+
+def _dropped(streams: KafkaStreams) -> int:
+    return sum(int(thread["dropped_total"]) for thread in streams.metrics().values())

@@ -9,6 +9,7 @@ from millstream.clock import ManualClock
 from millstream.runtime.control import Asked, Close, Command, ThreadOutcome
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_settings import ThreadSettings
+from millstream.runtime.task.node_context import DroppedTotal
 from millstream.waker import Waker
 
 SETTINGS = ThreadSettings(
@@ -79,6 +80,7 @@ class Parts:
             producer=parts.producer,
             global_updates=parts.updates,
             incarnations=Mock(outdated=Mock(return_value=[])),
+            dropped=DroppedTotal(),
             purge=Mock(),
             cleanup=Mock(),
             resize_cache=parts.resize_cache,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from millstream.assignment.task_assignment import TaskAssignment
@@ -46,6 +46,7 @@ from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
 from millstream.runtime.rocksdb_tuning import rocksdb_storages
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.collector import KafkaCollector
+from millstream.runtime.task.node_context import DroppedTotal
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.thread_clients import Clients, OpenClients, ThreadClients
 from millstream.runtime.thread_identity import ThreadIdentity
@@ -154,6 +155,7 @@ class _Parts:
     incarnations: TopicIncarnations
     clock: Clock
     waker: Waker
+    dropped: DroppedTotal = field(default_factory=DroppedTotal)
 
     def thread(self, control: Control) -> StreamThread:
         clients, config, clock = self.clients, self.config, self.clock
@@ -166,6 +168,7 @@ class _Parts:
             clients,
             self.storages,
             self.restored,
+            self.dropped,
             clock,
         )
         budget = CacheBudget(cache_share_bytes(config))
@@ -189,6 +192,7 @@ class _Parts:
             producer=clients.producer,
             global_updates=global_updates,
             incarnations=self.incarnations,
+            dropped=self.dropped,
             purge=RepartitionPurge(
                 clients.admin,
                 repartition_topics(self.topology, config),
@@ -284,6 +288,7 @@ class _Parts:
             storages=self.storages,
             global_stores=global_updates.stores,
             settle=collector.settle,
+            dropped=self.dropped,
         )
         by_id = {part.id: part for part in subtopologies}
 

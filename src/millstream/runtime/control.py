@@ -132,6 +132,7 @@ class ThreadMetrics(Report):
         rebuilt_total: how often the state of a task was wiped and rebuilt.
         paused: whether it is paused.
         tasks: the records processed by each of its tasks.
+        dropped_total: records left out on purpose: late, without a key, by a handler's decision.
     """
 
     processed_total: int = 0
@@ -139,6 +140,7 @@ class ThreadMetrics(Report):
     rebuilt_total: int = 0
     paused: bool = False
     tasks: Mapping[str, int] = field(default_factory=dict)
+    dropped_total: int = 0
 
 
 @dataclass(frozen=True)

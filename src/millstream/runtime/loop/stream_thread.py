@@ -44,6 +44,7 @@ from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import THREAD_STATES, ThreadState
+from millstream.runtime.task.node_context import DroppedTotal
 from millstream.runtime.work import Work
 from millstream.waker import Waker
 
@@ -80,6 +81,7 @@ class StreamThread:
         producer: the producer.
         global_updates: keep the global stores equal to their topics.
         incarnations: tell which topics were deleted and created again.
+        dropped: counts the records that were left out.
         purge: deletes repartition records that are done with.
         cleanup: deletes state of tasks that moved away.
         resize_cache: sets the bytes that the record caches of the tasks may use.
@@ -101,6 +103,7 @@ class StreamThread:
         producer: Producer,
         global_updates: GlobalUpdates | NoGlobalUpdates,
         incarnations: TopicIncarnations,
+        dropped: DroppedTotal,
         purge: RepartitionPurge,
         cleanup: StateCleanup,
         resize_cache: Callable[[int], None],
@@ -117,6 +120,7 @@ class StreamThread:
         self._producer = producer
         self._global = global_updates
         self._incarnations = incarnations
+        self._dropped = dropped
         self._purge = purge
         self._cleanup = cleanup
         self._resize_cache = resize_cache
@@ -467,6 +471,7 @@ class StreamThread:
             self._tasks.rebuilt_total,
             self._paused,
             {str(task.task_id): task.processed_total for task in self._tasks.all},
+            self._dropped.count,
         )
 
     def _on_state(self, new: ThreadState, old: ThreadState, why: str) -> None:

@@ -32,7 +32,7 @@ from millstream.record import TopicPartition
 from millstream.runtime.control import RestoreEvent, RestoreStep
 from millstream.runtime.ownership.global_stores import GLOBAL_TASK, GlobalStores
 from millstream.runtime.retry import LockRetry, Retry
-from millstream.runtime.task.node_context import Dropped
+from millstream.runtime.task.node_context import Dropped, DroppedTotal
 from millstream.runtime.thread_clients import Clients
 from millstream.state.directories.disk import disk_errors
 from millstream.state.directories.locked_directory import LockedDirectory
@@ -399,6 +399,7 @@ def build_global_updates(
     clients: Clients,
     storages: Storages,
     restored: Callable[[RestoreEvent], None],
+    dropped: DroppedTotal,
     clock: Clock,
 ) -> GlobalUpdates | NoGlobalUpdates:
     """What keeps the global stores of a topology up to date in one thread.
@@ -410,6 +411,7 @@ def build_global_updates(
         clients: of the thread.
         storages: opens those of persistent stores.
         restored: takes what restore listeners are told.
+        dropped: counts the records that are left out.
         clock: time.
 
     Raises:
@@ -423,7 +425,7 @@ def build_global_updates(
         config,
         clock,
         directory.path,
-        Dropped(GLOBAL_TASK, clock),
+        Dropped(GLOBAL_TASK, clock, dropped),
         storages,
     )
     return GlobalUpdates(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from millstream.clock import Clock
@@ -21,6 +21,7 @@ from millstream.runtime.task.engine_task import EngineTask
 from millstream.runtime.task.executor import Executor
 from millstream.runtime.task.node_context import (
     Dropped,
+    DroppedTotal,
     NodeContext,
     NodeStores,
     SharedStores,
@@ -69,6 +70,7 @@ class TaskServices:
         global_stores: those that every task can read; None if there are none.
         make_executor: what runs the nodes of a task.
         settle: waits a moment until what the collector has taken has arrived.
+        dropped: counts the records that all of them leave out.
     """
 
     config: StreamsConfig
@@ -82,6 +84,7 @@ class TaskServices:
     global_stores: SharedStores | None = None
     make_executor: ExecutorFactory = Executor
     settle: Callable[[], None] = lambda: None
+    dropped: DroppedTotal = field(default_factory=DroppedTotal)
 
 
 def build_task(
@@ -126,7 +129,7 @@ class TaskParts:
         self._subtopology = subtopology
         self._task_id = task_id
         self._services = services
-        self.drops = drops or Dropped(task_id, services.clock)
+        self.drops = drops or Dropped(task_id, services.clock, services.dropped)
         self.record = CurrentRecord()
         self._letters = DeadLetters(
             services.collector,

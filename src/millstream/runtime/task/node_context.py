@@ -49,16 +49,27 @@ _NO_FAILURE_OF_USER_CODE = (
 _HEARD_EVERY_MS = 10_000
 
 
+class DroppedTotal:
+    """How many records all tasks of a thread have left out, those that are closed included."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Dropped:
     """Counts the records of a task that were left out on purpose (`dropped-records-total`).
 
     Args:
         task_id: the task, for the log.
         clock: so that a node is heard of at most every ten seconds, however many it drops.
+        of_all: the same of all tasks of the thread.
     """
 
-    def __init__(self, task_id: TaskId, clock: Clock | None = None) -> None:
+    def __init__(
+        self, task_id: TaskId, clock: Clock | None = None, of_all: DroppedTotal | None = None
+    ) -> None:
         self.total = 0
+        self._of_all = of_all or DroppedTotal()
         self._task_id = task_id
         self._clock = clock or SystemClock()
         self._unheard: Counter[str] = Counter()
@@ -67,6 +78,7 @@ class Dropped:
     def add(self, count: int, why: str, node: str) -> None:
         """Count records."""
         self.total += count
+        self._of_all.count += count
         self._unheard[node] += count
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_ms.get(node, now_ms):

@@ -18,6 +18,7 @@ from millstream.errors import ProcessingError, RebalanceInProgressError
 from millstream.processor.punctuation import PunctuationType
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_settings import ThreadSettings
+from millstream.runtime.task.node_context import DroppedTotal
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.testing.driver_topics import RawColumns
 from millstream.waker import Waker
@@ -58,6 +59,7 @@ class Thread:
             producer=others,
             global_updates=others,
             incarnations=Mock(outdated=Mock(return_value=[])),
+            dropped=DroppedTotal(),
             purge=others,
             resize_cache=others,
             cleanup=others,
