@@ -174,6 +174,7 @@ class Moving:
             assert streams.close(timedelta(seconds=30))
 
 
+@pytest.mark.slow
 def test_java_goes_on_where_we_stopped(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

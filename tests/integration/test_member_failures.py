@@ -652,6 +652,7 @@ def test_a_group_of_plain_consumers_is_refused(
     consumer.close()
 
 
+@pytest.mark.slow
 def test_two_members_with_hogging_loops_settle(broker: EmbeddedKafka) -> None:
     """Aim: no rebalance without a cause, although the processing loops hold the interpreter lock
     for more than a second at a time. `make soak` runs the same for ten minutes."""
