@@ -14,7 +14,7 @@ from conformance.fuzz import fuzz
 from conformance.oracle.process import OracleUnavailable
 
 _SEED = os.environ.get("MILLSTREAM_FUZZ_SEED", "smoke")
-_SECONDS = float(os.environ.get("MILLSTREAM_FUZZ_SECONDS", "40"))
+_SECONDS = float(os.environ.get("MILLSTREAM_FUZZ_SECONDS", "25"))
 #: A tenth of what one core of 2020 compares in a second.
 _LEAST_RATE = 1
 #: Of scenarios that Kafka Streams refuses or fails on: they compare nothing.

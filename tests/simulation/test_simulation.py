@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2
+
 TESTS = Path(__file__).parents[1]
-#: How long the smoke goes on, in seconds.
-SMOKE_S = 25
+#: How long the smoke goes on, in seconds, under each guarantee.
+SMOKE_S = 15
 
 
 def simulate(*arguments: str, module: str = "simulation") -> subprocess.CompletedProcess[str]:
@@ -26,9 +28,11 @@ def simulate(*arguments: str, module: str = "simulation") -> subprocess.Complete
     )
 
 
-def test_no_history_fails() -> None:
+@pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, EXACTLY_ONCE_V2])
+def test_no_history_fails(guarantee: str) -> None:
     """As many histories as fit into the time."""
-    done = simulate("--count", "100000", "--jobs", "1", "--seconds", str(SMOKE_S))
+    many = ("--count", "100000", "--jobs", "1", "--seconds", str(SMOKE_S))
+    done = simulate(*many, "--guarantee", guarantee)
     assert done.returncode == 0, done.stdout[-8_000:] + done.stderr[-2_000:]
 
 
@@ -49,6 +53,8 @@ def test_a_seed_tells_the_same_story_twice(seed: str) -> None:
         ("promoted behind", 100),
         ("forgotten revocation", 1),
         ("store not written", 1),
+        ("group metadata left out", 15),
+        ("aborted, and work kept", 1),
     ],
 )
 def test_a_planted_bug_is_found(bug: str, first: int) -> None:
