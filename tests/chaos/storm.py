@@ -255,6 +255,7 @@ class Report:
             f"out of order {self.out_of_order}, dead letters {self.dead_letters} of "
             f"{self.poisoned}, longest stall {self.longest_s:.1f} s\n"
             f"instances were started {self.starts} times and opened {self.connections} connections"
+            f"{f'; lost: {sorted(account.lost)[:50]}' if account.lost else ''}"
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -44,6 +44,7 @@ BLOCK_PAUSE_MS = 60_000
 #: The time of ids below 0, which close windows and are nobody's.
 LATER_MS = 3 * 3_600_000
 
+_TOLD_S = 120
 _TABLES = ("prices", "kinds", "places")
 
 #: Their last values together hold each id once.
@@ -219,7 +220,9 @@ class Moving:
         return self._start_ms + later
 
     def close_windows(self) -> None:
-        """Let the time of each partition go beyond all grace."""
+        """Let the time of each partition go beyond all grace, once nothing is on its way that would
+        be too late then."""
+        self._wait_told({*KEEPING, *TELLING, TABLED} - {"suppressed"})
         self._write([*range(-2 * GROUPS, 0)])
 
     @contextmanager
@@ -244,12 +247,16 @@ class Moving:
             writing.join(60)
         assert not failed, failed
 
-    def wait_told(self, timeout_s: float = 120) -> None:
+    def wait_told(self) -> None:
         """Wait until each output tells every id that was written; windows must be closed."""
-        wait_for(lambda: not self.lost(), timeout_s, lambda: f"everything is told: {self._short()}")
+        self._wait_told({*KEEPING, *TELLING, TABLED})
 
-    def _short(self) -> dict[str, list[str]]:
-        return {name: sorted(ids)[:20] for name, ids in self.lost().items()}
+    def _wait_told(self, outputs: Set[str]) -> None:
+        def left() -> dict[str, list[str]]:
+            lost = self.lost()
+            return {name: sorted(ids)[:20] for name, ids in lost.items() if name in outputs}
+
+        wait_for(lambda: not left(), _TOLD_S, lambda: f"everything is told: {left()}")
 
     def told(self) -> dict[str, Counter[str]]:
         """How often each output tells each id that is left in it; others are told as they are."""
