@@ -138,16 +138,15 @@ MUTANTS: tuple[Mutant, ...] = (
     # --- what fails ---
     _mutant(
         "a flush that was not done in time counts as done",
-        _AT_LEAST_ONCE,
-        "                if deadline.passed:\n                    raise BrokerUnavailableError(",
-        "                if deadline.passed:\n                    return\n"
-        "                    raise BrokerUnavailableError(",
+        _INSISTING,
+        "            if deadline.passed:\n                raise\n",
+        "            if deadline.passed:\n                return\n",
     ),
     _mutant(
         "a flush is tried for one step only",
-        _AT_LEAST_ONCE,
-        "                if deadline.passed:\n                    raise BrokerUnavailableError(",
-        "                if True:\n                    raise BrokerUnavailableError(",
+        _INSISTING,
+        "            if deadline.passed:\n                raise\n",
+        "            if True:\n                raise\n",
     ),
     _mutant(
         "a commit that failed for too long counts as done",
@@ -170,8 +169,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a thread that waits for a flush seems to hang",
         _AT_LEAST_ONCE,
-        "                    ) from error\n            self._committer.progress()\n",
-        "                    ) from error\n",
+        "in_steps(self._producer.flush, deadline, self._committer.progress)",
+        "in_steps(self._producer.flush, deadline, lambda: None)",
     ),
     _mutant(
         "a thread that waits for its offsets seems to hang",
@@ -221,11 +220,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a transaction that is not answered holds the thread up for long",
-        *(_TRANSACTIONS, "deadline.remaining_ms(_STEP_MS)", "deadline.remaining_ms(60_000)"),
+        _INSISTING,
+        "deadline.remaining_ms(_STEP_MS)",
+        "deadline.remaining_ms(60_000)",
     ),
     _mutant(
         "a thread that waits for its transaction seems to hang",
-        *(_TRANSACTIONS, "            self._member.progress()\n", ""),
+        _TRANSACTIONS,
+        "in_steps(attempt, deadline, self._member.progress)",
+        "in_steps(attempt, deadline, lambda: None)",
     ),
     _mutant(
         "a transaction that was given up is not aborted",

@@ -145,6 +145,7 @@ class EncryptedSocket:
                 try:
                     return self._tls.read(size)
                 except ssl.SSLWantReadError:
+                    # What has come so far decrypts to nothing yet.
                     pass
                 except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                     return b""

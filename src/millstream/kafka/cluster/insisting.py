@@ -12,6 +12,8 @@ from millstream.errors import BrokerUnavailableError
 _log = logging.getLogger(__name__)
 
 _PAUSE_MS: Final = 100
+#: How long a step may keep the caller from anything else. Python handles no signal meanwhile.
+_STEP_MS: Final = 1_000
 
 T = TypeVar("T")
 
@@ -56,3 +58,26 @@ def insist(
             on_wait()
             if pause_ms:
                 clock.sleep_ms(pause_ms)
+
+
+def in_steps(
+    attempt: Callable[[int], object], deadline: Deadline, on_wait: Callable[[], None]
+) -> None:
+    """Wait for something that goes on by itself, a step at a time.
+
+    Args:
+        attempt: waits for it once more, for that many milliseconds.
+        deadline: the end of the last step.
+        on_wait: called after each step but the last.
+
+    Raises:
+        BrokerUnavailableError: it was not done by the deadline.
+    """
+    while True:
+        try:
+            attempt(deadline.remaining_ms(_STEP_MS))
+            return
+        except BrokerUnavailableError:
+            if deadline.passed:
+                raise
+        on_wait()

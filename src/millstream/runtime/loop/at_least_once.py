@@ -7,15 +7,13 @@ from typing import Protocol
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError
-from millstream.kafka.cluster.insisting import insist
+from millstream.kafka.cluster.insisting import in_steps, insist
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Producer
 from millstream.record import TopicPartition
 
 #: How long one attempt to commit offsets may take.
 _COMMIT_TIMEOUT_MS = 15_000
-#: How long a flush may keep this thread from anything else. Python handles no signal meanwhile.
-_FLUSH_STEP_MS = 1_000
 
 
 class OffsetCommitter(Protocol):
@@ -91,17 +89,12 @@ class AtLeastOnce:
 
     def _flush_in_steps(self, timeout_ms: int) -> None:
         deadline = Deadline(self._clock, timeout_ms)
-        while True:
-            try:
-                self._producer.flush(deadline.remaining_ms(_FLUSH_STEP_MS))
-                return
-            except BrokerUnavailableError as error:
-                if deadline.passed:
-                    raise BrokerUnavailableError(
-                        f"What was sent is not acknowledged after {timeout_ms} ms, at last: "
-                        f"{error.message}"
-                    ) from error
-            self._committer.progress()
+        try:
+            in_steps(self._producer.flush, deadline, self._committer.progress)
+        except BrokerUnavailableError as error:
+            raise BrokerUnavailableError(
+                f"What was sent is not acknowledged after {timeout_ms} ms, at last: {error.message}"
+            ) from error
 
     def _insist(
         self, what: str, attempt: Callable[[int], None], most_ms: int, whole: Deadline

@@ -12,6 +12,7 @@ from millstream.errors import (
     RebalanceInProgressError,
     TaskMigratedError,
 )
+from millstream.kafka.cluster.insisting import in_steps
 from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import TransactionalProducer
@@ -23,8 +24,6 @@ _INIT_TIMEOUT_MS = 3_000
 #: How long the coordinator may take for offsets. What was lost with its connection is never
 #: answered (`kafka.data.apart`), and doing the work again costs less than to wait for long.
 _OFFSETS_TIMEOUT_MS = 5_000
-#: How long a request may keep this thread from anything else. Python handles no signal meanwhile.
-_STEP_MS = 1_000
 
 
 class TransactionMember(Protocol):
@@ -130,11 +129,4 @@ class Transactions:
         self._producer.purge()
 
     def _insist(self, attempt: Callable[[int], None], deadline: Deadline) -> None:
-        while True:
-            try:
-                attempt(deadline.remaining_ms(_STEP_MS))
-                return
-            except BrokerUnavailableError:
-                if deadline.passed:
-                    raise
-            self._member.progress()
+        in_steps(attempt, deadline, self._member.progress)
