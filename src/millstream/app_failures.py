@@ -56,12 +56,3 @@ def answer_to(
         answer,
     )
     return StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
-
-
-def as_streams_error(what: str, error: BaseException) -> StreamsError:
-    """The error itself, or one that says what failed with it."""
-    if isinstance(error, StreamsError):
-        return error
-    failure = StreamsError(f"{what} failed: {type(error).__name__}: {error}.")
-    failure.__cause__ = error
-    return failure

@@ -11,12 +11,11 @@ from millstream.app_failures import (
     ExceptionHandler,
     StreamsUncaughtExceptionHandlerResponse,
     answer_to,
-    as_streams_error,
     shut_down,
 )
 from millstream.clock import Clock, Deadline
 from millstream.config import StreamsConfig
-from millstream.errors import ShutdownRequestedError, SparkError, StreamsError
+from millstream.errors import ShutdownRequestedError, SparkError, StreamsError, as_streams_error
 from millstream.kafka.settings.clients import client_setting
 from millstream.runtime.client_states import ClientStates
 from millstream.spark.worker_logging import short_name

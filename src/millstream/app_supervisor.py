@@ -11,12 +11,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from millstream.app_crew import Crew
-from millstream.app_failures import as_streams_error
 from millstream.app_judge import Judge
 from millstream.app_restore_bars import RestoreBars
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
-from millstream.errors import SparkError, StreamsError
+from millstream.errors import SparkError, StreamsError, as_streams_error
 from millstream.runtime.build_thread import keeps_state_on_disk
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.control import (

@@ -368,3 +368,12 @@ class ThreadUnavailableError(SparkError):
     """A stream thread is starting, restarting, has ended, or did not answer in time."""
 
     retriable = True
+
+
+def as_streams_error(what: str, error: BaseException, advice: str = "") -> StreamsError:
+    """The error itself, or one that says what failed with it, and what to do."""
+    if isinstance(error, StreamsError):
+        return error
+    failure = StreamsError(f"{what} failed: {type(error).__name__}: {error}.{advice}")
+    failure.__cause__ = error
+    return failure

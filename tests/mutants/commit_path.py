@@ -78,8 +78,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "caches are not flushed",
         _COMMITS,
-        "                task.prepare_commit()",
-        "                pass",
+        "            return task.prepare_commit()",
+        "            return True",
     ),
     _mutant(
         "stores are not written",

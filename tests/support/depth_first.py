@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from millstream.operators.apart.apart_operator import ApartOperator
+from millstream.operators.apart.equipment import Equipment
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Operator
 from millstream.runtime.task.compile_operator import compile_operator
@@ -65,6 +67,7 @@ class DepthFirst:
         make_sink: SinkFactory,
         *,
         order_across_topics: bool = False,
+        equipment: Equipment | None = None,
     ) -> None:
         self.ordered = order_across_topics or needs_order(nodes)
         self._nodes = nodes
@@ -72,8 +75,17 @@ class DepthFirst:
         self._calls = {node.name: _Calls(node.name, _made(node, make_sink)) for node in nodes}
         for name, children in children_of(nodes).items():
             self._calls[name].followers = [self._calls[child] for child in children]
+        self._equipment = equipment
+        self._apart = [
+            (each.operator, each)
+            for each in self._calls.values()
+            if isinstance(each.operator, ApartOperator)
+        ]
 
     def init(self) -> None:
+        for operator, _ in self._apart:
+            assert self._equipment is not None
+            operator.equip(self._equipment)
         for node in self._nodes:
             if isinstance(node, ProcessorNode):
                 calls = self._calls[node.name]
@@ -91,6 +103,21 @@ class DepthFirst:
 
     def punctuate(self, callback: Callable[[int], None], time_ms: int) -> None:
         callback(time_ms)
+
+    @property
+    def room(self) -> int | None:
+        return min((operator.room for operator, _ in self._apart), default=None)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(operator.in_flight for operator, _ in self._apart)
+
+    @property
+    def has_landed(self) -> bool:
+        return any(operator.has_landed for operator, _ in self._apart)
+
+    def release(self) -> Sequence[Batch]:
+        return [done for operator, calls in self._apart for done in operator.release(calls)]
 
     def close(self) -> None:
         for node in self._nodes:

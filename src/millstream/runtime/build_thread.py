@@ -15,6 +15,7 @@ from millstream.kafka.member.events import Assigned
 from millstream.kafka.protocols import Member
 from millstream.kafka.rights import user_of
 from millstream.kafka.settings.clients import client_setting, librdkafka_settings
+from millstream.operators.apart.real import RealApart
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import Control
 from millstream.runtime.loop.at_least_once import AtLeastOnce
@@ -289,6 +290,7 @@ class _Parts:
             global_stores=global_updates.stores,
             settle=collector.settle,
             dropped=self.dropped,
+            make_apart=lambda: RealApart(self.waker.wake),
         )
         by_id = {part.id: part for part in subtopologies}
 

@@ -24,8 +24,8 @@ class Work(Protocol):
     Invariant: `offsets_to_commit` names no offset before which a record is not finished, and a
     record is finished only when everything that it caused is handed to the producer.
 
-    `StreamTask` is one: a sub-topology on one partition number, which finishes a batch within its
-    step.
+    `StreamTask` is one: a sub-topology on one partition number. It finishes a batch within its
+    step, but for what its operators do beside the loop.
     """
 
     @property
@@ -66,6 +66,11 @@ class Work(Protocol):
     @property
     def buffered(self) -> int:
         """How many records wait to be taken."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """How many records were taken and are not finished."""
         ...
 
     def waiting_in(self, place: TopicPartition) -> int:
@@ -111,8 +116,13 @@ class Work(Protocol):
         """
         ...
 
-    def prepare_commit(self) -> None:
-        """Hand on what is held back for later, so that the offsets stand for all of it."""
+    def prepare_commit(self) -> bool:
+        """Hand on what is held back for later, so that the offsets stand for all of it.
+
+        Returns:
+            Whether it can be committed; else something must be finished first, nothing more is
+            taken meanwhile, and the commit is to be tried again.
+        """
         ...
 
     def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:

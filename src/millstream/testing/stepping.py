@@ -8,9 +8,9 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from millstream.clock import ManualClock
+from millstream.clock import Deadline, ManualClock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.config_fields import did_you_mean
 from millstream.errors import IllegalStateError, StreamsError, UnknownStateStoreError
@@ -32,6 +32,9 @@ from millstream.testing.driver_views import as_one_subtopology, topology_metadat
 from millstream.topology.physical.topology import Topology
 
 _TASK = TaskId(0, 0)
+_REAL_TIME: Final = SystemClock()
+#: How long one wait is for what goes on beside the task.
+_LANDING_MS: Final = 1_000
 
 
 class SteppingDriver:
@@ -178,6 +181,9 @@ class SteppingDriver:
         """Process the next batch, of at most `limit` records."""
         with self._failing():
             self._task.step(limit)
+            # What goes on beside it takes the time of the real clock.
+            while not self._task.drain(Deadline(_REAL_TIME, _LANDING_MS)):
+                pass
 
     def punctuate(self) -> None:
         """Call whom the processors want called at this time of the wall clock."""
@@ -187,7 +193,8 @@ class SteppingDriver:
     def commit(self) -> None:
         """Flush caches, write stores and remember offsets; then `deliver`."""
         with self._failing():
-            self._task.prepare_commit()
+            while not self._task.prepare_commit():
+                self._task.drain(Deadline(_REAL_TIME, _LANDING_MS))
             self._task.post_commit(self._task.offsets_to_commit(), self._collector.acked_offsets())
         self.deliver()
 

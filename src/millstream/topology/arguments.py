@@ -42,15 +42,30 @@ def checked_function(
     Raises:
         TypeError: it is no such function.
     """
+    if callable(function) and is_asynchronous(function):
+        raise wrong_type(
+            f"{operation}() needs a plain function as its {parameter}. "
+            + asynchronous_advice(name_of(function))
+        )
+    checked_arguments(operation, parameter, function, *arguments, with_key=with_key)
+
+
+def checked_arguments(
+    operation: str,
+    parameter: str,
+    function: Callable[..., Any],
+    *arguments: str,
+    with_key: bool | None = None,
+) -> None:
+    """The same as `checked_function`, for one that may be asynchronous.
+
+    Raises:
+        TypeError: it is no such function.
+    """
     if not callable(function):
         raise wrong_type(
             f"{operation}() needs a function as its {parameter}, "
             f"but got {type(function).__name__}: {function!r}."
-        )
-    if is_asynchronous(function):
-        raise wrong_type(
-            f"{operation}() needs a plain function as its {parameter}. "
-            + asynchronous_advice(name_of(function))
         )
     given = ("key", *arguments) if with_key else arguments
     if takes(function, len(given)):

@@ -19,6 +19,19 @@ logger = logging.getLogger(__name__)
 _DRAIN_TIMEOUT_MS = 5_000
 
 
+class UnfinishedError(Exception):
+    """A commit has to wait for what tasks have in flight; they take nothing meanwhile.
+
+    Args:
+        tasks: those tasks.
+    """
+
+    def __init__(self, tasks: Collection[Work]) -> None:
+        names = ", ".join(str(task.task_id) for task in tasks)
+        super().__init__(f"tasks {names} have records in flight")
+        self.tasks = tasks
+
+
 class Commits:
     """Commits tasks, all of a thread together.
 
@@ -92,13 +105,14 @@ class Commits:
             TaskMigratedError: this member is no longer in the group.
             ProductionError: an output could not be written.
             BrokerUnavailableError: no answer in time.
+            UnfinishedError: try again when that is finished.
         """
         needing = [task for task in tasks if task.commit_needed]
         if not needing and not self.is_open:
             return {}
-        for task in needing:
-            with failures_of(task):
-                task.prepare_commit()
+        unfinished = [task for task in needing if not self._is_prepared(task)]
+        if unfinished:
+            raise UnfinishedError(unfinished)
         # Before they are published: a record that is finished during it may have sent what is not.
         offsets: dict[TopicPartition, CommitOffset] = {}
         for task in needing:
@@ -109,6 +123,10 @@ class Commits:
             task.post_commit(offsets, acked)
         self.total += 1
         return offsets
+
+    def _is_prepared(self, task: Work) -> bool:
+        with failures_of(task):
+            return task.prepare_commit()
 
     def settle(self, tasks: Collection[Work]) -> None:
         """Wait until what tasks have sent is in their topics, as long as a commit would.

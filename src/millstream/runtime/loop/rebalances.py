@@ -11,7 +11,7 @@ from millstream.clock import Clock, Deadline
 from millstream.errors import RebalanceInProgressError, TaskCorruptedError, TaskMigratedError
 from millstream.kafka.member.events import Assigned, Joining, Lost, MemberEvent, Revoked
 from millstream.kafka.protocols import Member
-from millstream.runtime.loop.commits import Commits
+from millstream.runtime.loop.commits import Commits, UnfinishedError
 from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.work import Work
 
@@ -164,7 +164,8 @@ class Rebalances:
         """Commit all that is done; whatever goes wrong, the member must go on."""
         self._joining = True
         try:
-            self._commit_if_needed(self._tasks.running)
+            # What stays here need not come to its end for it.
+            self._commit_if_needed()
         finally:
             self._member.acknowledge(event)
         return OwnershipChange("a rebalance begins")
@@ -174,6 +175,7 @@ class Rebalances:
         revoked = self._tasks.owners_of(event.partitions)
         names = [str(task.task_id) for task in revoked]
         try:
+            self._commits.drain(revoked)
             committed = self._commit_if_needed(revoked)
             # A fenced member or producer has closed all tasks by now.
             left = [task.task_id for task in self._tasks.owners_of(event.partitions)]
@@ -189,17 +191,34 @@ class Rebalances:
             self._member.acknowledge(event)
         return OwnershipChange(f"tasks {names} go to other threads", revoked=True)
 
-    def _commit_if_needed(self, tasks: Collection[Work]) -> bool:
+    def _commit_if_needed(self, tasks: Collection[Work] | None = None) -> bool:
         """Commit before tasks are given up; whether what they did is committed.
 
         All tasks are committed, those that stay included: they share one producer.
+
+        Args:
+            tasks: those that are given up; None if all are meant.
         """
-        self._commits.drain(tasks)
+        committing = self._tasks.running
+        if tasks is None:
+            tasks = committing
         if not self._commits.is_open and not any(task.commit_needed for task in tasks):
             return True
+        drained = False
         for _ in range(_COMMIT_ATTEMPTS):
             try:
-                offsets = self._commits.commit(self._tasks.running)
+                offsets = self._commits.commit(committing)
+            except UnfinishedError as error:
+                if not drained:
+                    self._commits.drain(error.tasks)
+                    drained = True
+                elif self._commits.all_or_nothing:
+                    logger.warning("work is given up without a commit: %s", error)
+                    self.drop_work()
+                    return False
+                else:
+                    logger.warning("not committed with the others: %s", error)
+                    committing = [task for task in committing if task not in error.tasks]
             except RebalanceInProgressError as error:
                 logger.debug("commit of tasks that are given up is put off: %s", error)
                 self._member.progress()
@@ -211,7 +230,7 @@ class Rebalances:
             else:
                 shown = {str(place): offset.offset for place, offset in sorted(offsets.items())}
                 logger.info("committed before giving tasks up: %s", shown)
-                return True
+                return len(committing) == len(self._tasks.running)
         logger.warning("tasks that are given up are not committed: the group kept rebalancing")
         if self._commits.all_or_nothing:
             self.drop_work()
@@ -225,6 +244,7 @@ class Rebalances:
             tasks: active ones.
             why: for the logs.
         """
+        self._commits.drain(tasks)
         committed = self._commit_if_needed(tasks)
         given_up = {task.task_id for task in tasks}
         left = [task.task_id for task in self._tasks.running if task.task_id in given_up]

@@ -13,11 +13,12 @@ from millstream.errors import (
     TaskCorruptedError,
     TaskMigratedError,
     UnknownTopicError,
+    as_streams_error,
 )
+from millstream.kafka.data.record_columns import RecordColumns
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Consumer, Producer
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.backoff import Backoff
 from millstream.runtime.control import (
     AskForShutdown,
     AskMetrics,
@@ -31,7 +32,8 @@ from millstream.runtime.control import (
     ThreadMetrics,
     ThreadOutcome,
 )
-from millstream.runtime.loop.commits import Commits
+from millstream.runtime.loop.commits import Commits, UnfinishedError
+from millstream.runtime.loop.joining_anew import JoiningAnew
 from millstream.runtime.loop.last_words import LastWords
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
@@ -55,14 +57,14 @@ _LAST_COMMIT_MS = 5_000
 _LAST_COMMIT_PAUSE_MS = 50
 #: How long it may take in all when the driver is lost: it kills a thread that it does not hear of.
 _LOST_COMMIT_MS = 30_000
-#: The pauses before the group is joined anew, until a commit has worked.
-_JOIN_FIRST_MS = 100
-_JOIN_MOST_MS = 10_000
 #: How long running tasks wait for those that restore to get records.
 _RESTORE_WAIT_MS = 10
 #: How the two share the thread: for how long there is restored, then processed, in each round.
 _RESTORE_MS = 100
 _PROCESS_WHILE_RESTORING_MS = 100
+#: How long records wait to be polled while others are in flight, of which the end wakes the loop.
+_LANDING_WAIT_MS = 5
+_DEFECT = " This is probably a defect of Millstream; its log has the whole story."
 
 
 class StreamThread:
@@ -142,8 +144,7 @@ class StreamThread:
         self._commit_wanted = False
         self._reports = Reports(settings, control, clock, self._metrics)
         self._last_words = LastWords(control, rebalances, clock)
-        self._join_backoff = Backoff(clock, first_ms=_JOIN_FIRST_MS, most_ms=_JOIN_MOST_MS)
-        self._commits_before_joining = 0
+        self._joining_anew = JoiningAnew(rebalances, commits, clock)
         self._turn = TaskId(-1, -1)
         self._processed_total = 0
 
@@ -186,24 +187,7 @@ class StreamThread:
             except TaskCorruptedError as error:
                 self._rebuild(error)
         except TaskMigratedError as error:
-            self._join_anew(error)
-
-    def _join_anew(self, error: TaskMigratedError) -> None:
-        """Drop what cannot be committed and ask for the tasks again, more rarely each time.
-
-        The pause is none of the loop's: it goes on as a thread without active tasks does.
-        """
-        if self._commits.total > self._commits_before_joining:
-            self._join_backoff.reset()
-        self._commits_before_joining = self._commits.total
-        pause_ms = self._join_backoff.next_pause_ms()
-        logger.warning(
-            "giving all active tasks up without a commit, and joining the group anew in %d ms: %s",
-            pause_ms,
-            error,
-        )
-        self._rebalances.drop_work()
-        self._rebalances.rejoin("its work could not be committed", pause_ms)
+            self._joining_anew.because_of(error)
 
     def _rebuild(self, error: TaskCorruptedError) -> None:
         if GLOBAL_TASK in error.task_ids:
@@ -272,9 +256,7 @@ class StreamThread:
             self._rebalances.has_news(timeout_ms)
             return
         try:
-            self._tasks.add_records(
-                self._consumer.poll_columns(settings.max_poll_records, timeout_ms)
-            )
+            self._tasks.add_records(self._poll(timeout_ms))
         except OffsetOutOfRangeError as error:
             self._tasks.reset_position(error)
         except UnknownTopicError as error:
@@ -283,6 +265,16 @@ class StreamThread:
                 raise
             # Whether that is an error, or one topic less that matches a pattern, the leader says.
             self._start_anew(readers, error.message)
+
+    def _poll(self, timeout_ms: int) -> dict[TopicPartition, RecordColumns]:
+        most = self._settings.max_poll_records
+        if not timeout_ms or not any(task.in_flight for task in self._tasks.running):
+            return self._consumer.poll_columns(most, timeout_ms)
+        # The end of a call does not end the wait for records, but that for news.
+        records = self._consumer.poll_columns(most, 0)
+        if not records:
+            self._rebalances.has_news(min(timeout_ms, _LANDING_WAIT_MS))
+        return records
 
     def _start_anew_on_other_topics(self) -> None:
         """Let tasks begin again whose topics are not those any more that they began to read."""
@@ -361,6 +353,9 @@ class StreamThread:
         try:
             self._commits.commit(self._tasks.running)
             self._commit_wanted = False
+        except UnfinishedError as error:
+            logger.debug("commit put off: %s", error)
+            self._commit_wanted = True
         except RebalanceInProgressError as error:
             logger.debug("commit put off: %s", error)
             # What was flushed for it has let tasks work.
@@ -424,6 +419,9 @@ class StreamThread:
                 committed = True
                 shown = {str(place): offset.offset for place, offset in sorted(offsets.items())}
                 logger.info("committed before closing: %s", shown)
+            except UnfinishedError as error:
+                # It was waited for.
+                logger.warning("closing without a commit, since %s", error)
             except Exception as error:
                 failure = self._as_streams_error(error)
                 logger.warning("could not commit before closing: %s", failure)
@@ -452,7 +450,11 @@ class StreamThread:
         return failure
 
     def _commit_at_last(self) -> dict[TopicPartition, CommitOffset]:
-        """Commit before closing, also if the group rebalances just now: others close, too."""
+        """Commit before closing, also if the group rebalances just now: others close, too.
+
+        Raises:
+            UnfinishedError: what tasks have in flight did not come to its end, and was to.
+        """
         self._commits.drain(self._tasks.running, self._last_commit_timeout_ms)
         deadline = Deadline(self._clock, _LAST_COMMIT_MS)
         while True:
@@ -479,14 +481,7 @@ class StreamThread:
         self._control.report(StateChanged(new, why))
 
     def _as_streams_error(self, error: BaseException) -> StreamsError:
-        if isinstance(error, StreamsError):
-            return error
-        failure = StreamsError(
-            f"{self._settings.name} failed: {type(error).__name__}: {error}. This is probably a "
-            "defect of Millstream; its log has the whole story."
-        )
-        failure.__cause__ = error
-        return failure
+        return as_streams_error(self._settings.name, error, _DEFECT)
 
 
 def _reads(task: Work, topic: str | None) -> bool:

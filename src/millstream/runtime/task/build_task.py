@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
+from millstream.operators.apart.calls import Apart
+from millstream.operators.apart.equipment import Equipment, ReleasedTime
+from millstream.operators.apart.real import RealApart
 from millstream.operators.operator import Output
 from millstream.processor.handlers import (
     LogAndFailExceptionHandler,
     LogAndFailProcessingExceptionHandler,
     ProcessingHandler,
 )
+from millstream.processor.punctuation import PunctuationType
 from millstream.processor.task_context import CurrentRecord
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.task.dead_letters import DeadLetters
-from millstream.runtime.task.engine_task import EngineTask
+from millstream.runtime.task.engine_task import EngineTask, Notes, Schedules, SchedulesBehind
 from millstream.runtime.task.executor import Executor
+from millstream.runtime.task.landing import apart_nodes, behind, must_land
 from millstream.runtime.task.node_context import (
     Dropped,
     DroppedTotal,
@@ -71,6 +75,7 @@ class TaskServices:
         make_executor: what runs the nodes of a task.
         settle: waits a moment until what the collector has taken has arrived.
         dropped: counts the records that all of them leave out.
+        make_apart: gives a task what makes calls beside the loop.
     """
 
     config: StreamsConfig
@@ -85,6 +90,7 @@ class TaskServices:
     make_executor: ExecutorFactory = Executor
     settle: Callable[[], None] = lambda: None
     dropped: DroppedTotal = field(default_factory=DroppedTotal)
+    make_apart: Callable[[], Apart] = RealApart
 
 
 def build_task(
@@ -175,26 +181,52 @@ class TaskParts:
     def _make_processing(self) -> Processing:
         """What the task needs to process: new operators, with nothing in their queues."""
         services = self._services
-        punctuations = Punctuations(services.clock)
-        engine_task = EngineTask(
-            self._task_id,
-            services.config,
-            services.directory.task_directory(self._task_id),
-            punctuations,
-            self.drops,
-            self.record,
-            lambda: group.stream_time,
+        nodes, notes = self._subtopology.nodes, Notes()
+        punctuations, by_released = Punctuations(services.clock), Punctuations(services.clock)
+        lands = must_land(nodes, exactly_once=services.config.exactly_once)
+        time = ReleasedTime(lambda: by_released.next_ms(PunctuationType.STREAM_TIME))
+        equipment = Equipment(
+            services.make_apart(),
+            in_offset_order=services.config.exactly_once and not lands,
+            time=time,
         )
+        task = self._engine_task(punctuations, lambda: group.stream_time, notes)
+        schedules = SchedulesBehind(by_released, punctuations)
+        task_behind = self._engine_task(schedules, lambda: time.stream_time, notes)
+        names_behind = behind(nodes, apart_nodes(nodes))
+
+        def make_context(node: ProcessorNode, output: Output) -> NodeContext:
+            sees = task_behind if node.name in names_behind else task
+            return self._make_context(sees, node, output)
+
         executor = services.make_executor(
-            self._subtopology.nodes,
-            partial(self._make_context, engine_task),
+            nodes,
+            make_context,
             self._make_sink,
             order_across_topics=services.order_across_topics,
+            equipment=equipment,
         )
         queues = {place: self._make_queue(place) for place in sorted(self.task.partitions)}
         group = PartitionGroup(queues, executor.ordered)
-        self._processing = Processing(group, executor, punctuations, engine_task)
+        self._processing = Processing(
+            group, executor, punctuations, by_released, task, equipment, lands
+        )
         return self._processing
+
+    def _engine_task(
+        self, schedules: Schedules, stream_time: Callable[[], int], notes: Notes
+    ) -> EngineTask:
+        services = self._services
+        return EngineTask(
+            self._task_id,
+            services.config,
+            services.directory.task_directory(self._task_id),
+            schedules,
+            self.drops,
+            self.record,
+            stream_time,
+            notes,
+        )
 
     def _declared_at(self, node: str | None) -> str | None:
         """File and line of the user's program that declared a node; None where that is unknown."""

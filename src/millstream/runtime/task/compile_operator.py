@@ -24,6 +24,7 @@ from millstream.operators.aggregates.window_aggregate import (
     WindowAggregateOperator,
     WindowCountOperator,
 )
+from millstream.operators.apart.map_async import MapAsyncOperator, Ordering
 from millstream.operators.joins.foreign_key_join import (
     ForeignTableJoinOperator,
     ResponseResolverOperator,
@@ -97,6 +98,18 @@ def _(operation: streams.Map) -> Operator:
 @compile_operator.register
 def _(operation: streams.MapValues) -> Operator:
     return stateless.MapValuesOperator(operation.mapper, operation.with_key)
+
+
+@compile_operator.register
+def _(operation: streams.MapAsync) -> Operator:
+    return MapAsyncOperator(
+        operation.function,
+        is_coroutine=operation.is_coroutine,
+        with_key=operation.with_key,
+        concurrency=operation.concurrency,
+        ordering=Ordering(operation.ordering),
+        timeout_ms=operation.timeout_ms,
+    )
 
 
 @compile_operator.register

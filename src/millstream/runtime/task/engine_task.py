@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from millstream.config import StreamsConfig
 from millstream.processor.metrics import MetricName
@@ -14,6 +16,58 @@ from millstream.runtime.task.node_context import Dropped
 from millstream.runtime.task.punctuations import Punctuations
 
 
+class Schedules(Protocol):
+    """Takes schedules, as `Punctuations` does."""
+
+    def schedule(
+        self,
+        callback: Callable[[int], None],
+        interval_ms: int,
+        kind: PunctuationType,
+        start_ms: int | None,
+        stream_time_ms: int,
+    ) -> Cancellable: ...
+
+
+@dataclass(frozen=True)
+class SchedulesBehind:
+    """Takes schedules of what lies behind operators that work beside the loop. It is `Schedules`.
+
+    Args:
+        by_stream: takes those by stream time.
+        by_clock: takes those by wall clock.
+    """
+
+    by_stream: Punctuations
+    by_clock: Punctuations
+
+    def schedule(
+        self,
+        callback: Callable[[int], None],
+        interval_ms: int,
+        kind: PunctuationType,
+        start_ms: int | None,
+        stream_time_ms: int,
+    ) -> Cancellable:
+        """Add a schedule."""
+        by_stream = kind is PunctuationType.STREAM_TIME
+        takes = self.by_stream if by_stream else self.by_clock
+        return takes.schedule(callback, interval_ms, kind, start_ms, stream_time_ms)
+
+
+@dataclass
+class Notes:
+    """What the nodes of a task tell it.
+
+    Args:
+        commit_requested: whether somebody has asked for a commit since the last one.
+        remembered: times that operators find again after a restart.
+    """
+
+    commit_requested: bool = False
+    remembered: dict[str, int] = field(default_factory=dict)
+
+
 class EngineTask:
     """What the nodes of one task share.
 
@@ -21,14 +75,11 @@ class EngineTask:
         task_id: the task.
         config: the application's settings.
         state_dir: the task's directory.
-        punctuations: takes schedules.
+        schedules: takes schedules.
         drops: counts the records that are left out.
         record: what the task's stores take for the record being processed.
         stream_time: tells the stream time.
-
-    Attributes:
-        commit_requested: whether somebody has asked for a commit since the last one.
-        remembered: times that operators find again after a restart.
+        notes: what they tell; shared by all views of one task.
     """
 
     def __init__(
@@ -36,21 +87,26 @@ class EngineTask:
         task_id: TaskId,
         config: StreamsConfig,
         state_dir: Path,
-        punctuations: Punctuations,
+        schedules: Schedules,
         drops: Dropped,
         record: CurrentRecord,
         stream_time: Callable[[], int],
+        notes: Notes,
     ) -> None:
         self.record = record
         self.application_id = config.application_id
         self.state_dir = state_dir
         self.config = config
         self.stream_time_ms = stream_time
-        self.commit_requested = False
-        self.remembered: dict[str, int] = {}
+        self.notes = notes
         self._task_id = task_id
-        self._punctuations = punctuations
+        self._schedules = schedules
         self._drops = drops
+
+    @property
+    def remembered(self) -> dict[str, int]:
+        """Times that operators find again after a restart."""
+        return self.notes.remembered
 
     @property
     def metrics(self) -> Mapping[MetricName, float]:
@@ -65,13 +121,13 @@ class EngineTask:
         start_ms: int | None,
     ) -> Cancellable:
         """Let a callback be called by time."""
-        return self._punctuations.schedule(
+        return self._schedules.schedule(
             callback, interval_ms, kind, start_ms, self.stream_time_ms()
         )
 
     def request_commit(self) -> None:
         """Commit as soon as the batch is done."""
-        self.commit_requested = True
+        self.notes.commit_requested = True
 
 
 def task_metrics(task_id: TaskId, dropped_total: int) -> dict[MetricName, float]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from millstream.operators.apart.apart_operator import ApartOperator
+from millstream.operators.apart.equipment import Equipment
 from millstream.operators.batch import Batch, Order, merge_batches
 from millstream.operators.operator import Operator, OperatorContext, Output, Team
 from millstream.runtime.task.compile_operator import compile_operator
@@ -115,6 +117,7 @@ class Executor:
         make_context: gives each operator its context.
         make_sink: gives each sink node its sink.
         order_across_topics: whether outputs must be in depth-first order across topics, too.
+        equipment: for operators whose work goes on beside the loop, if there are any.
 
     Attributes:
         ordered: whether records must come with their place in depth-first order.
@@ -129,6 +132,7 @@ class Executor:
         make_sink: SinkFactory,
         *,
         order_across_topics: bool = False,
+        equipment: Equipment | None = None,
     ) -> None:
         self.ordered = order_across_topics or needs_order(nodes)
         self._meeting = SinkMeeting(order_across_topics)
@@ -144,6 +148,12 @@ class Executor:
         self._steps = [[self._stations[name] for name in step] for step in steps]
         self._teams = [_team(step) for step in self._steps]
         self._holding_back = self._find_holding_back()
+        self._equipment = equipment
+        self._apart = [
+            (station.operator, station.output)
+            for station in self._stations.values()
+            if isinstance(station.operator, ApartOperator)
+        ]
 
     def init(self) -> None:
         """Start the operators, in topology order. Their stores must be open and restored."""
@@ -152,6 +162,9 @@ class Executor:
                 station = self._stations[node.name]
                 operator = station.operator
                 assert isinstance(operator, Operator)
+                if isinstance(operator, ApartOperator):
+                    assert self._equipment is not None, f"node {node.name} lacks its equipment"
+                    operator.equip(self._equipment)
                 operator.init(self._make_context(node, station.output))
 
     def run(self, batches: Sequence[tuple[str, Batch]]) -> None:
@@ -171,6 +184,31 @@ class Executor:
         """Call a node's punctuator, and work on what it forwards."""
         callback(time_ms)
         self._run_steps()
+
+    @property
+    def room(self) -> int | None:
+        """How many records may be taken before something in flight is finished; None for any."""
+        return min((operator.room for operator, _ in self._apart), default=None)
+
+    @property
+    def in_flight(self) -> int:
+        """How many records are worked on beside the loop."""
+        return sum(operator.in_flight for operator, _ in self._apart)
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether `release` may have something to do."""
+        return any(operator.has_landed for operator, _ in self._apart)
+
+    def release(self) -> Sequence[Batch]:
+        """Work on what has come of records in flight; those that are not in flight any more."""
+        done: list[Batch] = []
+        for operator, output in self._apart:
+            batches = operator.release(output)
+            if batches:
+                self._run_steps()
+                done += batches
+        return done
 
     def close(self) -> None:
         """Close the operators, in topology order.

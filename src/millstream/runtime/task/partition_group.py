@@ -119,6 +119,19 @@ class PartitionGroup:
         for queue in self.queues.values():
             queue.finish_all()
 
+    def finish(self, places: Iterable[tuple[TopicPartition, int]]) -> None:
+        """Everything that these records have caused is done, those before them or not.
+
+        Those that were done before are passed over: a cache may have held something back.
+        """
+        queues = self.queues
+        touched: set[TopicPartition] = set()
+        for place, offset in places:
+            queues[place].finish(offset)
+            touched.add(place)
+        for place in touched:
+            queues[place].forget_finished()
+
     def raw_of(self, place: TopicPartition, offset: int) -> RawPair | None:
         """Key and value of a record in flight as they were read; None if they are not at hand."""
         queue = self.queues.get(place)

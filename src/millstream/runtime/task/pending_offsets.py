@@ -85,13 +85,9 @@ class PendingOffsets:
             self._size = 0
 
     def finish(self, offset: int) -> None:
-        """One of them is finished.
-
-        Raises:
-            ValueError: it is not in flight.
-        """
+        """One of them is finished; nothing if it is not in flight any more."""
         if not self._is_in_flight(offset):
-            raise ValueError(f"offset {offset} is finished, but it is not in flight")
+            return
         finished = self._finished
         finished.add(offset)
         while self._runs:

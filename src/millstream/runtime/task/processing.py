@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from millstream.operators.apart.equipment import Equipment
 from millstream.operators.batch import Batch
 from millstream.runtime.task.engine_task import EngineTask
 from millstream.runtime.task.executor import ContextFactory, SinkFactory
@@ -38,6 +39,25 @@ class NodeExecutor(Protocol):
         """Call a node's punctuator, and work on what it forwards."""
         ...
 
+    @property
+    def room(self) -> int | None:
+        """How many records may be taken before something in flight is finished; None for any."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """How many records are worked on beside the loop."""
+        ...
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether `release` may have something to do."""
+        ...
+
+    def release(self) -> Sequence[Batch]:
+        """Work on what has come of records in flight; those that are not in flight any more."""
+        ...
+
     def close(self) -> None:
         """Close the operators."""
         ...
@@ -53,6 +73,7 @@ class ExecutorFactory(Protocol):
         make_sink: SinkFactory,
         *,
         order_across_topics: bool = False,
+        equipment: Equipment | None = None,
     ) -> NodeExecutor: ...
 
 
@@ -67,10 +88,16 @@ class Processing:
         group: its input queues.
         executor: its nodes.
         punctuations: what its processors want to be called for, by time.
+        behind: the same by stream time, for those behind operators that work beside the loop.
         engine_task: the task as its nodes see it.
+        equipment: for operators whose work goes on beside the loop.
+        lands: whether nothing may be in flight at a commit.
     """
 
     group: PartitionGroup
     executor: NodeExecutor
     punctuations: Punctuations
+    behind: Punctuations
     engine_task: EngineTask
+    equipment: Equipment
+    lands: bool

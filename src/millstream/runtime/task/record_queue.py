@@ -175,6 +175,20 @@ class RecordQueue:
         # The one at the head may have more to give.
         del self._in_flight[: -1 if self._head is not None else None]
 
+    def finish(self, offset: int) -> None:
+        """Everything that a record taken has caused is done; nothing if that is known."""
+        self.pending.finish(offset)
+
+    def forget_finished(self) -> None:
+        """Keep no bytes of what is done, for nobody will ask."""
+        first = self.pending.first
+        if first is None:
+            first = self._in_flight[-1].offsets[-1] + 1 if self._in_flight else 0
+        kept = [raw for raw in self._in_flight if raw.offsets[-1] >= first]
+        if self._head is not None and self._head.raw not in kept:
+            kept.append(self._head.raw)
+        self._in_flight = kept
+
     def add(self, raw: RawRecords) -> None:
         """Queue the records of a poll; there is at least one."""
         if not self.size and self.line is not None:

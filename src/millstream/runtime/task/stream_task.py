@@ -26,6 +26,8 @@ _FIRST_BATCH_RECORDS = 128
 #: How often caches are flushed for one commit until none has changes. Nodes that write only to
 #: stores of their own need as many times as stores lie one below the other.
 _MOST_FLUSHES = 100
+#: How long a wait for the end of any call is at most.
+_LANDING_MS = 100
 
 
 class StreamTask:
@@ -76,6 +78,10 @@ class StreamTask:
         self._agenda = Agenda()
         self._batch_limit = _FIRST_BATCH_RECORDS
         self._warned_of_circle = False
+        # Whether the loop has found that records may be taken.
+        self._may_take = True
+        # Whether a commit waits for what is in flight.
+        self._is_landing = False
         self._state = StateMachine(
             f"Task {task_id}", TaskState.CREATED, TASK_STATES, clock, self._log_state
         )
@@ -183,7 +189,7 @@ class StreamTask:
 
     def _stop(self) -> None:
         at_work, self._processing = self._processing, None
-        self.commit_needed = False
+        self.commit_needed = self._is_landing = False
         self.committed = {}
         if at_work is not None:
             at_work.executor.close()
@@ -201,24 +207,68 @@ class StreamTask:
 
     def is_processable(self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int) -> bool:
         """Whether the next record may be taken now; see `PartitionGroup.is_ready`."""
-        group = self.processing.group
-        return group.size > 0 and group.is_ready(at_end, max_idle_ms, self._clock.monotonic_ms())
+        at_work = self.processing
+        group, room = at_work.group, at_work.executor.room
+        self._may_take = (
+            group.size > 0
+            and not self._is_landing
+            and (room is None or room > 0)
+            and group.is_ready(at_end, max_idle_ms, self._clock.monotonic_ms())
+        )
+        return self._may_take or at_work.executor.has_landed
+
+    @property
+    def in_flight(self) -> int:
+        """How many records are worked on beside the loop."""
+        return 0 if self._processing is None else self._processing.executor.in_flight
 
     def step(self, limit: int) -> int:
         """Take a batch of at most `limit` records through the nodes; how many it was.
 
-        Then make the calls that are due by stream time: the batch ends where it reaches the next.
+        Before it, what has come of records in flight goes on. After each of the two the calls are
+        made that are due by stream time: it ends where it reaches the next.
 
         Raises:
             StreamsError: a record could not be read, or user code failed, and nobody said to go on.
         """
-        count = self._process(limit)
+        self._release()
+        room = self.processing.executor.room
+        if not self._may_take or room == 0:
+            return 0
+        count = self._process(limit if room is None else min(limit, room))
         self.punctuate_stream_time()
         return count
 
     def drain(self, deadline: Deadline) -> bool:
-        """Nothing is to be waited for: a step finishes what it takes."""
+        """Wait until nothing is in flight, and take nothing meanwhile."""
+        at_work = self.processing
+        while not self._has_landed():
+            if deadline.passed:
+                return False
+            at_work.equipment.apart.wait(deadline.remaining_ms(_LANDING_MS))
         return True
+
+    def _has_landed(self) -> bool:
+        """Whether nothing is in flight, with what is held back handed on, where that matters."""
+        self._release()
+        if self.in_flight:
+            return False
+        if self.processing.lands:
+            self._hand_on()
+        return not self.in_flight
+
+    def _release(self) -> None:
+        """Let what has come of records in flight go on, and their offsets be committed."""
+        at_work = self.processing
+        executor, flights = at_work.executor, at_work.equipment.flights
+        while executor.has_landed:
+            done = executor.release()
+            if not done:
+                return
+            self.commit_needed = True
+            for batch in done:
+                at_work.group.finish(flights.let_go(batch))
+            self.punctuate_stream_time()
 
     def _process(self, most: int) -> int:
         at_work = self.processing
@@ -232,7 +282,12 @@ class StreamTask:
             # What waited was left out: its offsets are to be committed all the same.
             return 0
         at_work.executor.run(batches)
-        at_work.group.finish_all()
+        flights = at_work.equipment.flights
+        if flights:
+            for _, batch in batches:
+                at_work.group.finish(flights.not_held(batch))
+        else:
+            at_work.group.finish_all()
         count = sum(len(batch) for _, batch in batches)
         self.processed_total += count
         self._fit_batches(count, limit, self._clock.monotonic_ms() - started_ms)
@@ -243,7 +298,7 @@ class StreamTask:
         """Whether a processor or a full store asks for a commit, and there is something to
         commit."""
         return self.commit_needed and (
-            self.processing.engine_task.commit_requested or self.stores.needs_commit
+            self.processing.engine_task.notes.commit_requested or self.stores.needs_commit
         )
 
     @property
@@ -257,8 +312,15 @@ class StreamTask:
 
     def punctuate_stream_time(self) -> bool:
         """Make the calls that are due by stream time; whether there were any."""
-        stream_time = self.processing.group.stream_time
-        return stream_time >= 0 and self._punctuate(PunctuationType.STREAM_TIME, stream_time)
+        at_work = self.processing
+        stream_time, behind = at_work.group.stream_time, at_work.equipment.time.stream_time
+        called = stream_time >= 0 and self._punctuate(PunctuationType.STREAM_TIME, stream_time)
+        if behind < 0:
+            return called
+        kind = PunctuationType.STREAM_TIME
+        called_behind = at_work.behind.run_due(kind, behind, at_work.executor.punctuate)
+        self.commit_needed = self.commit_needed or called_behind
+        return called or called_behind
 
     def punctuate_wall_clock_time(self) -> bool:
         """Make the calls that are due by wall clock; whether there were any."""
@@ -280,12 +342,22 @@ class StreamTask:
         elif count == limit and 2 * took_ms < _BATCH_MS:
             self._batch_limit = max(self._batch_limit, 2 * limit)
 
-    def prepare_commit(self) -> None:
+    def prepare_commit(self) -> bool:
         """Let go of what is held back in caches, with all it causes downstream.
 
         Store by store in the order of the topology, and again while what was handed on has changed
         a store that had its turn: an offset must not be committed before what its record caused.
+        Where that is still in flight then, and has to be part of the commit, nothing more is taken
+        until it has landed.
         """
+        self._is_landing = self.processing.lands and not self._has_landed()
+        if self._is_landing:
+            return False
+        self._hand_on()
+        self.stores.log_changes()
+        return True
+
+    def _hand_on(self) -> None:
         executor = self.processing.executor
         for _ in range(_MOST_FLUSHES):
             for store in self.stores.names:
@@ -295,7 +367,6 @@ class StreamTask:
                 break
         else:
             self._write_unsettled()
-        self.stores.log_changes()
 
     def _write_unsettled(self) -> None:
         """Follows what a store without a cache does: only its own node's changes are forwarded."""
@@ -355,7 +426,7 @@ class StreamTask:
             if place in offsets:
                 self.committed[place] = offsets[place].offset
         self.commit_needed = False
-        self.processing.engine_task.commit_requested = False
+        self.processing.engine_task.notes.commit_requested = False
 
     def fail(self, error: Exception) -> StreamsError:
         """The error with this task as its place, and the line that declared its node."""

@@ -7,7 +7,7 @@ one module because each returns the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -27,6 +27,12 @@ from millstream.topology.arguments import (
     checked_topic,
     store_names,
     wrong_type,
+)
+from millstream.topology.async_arguments import (
+    checked_async,
+    checked_concurrency,
+    checked_threads,
+    checked_timeout,
 )
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.aggregation import aggregated_table, count_choice, windowed_table
@@ -280,6 +286,63 @@ class KStream(Generic[K, V]):
         checked_function("map_values", "mapper", mapper, "value", with_key=with_key)
         operation = streams.MapValues(mapper, with_key)
         return self._revalued("KSTREAM-MAPVALUES-", name, operation)
+
+    def map_async(
+        self,
+        mapper: Callable[..., Awaitable[V1]] | Callable[..., V1],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: bool = False,
+        name: str | None = None,
+    ) -> KStream[K, V1]:
+        """Replace each value by what a function gives that may wait: for a service, a database,
+        a model. The key stays. Many records are worked on at a time, in one task, with no topic in
+        between; an offset is committed when all before it are done.
+
+        An `async def` function runs on the event loop of its process, a plain one on threads. If it
+        raises, or takes too long, the processing exception handler decides about the record. A
+        record is worked on again where a process ends before its offset is committed, so the
+        function should bear to be called twice.
+
+        What comes behind it sees the results as if they had arrived when they are released: stream
+        time, windows and punctuations go by them. With a store before it in the same sub-topology,
+        each commit waits until nothing is in flight.
+
+        Args:
+            mapper: `async value -> value`, or `async (key, value) -> value` with `with_key=True`;
+                or a plain function.
+            concurrency: how many calls each task has in flight at most. About 650 bytes for each
+                and for 500 more records that wait, beside the records.
+            ordering: `"key"` calls the function for one record of a key after the other and keeps
+                their order; `"partition"` calls it for all side by side, and keeps the order of the
+                input partition; `"none"` keeps none. Under exactly-once, results come out in the
+                order of the partition in any case.
+            timeout: after how long a call of an `async def` function is cancelled.
+            with_key: whether the function wants to see the key.
+            name: of the operation.
+
+        Raises:
+            TypeError: the mapper is no function of that kind.
+            ConfigError: `concurrency` is below 1, `ordering` is none of these, the timeout is not
+                positive, or is given for a plain function, which nothing can cancel.
+
+        Example:
+            >>> async def looked_up(user):
+            ...     await asyncio.sleep(0.01)
+            ...     return user.upper()
+            >>> users = StreamsBuilder().stream("users", key=STRING, value=STRING)
+            >>> names = users.map_async(looked_up, concurrency=100, timeout=timedelta(seconds=5))
+        """
+        operation = streams.MapAsync(
+            *checked_async("map_async", mapper, with_key=with_key),
+            with_key,
+            *checked_concurrency("map_async", concurrency, ordering),
+            checked_timeout("map_async", mapper, timeout),
+        )
+        checked_threads("map_async", mapper, concurrency)
+        return self._revalued("KSTREAM-MAPASYNC-", name, operation)
 
     def flat_map(
         self, mapper: Callable[[K, V], Iterable[tuple[K1, V1]]], *, name: str | None = None

@@ -11,6 +11,11 @@ class Operation:
 
 
 @dataclass(frozen=True)
+class ApartOperation(Operation):
+    """An operation whose work on a record goes on beside the loop."""
+
+
+@dataclass(frozen=True)
 class TableOperation(Operation):
     """An operation whose results are the changes of a table.
 

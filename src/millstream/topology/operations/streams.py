@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.topology.operations.operation import Operation
+from millstream.topology.operations.operation import ApartOperation, Operation
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,27 @@ class MapValues(Operation):
 
     mapper: Callable[..., Any]
     with_key: bool = False
+
+
+@dataclass(frozen=True)
+class MapAsync(ApartOperation):
+    """Replaces each value by what a function gives that may wait, many records at a time.
+
+    Args:
+        function: value → value, or (key, value) → value; or a coroutine of it.
+        is_coroutine: which of the two.
+        with_key: whether it takes the key.
+        concurrency: how many calls there are at a time.
+        ordering: "key", "none" or "partition".
+        timeout_ms: after how long a call is given up; None for never.
+    """
+
+    function: Callable[..., Any]
+    is_coroutine: bool
+    with_key: bool
+    concurrency: int
+    ordering: str
+    timeout_ms: int | None
 
 
 @dataclass(frozen=True)

@@ -355,7 +355,7 @@ def test_a_commit_that_a_processor_asked_for_is_asked_for_once(bench: Bench) -> 
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     assert not one.commit_requested
-    one.processing.engine_task.commit_requested = True
+    one.processing.engine_task.request_commit()
     assert one.commit_requested
     bench.commit()
     bench.feed(one, "in", "b")

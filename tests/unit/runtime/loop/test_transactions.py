@@ -118,10 +118,14 @@ class Cluster:
     def commit(self, *tasks: Any, within_ms: int | None = None) -> None:
         Commits(self.transactions, self, self.clock).commit(tasks, within_ms)  # type: ignore[arg-type]
 
+    def _prepared(self) -> bool:
+        self.told.append("caches")
+        return True
+
     def task(self, offsets: Mapping[TopicPartition, CommitOffset] = OFFSETS) -> Any:
         return Mock(
             commit_needed=True,
-            prepare_commit=lambda: self.told.append("caches"),
+            prepare_commit=self._prepared,
             offsets_to_commit=Mock(return_value=offsets),
             post_commit=lambda offsets, acked: self.told.append("stores"),
         )

@@ -1,0 +1,96 @@
+"""What all operators have in common whose work on a record goes on beside the loop."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from millstream.operators.apart.calls import Call
+from millstream.operators.apart.equipment import Equipment, ReleasedTime
+from millstream.operators.batch import Batch, Order, Origin
+from millstream.operators.operator import Operator, Output
+from millstream.record import Headers
+
+
+class ApartOperator(Operator):
+    """Takes records and gives the results later, when the loop asks for them.
+
+    What it has taken is in flight until `release` has given it back, and an input record is not
+    done before, wherever its offset lies.
+    """
+
+    equipment: Equipment
+
+    def equip(self, equipment: Equipment) -> None:
+        """Called before `init`."""
+        self.equipment = equipment
+
+    @property
+    @abstractmethod
+    def in_flight(self) -> int:
+        """How many records were taken and not given back."""
+
+    @property
+    @abstractmethod
+    def room(self) -> int:
+        """How many more may be taken."""
+
+    @property
+    @abstractmethod
+    def has_landed(self) -> bool:
+        """Whether `release` may have something to do."""
+
+    @abstractmethod
+    def release(self, output: Output) -> Sequence[Batch]:
+        """Emit what is finished and may go on now; the records that are not in flight any more.
+
+        Raises:
+            ProcessingError: user code failed on a record, and the handler says FAIL.
+        """
+
+
+def released(calls: Sequence[Call], time: ReleasedTime) -> Batch:
+    """The records of calls, with the results as their values, as if they arrived together now.
+
+    Fewer than there are calls, where somebody is to be called by stream time in between.
+
+    Args:
+        calls: of which records, in the order in which they go on; at least one.
+        time: that of what lies behind.
+    """
+    times = time.pass_on([call.batch.timestamps[call.index] for call in calls])
+    calls = calls[: len(times)]
+    first = calls[0].batch
+    alike = all(call.batch is first for call in calls)
+    source = first.take([call.index for call in calls]) if alike else _gathered(calls)
+    places, offsets = source.read_at()
+    origin = Origin(
+        [place for place, _ in zip(places, times, strict=False)],
+        list(offsets),
+        source.all_headers(),
+        lambda: times,
+    )
+    order: list[Order] | None = None
+    if first.order is not None:
+        order = [(index,) for index in range(len(times))]
+    values = [call.result for call in calls]
+    return Batch(source.keys, values, source.timestamps, range(len(times)), origin, order)
+
+
+def _gathered(calls: Sequence[Call]) -> Batch:
+    """Records of several batches, in the order of the calls."""
+    pairs = [(call.batch, call.index) for call in calls]
+    headers: list[Headers] = [batch.headers_of(index) for batch, index in pairs]
+    metadata = [(batch.origin, batch.rows[index]) for batch, index in pairs]
+    origin = Origin(
+        [origin.place(row) for origin, row in metadata],
+        [origin.offsets[row] for origin, row in metadata],
+        headers if any(headers) else None,
+    )
+    return Batch(
+        [batch.keys[index] for batch, index in pairs],
+        [batch.values[index] for batch, index in pairs],
+        [batch.timestamps[index] for batch, index in pairs],
+        range(len(pairs)),
+        origin,
+    )

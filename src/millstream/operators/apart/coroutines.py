@@ -1,0 +1,117 @@
+"""`async def` functions, many at a time on the event loop, those of a unit one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from millstream.operators.apart.calls import Call
+from millstream.operators.apart.event_loop import event_loop
+from millstream.operators.apart.landing import Ended, Landing
+
+
+class Coroutines:
+    """Takes what `Apart.coroutines` takes, and where to tell that calls have ended. It is `Units`.
+
+    A few coroutines take call after call, since one a call would cost 3 us more.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: Callable[[Call], tuple[Any, ...]],
+        most: int,
+        timeout_ms: int | None,
+        landing: Landing,
+    ) -> None:
+        self._function = function
+        self._arguments = arguments
+        self._most = most
+        self._timeout_s = None if timeout_ms is None else timeout_ms / 1_000
+        self._ended = Ended(landing)
+        self._loop = event_loop()
+        # From here on all belongs to the loop's thread.
+        self._ready: deque[Call] = deque()
+        #: Those that wait for another one of their unit, which runs or is ready.
+        self._queues: dict[Any, deque[Call]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether calls have ended since `ended`."""
+        return bool(self._ended)
+
+    def start(self, calls: Sequence[Call]) -> None:
+        """Make these calls as soon as there is room."""
+        self._loop.call_soon_threadsafe(self._accept, calls)
+
+    def ended(self) -> list[Call]:
+        """The calls that have ended since the last time."""
+        return self._ended.take()
+
+    def close(self) -> None:
+        """Cancel what runs."""
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    def _accept(self, calls: Sequence[Call]) -> None:
+        if self._closed:
+            return
+        queues, ready = self._queues, self._ready
+        for call in calls:
+            unit = call.unit
+            if unit is None:
+                ready.append(call)
+            elif (queue := queues.get(unit)) is not None:
+                queue.append(call)
+            else:
+                queues[unit] = deque()
+                ready.append(call)
+        for _ in range(min(len(ready), self._most - len(self._running))):
+            task = self._loop.create_task(self._work())
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _work(self) -> None:
+        ready, arguments = self._ready, self._arguments
+        while ready:
+            call: Call | None = ready.popleft()
+            while call is not None:
+                try:
+                    call.result = await self._called(arguments(call))
+                except BaseException as error:
+                    if self._closed:
+                        return
+                    # SystemExit, too, which would end the loop: the task's thread raises it.
+                    call.error = error
+                self._ended.add(call)
+                call = self._next(call.unit)
+
+    async def _called(self, arguments: tuple[Any, ...]) -> Any:
+        awaitable = self._function(*arguments)
+        if not inspect.isawaitable(awaitable):
+            raise TypeError(f"the function gave {type(awaitable).__name__}, which is not awaitable")
+        if self._timeout_s is None:
+            return await awaitable
+        async with asyncio.timeout(self._timeout_s):
+            return await awaitable
+
+    def _next(self, unit: Any) -> Call | None:
+        """The call that has waited for one of its unit."""
+        if unit is None:
+            return None
+        queue = self._queues[unit]
+        if queue:
+            return queue.popleft()
+        del self._queues[unit]
+        return None
+
+    def _cancel(self) -> None:
+        self._closed = True
+        self._ready.clear()
+        self._queues.clear()
+        for task in list(self._running):
+            task.cancel()

@@ -1,0 +1,54 @@
+"""What operators of one task need whose work goes on beside the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from millstream.operators.apart.calls import Apart
+from millstream.operators.apart.flights import Flights
+
+
+class ReleasedTime:
+    """The stream time of whatever lies behind such operators: that of what they have given back.
+
+    Args:
+        next_call_ms: when somebody there is to be called by stream time; None for nobody.
+
+    Attributes:
+        stream_time: the highest time given back so far; -1 before the first record.
+    """
+
+    def __init__(self, next_call_ms: Callable[[], int | None] = lambda: None) -> None:
+        self.stream_time = -1
+        self._next_call_ms = next_call_ms
+
+    def pass_on(self, timestamps: Sequence[int]) -> list[int]:
+        """Records with these times arrive there: the stream time at each, up to the first that
+        somebody is to be called after."""
+        until_ms = self._next_call_ms()
+        times: list[int] = []
+        for timestamp in timestamps:
+            self.stream_time = max(self.stream_time, timestamp)
+            times.append(self.stream_time)
+            if until_ms is not None and self.stream_time >= until_ms:
+                break
+        return times
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What operators of one task need whose work goes on beside the loop.
+
+    Args:
+        apart: makes calls.
+        in_offset_order: whether results go on in the order of their offsets in any case, so that a
+            transaction holds nothing of a record behind the committed offset.
+        flights: what is in flight.
+        time: that of what is given back.
+    """
+
+    apart: Apart
+    in_offset_order: bool = False
+    flights: Flights = field(default_factory=Flights)
+    time: ReleasedTime = field(default_factory=ReleasedTime)

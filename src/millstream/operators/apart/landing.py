@@ -1,0 +1,67 @@
+"""Where calls tell that they have ended, and where the loop hears of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from millstream.operators.apart.calls import Call
+
+
+class Landing:
+    """Told of the ends of calls by any thread, and heard by the one of the task.
+
+    Args:
+        wake: ends the wait of the loop.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._event = threading.Event()
+
+    def tell(self) -> None:
+        """A call has ended. 0.1 us if that was told and not yet heard."""
+        if not self._event.is_set():
+            self._event.set()
+            self._wake()
+
+    def hear(self) -> None:
+        """What has ended so far is being looked at."""
+        self._event.clear()
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Wait until a call ends; whether one did since the last `hear`."""
+        return self._event.wait(timeout_ms / 1_000)
+
+
+class Ended:
+    """The calls of some units that have ended, from whichever thread.
+
+    Args:
+        landing: told of each.
+    """
+
+    def __init__(self, landing: Landing) -> None:
+        self._landing = landing
+        self._calls: deque[Call] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def add(self, call: Call) -> None:
+        """A call has ended."""
+        self._calls.append(call)
+        self._landing.tell()
+
+    def extend(self, calls: list[Call]) -> None:
+        """Some have, in this order."""
+        self._calls.extend(calls)
+        self._landing.tell()
+
+    def take(self) -> list[Call]:
+        """Those since the last time."""
+        # Before they are looked at: one that ends meanwhile is told anew.
+        self._landing.hear()
+        calls = self._calls
+        return [calls.popleft() for _ in range(len(calls))]

@@ -1,0 +1,106 @@
+"""Plain functions on threads, those of a unit one after the other."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from millstream.operators.apart.calls import Call
+from millstream.operators.apart.landing import Ended, Landing
+
+#: So long a thread without work stays.
+_IDLE_S = 10.0
+
+
+class _Seat:
+    """A queue of calls, and the thread that makes them, while there are any."""
+
+    __slots__ = ("calls", "is_taken", "lock")
+
+    def __init__(self) -> None:
+        self.calls: queue.SimpleQueue[Sequence[Call]] = queue.SimpleQueue()
+        self.is_taken = False
+        self.lock = threading.Lock()
+
+
+class Threads:
+    """Takes what `Apart.threads` takes, and where to tell that calls have ended. It is `Units`.
+
+    A unit belongs to one of the threads, by its hash; a call without a unit to the next one in
+    turn. A thread gets what it is to do of a batch at once: handing over a call costs 0.1 us, not
+    the 2 us of a queue.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: Callable[[Call], tuple[Any, ...]],
+        most: int,
+        landing: Landing,
+    ) -> None:
+        self._function = function
+        self._arguments = arguments
+        self._ended = Ended(landing)
+        self._seats = [_Seat() for _ in range(most)]
+        self._turn = itertools.cycle(range(most))
+        self._closed = False
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether calls have ended since `ended`."""
+        return bool(self._ended)
+
+    def start(self, calls: Sequence[Call]) -> None:
+        """Make these calls as soon as their threads have time."""
+        count = len(self._seats)
+        by_seat: dict[int, list[Call]] = {}
+        for call in calls:
+            unit = call.unit
+            seat = next(self._turn) if unit is None else hash(unit) % count
+            by_seat.setdefault(seat, []).append(call)
+        for number, mine in by_seat.items():
+            seat_of = self._seats[number]
+            with seat_of.lock:
+                seat_of.calls.put(mine)
+                if seat_of.is_taken:
+                    continue
+                seat_of.is_taken = True
+            threading.Thread(
+                target=self._work, args=(seat_of,), name=f"unit-{number}", daemon=True
+            ).start()
+
+    def ended(self) -> list[Call]:
+        """The calls that have ended since the last time."""
+        return self._ended.take()
+
+    def close(self) -> None:
+        """Begin no more. What runs cannot be ended."""
+        self._closed = True
+        for seat in self._seats:
+            seat.calls.put(())
+
+    def _work(self, seat: _Seat) -> None:
+        while not self._closed:
+            try:
+                calls = seat.calls.get(timeout=_IDLE_S)
+            except queue.Empty:
+                with seat.lock:
+                    if seat.calls.empty():
+                        seat.is_taken = False
+                        return
+                continue
+            for call in calls:
+                if self._closed:
+                    return
+                self._make(call)
+
+    def _make(self, call: Call) -> None:
+        try:
+            call.result = self._function(*self._arguments(call))
+        except BaseException as error:
+            call.error = error
+        if not self._closed:
+            self._ended.add(call)

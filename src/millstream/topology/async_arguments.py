@@ -1,0 +1,84 @@
+"""Refusing wrong arguments of operations that work beside the loop, where they are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+from millstream.durations import milliseconds
+from millstream.errors import ConfigError
+from millstream.topology.arguments import checked_arguments
+from millstream.unawaited import is_asynchronous
+
+ORDERINGS: Final = ("key", "none", "partition")
+#: More calls than any process has sockets for.
+_MOST_CONCURRENT: Final = 100_000
+#: More threads than this cost more than they bring.
+_MOST_THREADS: Final = 2_000
+
+
+def checked_async(
+    operation: str, function: Callable[..., Any], *, with_key: bool
+) -> tuple[Callable[..., Any], bool]:
+    """The function, and whether it is a coroutine function.
+
+    Args:
+        operation: the method that takes it.
+        function: what it was given.
+        with_key: whether the key goes before the value.
+
+    Raises:
+        TypeError: it is no function that can be called so.
+    """
+    checked_arguments(operation, "mapper", function, "value", with_key=with_key)
+    return function, is_asynchronous(function)
+
+
+def checked_concurrency(operation: str, concurrency: int, ordering: str) -> tuple[int, str]:
+    """Both, as they are.
+
+    Raises:
+        ConfigError: one of them cannot be.
+    """
+    if type(concurrency) is not int or not 1 <= concurrency <= _MOST_CONCURRENT:
+        raise ConfigError(
+            f"{operation}() needs a concurrency from 1 to {_MOST_CONCURRENT}, but got "
+            f"{concurrency!r}."
+        )
+    if ordering not in ORDERINGS:
+        known = ", ".join(map(repr, ORDERINGS))
+        raise ConfigError(f"{operation}() knows the orderings {known}, but got {ordering!r}.")
+    return concurrency, ordering
+
+
+def checked_timeout(
+    operation: str, function: Callable[..., Any], timeout: timedelta | None
+) -> int | None:
+    """The timeout in ms; None for none.
+
+    Raises:
+        ConfigError: it is not positive, or nothing could be cancelled.
+    """
+    if timeout is None:
+        return None
+    timeout_ms = milliseconds(f"{operation}()", "timeout", timeout, least_ms=1)
+    if not is_asynchronous(function):
+        raise ConfigError(
+            f"{operation}() got a timeout for a plain function, which nothing can cancel. Make it "
+            "an async def function, or let what it waits for have a timeout."
+        )
+    return timeout_ms
+
+
+def checked_threads(operation: str, function: Callable[..., Any], concurrency: int) -> None:
+    """Refuse more threads than a process bears.
+
+    Raises:
+        ConfigError: it is a plain function, and the concurrency too high for it.
+    """
+    if concurrency > _MOST_THREADS and not is_asynchronous(function):
+        raise ConfigError(
+            f"{operation}() calls a plain function on threads, of which {concurrency} are too "
+            f"many: at most {_MOST_THREADS}. An async def function takes more."
+        )
