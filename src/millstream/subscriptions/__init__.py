@@ -1,0 +1,1 @@
+"""What subscriptions are made of; `millstream.parallel` is the way in."""

@@ -1,0 +1,255 @@
+"""What a task's processor is given beside the task."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Protocol
+
+from millstream.clock import Clock
+from millstream.durations import milliseconds
+from millstream.errors import IllegalStateError
+from millstream.operators.batch import Batch
+from millstream.record import Headers, TopicPartition
+from millstream.subscriptions.completion import Completion, TimeoutAnswer
+
+#: Calls the processor after one, with a context and a task.
+Next = Callable[["ProcessingContext", Any], Any]
+
+
+class Host(Protocol):
+    """The partition at work, as far as contexts need it."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def can_retry(self) -> bool:
+        """Whether there is a retry topic."""
+        ...
+
+    @property
+    def deferred_timeout_ms(self) -> int | None:
+        """After how long a deferred task has to be completed, unless its processor says so."""
+        ...
+
+    def keep(self, completion: Completion) -> None:
+        """Look after its deadline."""
+        ...
+
+    def landed(self, context: ProcessingContext) -> None:
+        """A deferred task whose processor has returned is done."""
+        ...
+
+    def leaked(self) -> None:
+        """A completion was thrown away."""
+        ...
+
+
+class ProcessingContext:
+    """One task on its way: where it came from, and what may be done with it.
+
+    Belongs to the processor's call: what is needed later, keep in variables of your own.
+
+    Semantics: Decaton's `ProcessingContext`.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_chain",
+        "_deferral",
+        "_host",
+        "_index",
+        "_next",
+        "error",
+        "metadata",
+        "outcome",
+        "task",
+    )
+
+    def __init__(
+        self,
+        host: Host,
+        batch: Batch,
+        index: int,
+        task: Any,
+        metadata: Any,
+        chain: tuple[Next, ...],
+    ) -> None:
+        self._host = host
+        self._batch = batch
+        self._index = index
+        self._chain = chain
+        self._next = 1
+        self._deferral: _Deferral | None = None
+        #: The task as it was decoded.
+        self.task = task
+        #: When it was made, by whom, how often it was tried (`TaskMetadata`).
+        self.metadata = metadata
+        #: What becomes of it: "complete", "retry" or "fail"; None while that is open.
+        self.outcome: str | None = None
+        #: What it failed with.
+        self.error: BaseException | None = None
+
+    @property
+    def key(self) -> bytes | None:
+        """The record's key, as it was read."""
+        key: bytes | None = self._batch.keys[self._index]
+        return key
+
+    @property
+    def headers(self) -> Headers:
+        """The record's headers."""
+        return self._batch.headers_of(self._index)
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The record's timestamp."""
+        return self._batch.timestamps[self._index]
+
+    @property
+    def place(self) -> TopicPartition:
+        """The topic partition that it was read from: the retry topic's, for a retried task."""
+        place = self._batch.origin.place(self._batch.rows[self._index])
+        assert place is not None
+        return place
+
+    @property
+    def offset(self) -> int:
+        """The record's offset there."""
+        return self._batch.origin.offsets[self._batch.rows[self._index]]
+
+    @property
+    def record(self) -> tuple[Batch, int]:
+        """Where the subscription has the record."""
+        return self._batch, self._index
+
+    def push(self, task: Any) -> Any:
+        """Hand a task to the next processor of the chain.
+
+        Args:
+            task: it, or what was made of it.
+
+        Returns:
+            What the next processor returns: to be awaited where that is `async`.
+
+        Raises:
+            IllegalStateError: there is no next one.
+        """
+        position = self._next
+        if position >= len(self._chain):
+            raise IllegalStateError(
+                "The last processor of a subscription pushed a task: there is none after it."
+            )
+        self._next = position + 1
+        try:
+            return self._chain[position](self, task)
+        finally:
+            self._next = position
+
+    def defer_completion(
+        self,
+        timeout: timedelta | None = None,
+        on_timeout: Callable[[Completion], TimeoutAnswer] | None = None,
+    ) -> Completion:
+        """Let the task be completed later than its processor returns.
+
+        Its offset is not committed before. The next task of the key begins when the processor
+        returns.
+
+        Args:
+            timeout: after how long it fails; by default `deferred_complete_timeout_ms`.
+            on_timeout: asked then what is to become of it; on the thread that polls, so it must not
+                block.
+
+        Raises:
+            IllegalStateError: it was deferred before.
+        """
+        if self._deferral is not None:
+            raise IllegalStateError("The completion of this task was deferred before.")
+        if timeout is None:
+            timeout_ms = self._host.deferred_timeout_ms
+        else:
+            timeout_ms = milliseconds("defer_completion()", "timeout", timeout, least_ms=1)
+        self._deferral = _Deferral(self, self._host)
+        completion = Completion(self._deferral, self._host.clock, timeout_ms, on_timeout)
+        if timeout_ms is not None:
+            self._host.keep(completion)
+        return completion
+
+    def retry(self) -> None:
+        """Let the task go to the retry topic when its processor returns, to be tried again later.
+
+        Raises:
+            IllegalStateError: the subscription has none (`retry=Retry(...)`).
+        """
+        if not self._host.can_retry:
+            raise IllegalStateError(
+                "There is no retry topic: give the subscription retry=Retry(backoff=...)."
+            )
+        self.outcome = "retry"
+
+    def returned(self, error: BaseException | None) -> bool:
+        """The processor has returned, or raised this; whether the task is done with it."""
+        deferral = self._deferral
+        if error is not None:
+            if deferral is not None:
+                deferral.give_up()
+            self.outcome, self.error = "fail", error
+            return True
+        if deferral is None:
+            if self.outcome is None:
+                self.outcome = "complete"
+            return True
+        return deferral.returned()
+
+
+class _Deferral:
+    """What a completion has of its task. It is `Deferral`.
+
+    Knows nothing of the completion: that is to be thrown away as soon as nobody else has it.
+    """
+
+    __slots__ = ("_context", "_has_landed", "_has_returned", "_host", "_lock")
+
+    def __init__(self, context: ProcessingContext, host: Host) -> None:
+        self._context = context
+        self._host = host
+        self._lock = threading.Lock()
+        self._has_landed = False
+        self._has_returned = False
+
+    def describe(self) -> str:
+        """Which task it is."""
+        place = self._context.place
+        return (
+            f"The task of topic {place.topic}, partition {place.partition}, "
+            f"offset {self._context.offset}"
+        )
+
+    def land(self, outcome: str, error: BaseException | None) -> None:
+        """It is done."""
+        with self._lock:
+            if self._has_landed:
+                return
+            self._has_landed = True
+            self._context.outcome, self._context.error = outcome, error
+            tell = self._has_returned
+        if tell:
+            self._host.landed(self._context)
+
+    def leaked(self) -> None:
+        """Nobody is left who could complete it."""
+        self._host.leaked()
+
+    def returned(self) -> bool:
+        """The processor has returned; whether the task is done."""
+        with self._lock:
+            self._has_returned = True
+            return self._has_landed
+
+    def give_up(self) -> None:
+        """The processor has raised: it is done already."""
+        with self._lock:
+            self._has_landed = True

@@ -1,0 +1,198 @@
+"""Who works on tasks: functions, coroutine functions, and classes with a life of their own."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.errors import ConfigError, as_streams_error
+from millstream.record import TopicPartition
+from millstream.subscriptions.context import Next, ProcessingContext
+from millstream.unawaited import is_asynchronous, name_of
+
+logger = logging.getLogger(__name__)
+
+
+class Scope(enum.Enum):
+    """How many tasks share one `TaskProcessor`.
+
+    Example:
+        >>> per_thread = Scoped(Mailer, Scope.UNIT)
+    """
+
+    #: One for all tasks of a thread of the subscription, which is a process of its own.
+    SUBSCRIPTION = "subscription"
+    #: One for each topic partition.
+    PARTITION = "partition"
+    #: One for each of the `partition_concurrency` threads of a partition.
+    UNIT = "unit"
+
+
+class TaskProcessor:
+    """A processor with a life of its own. Override `process`, and what else is needed.
+
+    `process` may be `async def`; then `open` and `close` may be as well. Semantics: Decaton's
+    `DecatonProcessor`.
+
+    Example:
+        >>> class Mailer(TaskProcessor):
+        ...     def open(self, place):
+        ...         self.connection = smtplib.SMTP("localhost")
+        ...     def process(self, context, task):
+        ...         self.connection.sendmail("shop@example.org", task["to"], task["text"])
+        ...     def close(self):
+        ...         self.connection.quit()
+    """
+
+    def open(self, place: TopicPartition | None) -> None:
+        """Called before the first task.
+
+        Args:
+            place: the partition whose tasks will come; None for those of all.
+        """
+
+    def process(self, context: ProcessingContext, task: Any) -> Any:
+        """Work on a task."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Called after the last task."""
+
+
+@dataclass(frozen=True)
+class Scoped:
+    """How the `TaskProcessor` of a subscription is made, and for how many tasks.
+
+    Args:
+        supplier: makes one; a class without parameters, or a function.
+        scope: how many tasks share one.
+
+    Example:
+        >>> processor = Scoped(Mailer, Scope.PARTITION)
+    """
+
+    supplier: Callable[[], TaskProcessor]
+    scope: Scope = Scope.SUBSCRIPTION
+
+
+#: What a subscription takes as a processor.
+ProcessorLike = Callable[..., Any] | Scoped | type[TaskProcessor]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The processors of a subscription, each called by the one before it.
+
+    Args:
+        parts: plain or coroutine functions of (context, task), or `Scoped`.
+        is_async: whether any of them is asynchronous: then all run on the event loop.
+    """
+
+    parts: tuple[Callable[..., Any] | Scoped, ...]
+    is_async: bool
+
+    @staticmethod
+    def of(processor: ProcessorLike | Sequence[ProcessorLike]) -> Chain:
+        """The chain of what a user gives.
+
+        Raises:
+            ConfigError: nothing, or something that is no processor.
+        """
+        given = list(processor) if isinstance(processor, list | tuple) else [processor]
+        if not given:
+            raise ConfigError("A subscription needs a processor.")
+        parts = tuple(map(_part, given))
+        return Chain(parts, any(map(_is_async, parts)))
+
+    def __post_init__(self) -> None:
+        if self.is_async and any(
+            isinstance(part, Scoped) and part.scope is Scope.UNIT for part in self.parts
+        ):
+            raise ConfigError(
+                "Scope.UNIT is one processor for each thread, and an async processor has none: "
+                "take Scope.PARTITION."
+            )
+
+
+class Instances:
+    """The processors of a chain that live, for all partitions of one thread of the subscription.
+
+    Usable from several threads: the units of a partition make what is theirs.
+
+    Args:
+        chain: what they are made from.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._lock = threading.Lock()
+        self._made: dict[tuple[int, Hashable], TaskProcessor] = {}
+
+    def calls(self, place: TopicPartition, unit: Hashable) -> tuple[Next, ...]:
+        """What to call for the tasks of a unit of a partition: made and opened, where it is new."""
+        with self._lock:
+            return tuple(
+                self._made_for(index, part, place, unit).process
+                if isinstance(part, Scoped)
+                else part
+                for index, part in enumerate(self._chain.parts)
+            )
+
+    def close_partition(self, place: TopicPartition) -> None:
+        """Close those of a partition."""
+        self._close(lambda scope: isinstance(scope, tuple) and scope[0] == place)
+
+    def close(self) -> None:
+        """Close all that are left."""
+        self._close(lambda _: True)
+
+    def _made_for(
+        self, index: int, part: Scoped, place: TopicPartition, unit: Hashable
+    ) -> TaskProcessor:
+        scope: Hashable = None
+        if part.scope is Scope.PARTITION:
+            scope = (place,)
+        elif part.scope is Scope.UNIT:
+            scope = (place, unit)
+        known = self._made.get((index, scope))
+        if known is None:
+            known = part.supplier()
+            known.open(None if scope is None else place)
+            self._made[index, scope] = known
+        return known
+
+    def _close(self, which: Callable[[Hashable], bool]) -> None:
+        with self._lock:
+            gone = [key for key in self._made if which(key[1])]
+            closing = [self._made.pop(key) for key in gone]
+        for each in closing:
+            try:
+                each.close()
+            except Exception as error:
+                logger.warning("%s", as_streams_error(f"Closing {type(each).__name__}", error))
+
+
+def _part(given: ProcessorLike) -> Callable[..., Any] | Scoped:
+    if isinstance(given, Scoped):
+        return given
+    if isinstance(given, type) and issubclass(given, TaskProcessor):
+        return Scoped(given)
+    if isinstance(given, TaskProcessor):
+        return given.process
+    if callable(given):
+        return given
+    raise ConfigError(
+        f"A processor is a function of (context, task), a TaskProcessor, or Scoped(...), but got "
+        f"{name_of(given)}."
+    )
+
+
+def _is_async(part: Callable[..., Any] | Scoped) -> bool:
+    if not isinstance(part, Scoped):
+        return is_asynchronous(part)
+    supplier = part.supplier
+    return isinstance(supplier, type) and is_asynchronous(getattr(supplier, "process", None))
