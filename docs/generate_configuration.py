@@ -1,7 +1,9 @@
-"""Writes the tables of docs/configuration.md from the tables in the code.
+"""Writes the tables of docs/configuration.md and of docs/subscriptions-properties.md.
 
-    python docs/generate_configuration.py            # rewrite the page
-    python docs/generate_configuration.py --check    # exit code 1 if the page is not up to date
+They are made of the tables in the code.
+
+    python docs/generate_configuration.py            # rewrite the pages
+    python docs/generate_configuration.py --check    # exit code 1 if they are not up to date
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`; what is around is written by hand.
 Whether a setting has an effect is found out by looking for it in the code, so the page follows when
@@ -32,8 +34,11 @@ from millstream.config_clients import (
 )
 from millstream.config_fields import Setting
 from millstream.kafka.settings.clients import librdkafka_settings
+from millstream.parallel import Properties
 
-PAGE = Path(__file__).with_name("configuration.md")
+PAGES = tuple(
+    Path(__file__).with_name(name) for name in ("configuration.md", "subscriptions-properties.md")
+)
 SOURCE = Path(__file__).parents[1] / "src" / "millstream"
 
 #: The section of each table of settings, by the setting that it begins with.
@@ -320,6 +325,32 @@ def _why_refused(row: ClientSetting) -> str:
     return ""
 
 
+#: How the reference page calls the kinds of properties.
+KINDS_OF_PROPERTIES = {
+    "int": "int",
+    "bool": "bool",
+    "list": "list of str",
+    "rates": "int by topic",
+}
+
+
+def properties_of_subscriptions() -> str:
+    rows = (
+        (
+            f"`{one.name}`",
+            f"`{one.dotted}`",
+            KINDS_OF_PROPERTIES[one.kind] + (" or None" if one.default is None else ""),
+            "`None`" if one.default is None else shown(one.default),
+            one.bounds() or "–",
+            one.applied.value,
+            one.doc,
+        )
+        for one in Properties.table()
+    )
+    head = ("Property", "Decaton's", "Type", "Default", "Bounds", "A change is felt", "Meaning")
+    return table(head, rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "required": partial(settings_table, "required"),
     **{section: partial(settings_table, section) for section in SECTIONS},
@@ -329,6 +360,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "engine": engine_settings,
     "imposed": imposed_settings,
     "refused": refused_settings,
+    "properties": properties_of_subscriptions,
 }
 
 
@@ -364,7 +396,7 @@ def _passed_on(name: str | None) -> str:
 
 
 def page(text: str) -> str:
-    """The page with all its tables made anew.
+    """A page with all its tables made anew.
 
     Raises:
         KeyError: it asks for a table that there is not.
@@ -381,17 +413,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
     check = parser.parse_args().check
-    before = PAGE.read_text(encoding="utf-8")
-    after = page(before)
-    if not check:
-        PAGE.write_text(after, encoding="utf-8")
-        return 0
-    sys.stdout.writelines(
-        difflib.unified_diff(
-            before.splitlines(keepends=True), after.splitlines(keepends=True), "page", "code"
+    outdated = 0
+    for path in PAGES:
+        before = path.read_text(encoding="utf-8")
+        after = page(before)
+        outdated |= before != after
+        if not check:
+            path.write_text(after, encoding="utf-8")
+            continue
+        sys.stdout.writelines(
+            difflib.unified_diff(
+                before.splitlines(keepends=True),
+                after.splitlines(keepends=True),
+                path.name,
+                "code",
+            )
         )
-    )
-    return int(before != after)
+    return int(check and outdated)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from support.doc_examples import (
 )
 
 import millstream
-from millstream import errors, testing
+from millstream import errors, parallel, testing
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -160,17 +160,19 @@ def test_dead_links_are_noticed(tmp_path: Path) -> None:
 
 
 def test_the_reference_of_settings_is_what_the_code_says() -> None:
-    """A setting that is added, changed or wired up must show in docs/configuration.md."""
+    """A setting or property that is added, changed or wired up must show in its page."""
     script = DOCS / "generate_configuration.py"
     spec = importlib.util.spec_from_file_location("generate_configuration", script)
     assert spec is not None
     assert spec.loader is not None
     generator = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generator)
-    text = generator.PAGE.read_text(encoding="utf-8")
-    assert text == generator.page(text), "run: python docs/generate_configuration.py"
-    for setting in millstream.StreamsConfig.settings():
-        assert f"| `{setting.name}` |" in text
+    texts = [page.read_text(encoding="utf-8") for page in generator.PAGES]
+    for text in texts:
+        assert text == generator.page(text), "run: python docs/generate_configuration.py"
+    for declared in (millstream.StreamsConfig.settings(), parallel.Properties.settings()):
+        for setting in declared:
+            assert f"| `{setting.name}` |" in "".join(texts)
 
 
 def test_every_error_is_explained() -> None:

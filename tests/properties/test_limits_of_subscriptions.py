@@ -1,0 +1,149 @@
+"""Rates and quotas, against plain models of what Decaton does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.parallel.limits.key_counts import CountMinSketch, KeyCounts
+from millstream.parallel.limits.key_quota import KeyQuota
+from millstream.parallel.limits.rate_limiter import RateLimiter
+
+SECOND = 1_000_000
+KEYS = st.sampled_from([None, *(bytes([65 + number]) for number in range(12))])
+
+
+class Guava:
+    """`AveragingRateLimiter`, with fractions instead of floating point."""
+
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+        self.stored = Fraction(0)
+        self.next_free_us = Fraction(0)
+
+    def starts(self, now_us: int) -> bool:
+        """One task starts, unless it would have to wait."""
+        if now_us > self.next_free_us:
+            gained = (now_us - self.next_free_us) * self.rate / SECOND
+            self.stored = min(Fraction(self.rate), self.stored + gained)
+            self.next_free_us = Fraction(now_us)
+        if self.next_free_us > now_us:
+            return False
+        spent = min(Fraction(1), self.stored)
+        self.stored -= spent
+        self.next_free_us += (1 - spent) * SECOND / self.rate
+        return True
+
+
+@given(
+    st.sampled_from([1, 2, 7, 50]),
+    st.lists(st.tuples(st.integers(0, 3 * SECOND), st.integers(0, 60)), max_size=30),
+)
+def test_tasks_start_when_guava_lets_them(rate: int, story: list[tuple[int, int]]) -> None:
+    """However many are asked for, and however long nobody asks."""
+    limiter, guava, now_us = RateLimiter(rate, now_us=0), Guava(rate), 0
+    for passed_us, wanted in story:
+        now_us += passed_us
+        count = min(wanted, limiter.permits(now_us))
+        limiter.take(count)
+        assert [guava.starts(now_us) for _ in range(count)] == [True] * count
+        if count < wanted:
+            assert not guava.starts(now_us)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, SECOND), st.integers(0, 200), st.sampled_from([0, 1, 3, 40, 40])),
+        max_size=30,
+    )
+)
+def test_no_window_has_more_than_its_rate_and_a_burst(story: list[tuple[int, int, int]]) -> None:
+    """Between any two moments, whatever the changes: what the rates give, and one burst."""
+    limiter, now_us, rate = RateLimiter(40, now_us=0), 0, 40
+    granted = 0  # task microseconds, as the rates give them
+    moments: list[tuple[int, int]] = []
+    for passed_us, wanted, next_rate in story:
+        now_us += passed_us
+        granted += passed_us * rate
+        count = min(wanted, limiter.permits(now_us))
+        limiter.take(count)
+        moments.append((granted, count))
+        rate = next_rate
+        limiter.change_rate(rate, now_us)
+    for first in range(len(moments)):
+        started = 0
+        for granted, count in moments[first:]:
+            started += count
+            assert started * SECOND <= granted - moments[first][0] + (40 + 1) * SECOND
+
+
+@given(st.lists(st.integers(0, 40), max_size=200), st.integers(0, 40))
+def test_no_count_is_ever_too_low(keys: list[int], most_exact: int) -> None:
+    """And those of the first keys are exact."""
+    counts, true = KeyCounts(most_exact), Counter[int]()
+    for key in keys:
+        true[key] += 1
+        assert counts.add(key * 2**32 + key) >= true[key]
+    first = list(dict.fromkeys(keys))[:most_exact]
+    for key in range(41):
+        found = counts.count(key * 2**32 + key)
+        assert found == true[key] if key in first else found >= true[key]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=60), st.data())
+def test_a_sketch_counts_hashes_of_any_kind(hashes: list[int], data: st.DataObject) -> None:
+    """Whether keys share cells or not."""
+    sketch, true = CountMinSketch(), Counter[int]()
+    for _ in hashes:
+        each = data.draw(st.sampled_from(hashes))
+        true[each] += 1
+        assert sketch.add(each) >= true[each]
+    assert all(sketch.count(each) >= true[each] for each in hashes)
+
+
+class Decaton:
+    """`WindowedKeyStat` with exact counts, one record at a time."""
+
+    def __init__(self, rate: int, window_ms: int) -> None:
+        self.rate, self.window_ms = rate, window_ms
+        self.windows: list[tuple[int, Counter[bytes]]] = []
+
+    def rate_above(self, key: bytes, now_ms: int) -> float | None:
+        if not self.windows or now_ms - self.windows[-1][0] >= self.window_ms:
+            self.windows = [*self.windows[-1:], (now_ms, Counter())]
+        self.windows[-1][1][key] += 1
+        if self.windows[0][0] < now_ms - 2 * self.window_ms:
+            del self.windows[0]
+        count = sum(counts[key] for _, counts in self.windows)
+        span_ms = now_ms - self.windows[0][0]
+        if span_ms < self.window_ms or Fraction(count * 1_000, span_ms) < self.rate:
+            return None
+        return count * 1_000 / span_ms
+
+
+@given(
+    st.integers(0, 30),
+    st.lists(st.tuples(st.integers(0, 150), st.lists(KEYS, max_size=20)), max_size=30),
+    st.sampled_from([0, 3, 100]),
+)
+def test_quotas_are_judged_as_decaton_judges_them(
+    rate: int, story: list[tuple[int, list[bytes | None]]], most_exact: int
+) -> None:
+    """Exactly while keys are counted exactly; else no violation is missed."""
+    quota = KeyQuota(rate, window=timedelta(milliseconds=100), most_exact=most_exact)
+    decaton, now_ms = Decaton(rate, 100), 1_000
+    for passed_ms, keys in story:
+        now_ms += passed_ms
+        found = quota.violations(keys, now_ms)
+        rates = {
+            index: above
+            for index, key in enumerate(keys)
+            if key is not None and (above := decaton.rate_above(key, now_ms)) is not None
+        }
+        assert all(found[index] >= above for index, above in rates.items())
+        if most_exact == 100:
+            assert found == rates

@@ -1,0 +1,24 @@
+"""Which records are ignored by their keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.parallel.limits.ignored_keys import IgnoredKeys
+
+
+@pytest.mark.parametrize(
+    ("ignored", "keys", "expected"),
+    [
+        ([], [b"a", None], []),
+        (["a"], [], []),
+        (["a"], [b"b", None, b"A", b"aa", b""], []),
+        (["a", "ü"], [b"a", "ü".encode(), None, b"a"], [0, 1, 3]),
+        ([""], [None, b""], [1]),
+    ],
+)
+def test_keys_are_compared_as_utf8(
+    ignored: list[str], keys: list[bytes | None], expected: list[int]
+) -> None:
+    """Whole keys, byte by byte; no key is not an empty one."""
+    assert IgnoredKeys(ignored).among(keys) == expected
