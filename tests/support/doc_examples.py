@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import Any
 
 import millstream
-from millstream import assignment, serdes, testing
+from millstream import assignment, parallel, serdes, testing
 
 #: The modules whose `__all__` is public.
-PUBLIC = (millstream, serdes, testing, assignment)
+PUBLIC = (millstream, serdes, testing, assignment, parallel)
 
 
 def at_hand() -> dict[str, Any]:
