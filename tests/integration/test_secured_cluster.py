@@ -21,6 +21,7 @@ from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
 from millstream.errors import AccessDeniedError, BrokerUnavailableError, StreamsError
 from millstream.kafka.member.link import open_link
 from millstream.kafka.settings.clients import kafka_python_settings
+from millstream.parallel import TaskProducer
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 
@@ -84,6 +85,33 @@ def test_word_count_with_the_names_of_either_world(
                 wait_for(app.is_exact, 60, "every count is exact")
             finally:
                 assert streams.close(timedelta(seconds=30))
+
+
+def test_a_task_producer_logs_in(secured: EmbeddedKafka) -> None:
+    """Goal: it takes the same names, and its futures say soon why a login is refused.
+
+    Method: a password that is wrong fails each task that waits, long before its delivery
+    timeout.
+    """
+    topic = unique("tasks")
+    secured.create_topic(topic, 1)
+
+    def producer(settings: dict[str, Any]) -> TaskProducer:
+        return TaskProducer(
+            topic,
+            application_id="shop",
+            bootstrap_servers=secured.bootstrap_servers,
+            value=STRING,
+            settings=settings,
+        )
+
+    for names in (java_names, librdkafka_names, tokens):
+        with producer(names(secured)) as writer:
+            assert writer.put("a", "task").result(SOON_S).topic == topic
+    with producer({**secured.client_settings(), "sasl.password": "wrong"}) as writer:
+        for put in [writer.put("a", "task") for _ in range(2)]:
+            with pytest.raises(AccessDeniedError, match="Check security"):
+                put.result(SOON_S)
 
 
 def no_token(secret: str) -> tuple[str, float]:

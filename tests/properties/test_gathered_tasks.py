@@ -7,8 +7,8 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.parallel.gathering.batching import BatchingWindow
-from millstream.parallel.gathering.compaction import Choice, CompactionWindow
+from millstream.subscriptions.gathering.batching import BatchingWindow
+from millstream.subscriptions.gathering.compaction import Choice, CompactionWindow
 
 STEPS = st.lists(
     st.tuples(st.integers(0, 15), st.sampled_from(["add", "add_all", "due"]), st.integers(0, 9)),

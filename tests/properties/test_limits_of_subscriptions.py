@@ -9,9 +9,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.parallel.limits.key_counts import CountMinSketch, KeyCounts
-from millstream.parallel.limits.key_quota import KeyQuota
-from millstream.parallel.limits.rate_limiter import RateLimiter
+from millstream.subscriptions.limits.key_counts import CountMinSketch, KeyCounts
+from millstream.subscriptions.limits.key_quota import KeyQuota
+from millstream.subscriptions.limits.rate_limiter import RateLimiter
 
 SECOND = 1_000_000
 KEYS = st.sampled_from([None, *(bytes([65 + number]) for number in range(12))])

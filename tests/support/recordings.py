@@ -1,4 +1,4 @@
-"""The fixtures that Kafka Streams itself made, and how each is made again.
+"""The fixtures that Kafka Streams itself made, or Decaton, and how each is made again.
 
 The recorders are the Java programs of tests/java and the oracle of the conformance tests. What a
 fixture asks is part of it; only the answers are Kafka Streams'. So recording takes the questions
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.oracle.process import KafkaStreams, class_path
+from conformance.oracle.process import KafkaStreams, OracleUnavailable, class_path
+from decaton import DecatonUnavailable, command
 
 TESTS = Path(__file__).parents[1]
 UNIT = TESTS / "unit"
@@ -101,6 +102,25 @@ def polls(text: str) -> str:
     return "[" + ",\n".join(answered.splitlines()) + "]\n"
 
 
+def decaton_tasks(text: str) -> str:
+    """Tasks, and what Decaton writes of them; bytes, and what Decaton reads of them."""
+    fixture: dict[str, Any] = json.loads(text)
+    asked = "".join("\t".join(case["ask"]) + "\n" for case in fixture["cases"])
+    try:
+        line = command(JAVA / "RecordDecatonTasks.java")
+    except DecatonUnavailable as why:
+        raise OracleUnavailable(str(why)) from why
+    done = subprocess.run(
+        line, input=asked, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+    )
+    answers = [answer.split("\t") for answer in done.stdout.splitlines()]
+    cases = [
+        {**case, "answer": answer} for case, answer in zip(fixture["cases"], answers, strict=True)
+    ]
+    told = ",\n".join(json.dumps(case) for case in cases)
+    return f'{{"produced_by": {json.dumps(fixture["produced_by"])}, "cases": [\n{told}\n]}}\n'
+
+
 def topologies(text: str) -> str:
     """Operations of the DSL, and what Kafka Streams builds of them."""
     with KafkaStreams() as kafka_streams:
@@ -138,6 +158,7 @@ RECORDINGS = (
     Recording(UNIT / "assignment" / "rack_aware_4_3_1.jsonl", assignments),
     Recording(UNIT / "assignment" / "kafka_streams_4_3_1.json", wire_formats),
     Recording(UNIT / "java_priority_queue.json", polls),
+    Recording(UNIT / "parallel" / "decaton_9_5_0.json", decaton_tasks),
     Recording(UNIT / "topology" / "kafka_streams_4_3.json", topologies),
 )
 

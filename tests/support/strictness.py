@@ -27,6 +27,7 @@ def has_compiler() -> bool:
 #: What a machine may lack: how the reason of a skip says it, and whether this one lacks it.
 LACKING: Mapping[str, Callable[[], bool]] = {
     "There is no javac": lambda: not has_compiler(),
+    "Decaton's jars are not there": lambda: not os.environ.get("MILLSTREAM_DECATON_JARS"),
     "openssl is not installed": lambda: shutil.which("openssl") is None,
 }
 

@@ -1,7 +1,20 @@
-"""Many records of one partition at a time, in order by key: Decaton's subscriptions."""
+"""Many tasks of one partition at a time, in order by key: Decaton's subscriptions."""
 
-from millstream.parallel.properties.file import PropertiesFile
-from millstream.parallel.properties.properties import Properties
-from millstream.parallel.retry import ExponentialBackoff, Retry
+from millstream.subscriptions.properties.file import PropertiesFile
+from millstream.subscriptions.properties.properties import Properties
+from millstream.subscriptions.retry import ExponentialBackoff, Retry
+from millstream.subscriptions.tasks.extraction import ConsumedRecord, DecatonTask
+from millstream.subscriptions.tasks.metadata import DecatonMetadata
+from millstream.subscriptions.tasks.producer import PutResult, TaskProducer
 
-__all__ = ["ExponentialBackoff", "Properties", "PropertiesFile", "Retry"]
+__all__ = [
+    "ConsumedRecord",
+    "DecatonMetadata",
+    "DecatonTask",
+    "ExponentialBackoff",
+    "Properties",
+    "PropertiesFile",
+    "PutResult",
+    "Retry",
+    "TaskProducer",
+]

@@ -13,8 +13,8 @@ from support.waiting import wait_for
 
 from millstream.errors import ConfigError, IllegalStateError
 from millstream.parallel import Properties, PropertiesFile
-from millstream.parallel.properties.declared import Applied, declared
-from millstream.parallel.properties.watch import PropertiesWatch
+from millstream.subscriptions.properties.declared import Applied, declared
+from millstream.subscriptions.properties.watch import PropertiesWatch
 
 GIVEN = Properties(partition_concurrency=2, commit_interval_ms=5)
 

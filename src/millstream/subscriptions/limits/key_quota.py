@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Final, NamedTuple
 
 from millstream.durations import milliseconds
-from millstream.parallel.limits.key_counts import KeyCounts
-from millstream.parallel.properties.properties import UNLIMITED
+from millstream.subscriptions.limits.key_counts import KeyCounts
+from millstream.subscriptions.properties.properties import UNLIMITED
 
 _MOST_EXACT: Final = 32_768
 
@@ -37,7 +37,7 @@ class KeyQuota:
         ConfigError: the window is too short.
 
     Example:
-        >>> from millstream.parallel.limits.key_quota import KeyQuota
+        >>> from millstream.subscriptions.limits.key_quota import KeyQuota
         >>> quota = KeyQuota(2, window=timedelta(seconds=1))
         >>> quota.violations([b"often", b"seldom", None, b"often"], now_ms=0)
         {}

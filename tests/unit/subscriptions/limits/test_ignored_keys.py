@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.parallel.limits.ignored_keys import IgnoredKeys
+from millstream.subscriptions.limits.ignored_keys import IgnoredKeys
 
 
 @pytest.mark.parametrize(

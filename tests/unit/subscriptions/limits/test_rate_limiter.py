@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from millstream.parallel.limits.rate_limiter import RateLimiter
+from millstream.subscriptions.limits.rate_limiter import RateLimiter
 
 SECOND = 1_000_000
 

@@ -12,7 +12,7 @@ class IgnoredKeys:
         keys: as text; a record's key is compared with its UTF-8 bytes.
 
     Example:
-        >>> from millstream.parallel.limits.ignored_keys import IgnoredKeys
+        >>> from millstream.subscriptions.limits.ignored_keys import IgnoredKeys
         >>> IgnoredKeys(["spammer"]).among([b"alice", b"spammer", None, b"spammer"])
         [1, 3]
     """

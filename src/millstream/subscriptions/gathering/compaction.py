@@ -39,7 +39,7 @@ class CompactionWindow(Generic[K, T]):
         ConfigError: `linger_ms` is out of bounds.
 
     Example:
-        >>> from millstream.parallel.gathering.compaction import Choice, CompactionWindow
+        >>> from millstream.subscriptions.gathering.compaction import Choice, CompactionWindow
         >>> window = CompactionWindow(100, lambda left, right: Choice.RIGHT)
         >>> window.add("a", 1, now_ms=0), window.add("b", 2, now_ms=10)
         (None, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from millstream.parallel.properties.properties import UNLIMITED
+from millstream.subscriptions.properties.properties import UNLIMITED
 
 #: What one task costs; in this unit a rate of r gains r in a microsecond, so nothing is rounded.
 _TASK: Final = 1_000_000
@@ -24,7 +24,7 @@ class RateLimiter:
         now_us: the time, in microseconds from an arbitrary start; it must not go back.
 
     Example:
-        >>> from millstream.parallel.limits.rate_limiter import RateLimiter
+        >>> from millstream.subscriptions.limits.rate_limiter import RateLimiter
         >>> limiter = RateLimiter(10, now_us=0)
         >>> limiter.permits(now_us=0)
         1

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from millstream.config_fields import did_you_mean
 from millstream.errors import ConfigError
-from millstream.parallel.properties.declared import RATES, Property
+from millstream.subscriptions.properties.declared import RATES, Property
 
 #: What Decaton's names begin with, and may be left out.
 PREFIX: Final = "decaton."

@@ -7,8 +7,8 @@ from typing import Any, Final, Self
 
 from millstream.config_fields import Settings, did_you_mean
 from millstream.errors import ConfigError
-from millstream.parallel.properties.declared import RATES, Applied, Property, declared
-from millstream.parallel.properties.readings import PREFIX, read
+from millstream.subscriptions.properties.declared import RATES, Applied, Property, declared
+from millstream.subscriptions.properties.readings import PREFIX, read
 
 #: No limit at all.
 UNLIMITED: Final = -1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millstream.errors import ConfigError
-from millstream.parallel.gathering.compaction import Choice, CompactionWindow
+from millstream.subscriptions.gathering.compaction import Choice, CompactionWindow
 
 
 def window_of(choice: Any, linger_ms: int = 10) -> CompactionWindow[str, str]:

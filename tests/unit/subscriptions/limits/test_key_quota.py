@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from millstream.errors import ConfigError
-from millstream.parallel.limits.key_counts import CountMinSketch
-from millstream.parallel.limits.key_quota import KeyQuota
+from millstream.subscriptions.limits.key_counts import CountMinSketch
+from millstream.subscriptions.limits.key_quota import KeyQuota
 
 SECOND = timedelta(seconds=1)
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from millstream.durations import milliseconds
 from millstream.errors import ConfigError
-from millstream.parallel.properties.properties import Properties
-from millstream.parallel.properties.readings import Reading, read
+from millstream.subscriptions.properties.properties import Properties
+from millstream.subscriptions.properties.readings import Reading, read
 
 _MOST_BYTES: Final = 1 << 20
 

@@ -24,7 +24,7 @@ class BatchingWindow(Generic[T]):
         ConfigError: one of them is out of bounds.
 
     Example:
-        >>> from millstream.parallel.gathering.batching import BatchingWindow
+        >>> from millstream.subscriptions.gathering.batching import BatchingWindow
         >>> window = BatchingWindow(capacity=2, linger_ms=100)
         >>> window.add("a", now_ms=0), window.add("b", now_ms=10)
         (None, ['a', 'b'])

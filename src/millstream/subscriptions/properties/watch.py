@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from millstream.errors import ConfigError, IllegalStateError
-from millstream.parallel.properties.file import PropertiesFile, content, merged, parsed, values
-from millstream.parallel.properties.properties import Properties
-from millstream.parallel.properties.readings import Problem, Reading
+from millstream.subscriptions.properties.file import PropertiesFile, content, merged, parsed, values
+from millstream.subscriptions.properties.properties import Properties
+from millstream.subscriptions.properties.readings import Problem, Reading
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class PropertiesWatch:
 
     Example:
         >>> import pathlib, tempfile
-        >>> from millstream.parallel.properties.watch import PropertiesWatch
+        >>> from millstream.subscriptions.properties.watch import PropertiesWatch
         >>> folder = tempfile.TemporaryDirectory()
         >>> path = pathlib.Path(folder.name, "properties.toml")
         >>> _ = path.write_text("partition_concurrency = 4")

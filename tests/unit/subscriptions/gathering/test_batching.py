@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millstream.errors import ConfigError
-from millstream.parallel.gathering.batching import BatchingWindow
+from millstream.subscriptions.gathering.batching import BatchingWindow
 
 
 def test_the_item_that_makes_a_batch_full_brings_it() -> None:

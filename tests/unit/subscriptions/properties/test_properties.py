@@ -9,7 +9,7 @@ import pytest
 
 from millstream.errors import ConfigError
 from millstream.parallel import Properties
-from millstream.parallel.properties.declared import Applied, declared
+from millstream.subscriptions.properties.declared import Applied, declared
 
 #: What Decaton 9.5's `ProcessorProperties` says; -1 and the largest long are its "none".
 DECATON = {

@@ -1,0 +1,1 @@
+"""Decaton's tasks as they stand in topics: written, and read again."""
