@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -202,6 +203,29 @@ def test_a_callback_may_put_but_not_wait(kafka: EmbeddedKafka) -> None:
         second, refused = seen.result(30)
         assert second.result(30).offset == 1
     assert len(refused) == 2
+
+
+UNCLOSED = """
+import sys
+from millstream.parallel import TaskProducer
+from millstream.serdes import STRING
+producer = TaskProducer(
+    sys.argv[2], application_id="a", bootstrap_servers=sys.argv[1], value=STRING,
+    settings={"linger.ms": 500},
+)
+producer.put("a", "last")
+"""
+
+
+def test_a_program_may_end_without_closing(kafka: EmbeddedKafka) -> None:
+    """Hunts tasks that die with the process, since nobody waited for them."""
+    topic = unique("unclosed")
+    kafka.create_topic(topic, 1)
+    line = [sys.executable, "-c", UNCLOSED, kafka.bootstrap_servers, topic]
+    ended = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    [record] = messages(kafka, topic, 1)
+    assert record.value() == b"last"
 
 
 def test_nothing_is_lost_silently_when_nobody_answers() -> None:

@@ -162,9 +162,16 @@ def test_an_extractor_may_say_what_is_wrong() -> None:
 def test_retried_tasks_are_decatons() -> None:
     """The extractor gets the bytes of the first try, and the number of tries is the topic's."""
     payload = b"5 a"
+    seen = []
+
+    def extract(record: ConsumedRecord) -> DecatonTask[str]:
+        seen.append(record.value)
+        return first_word(record)
+
     records = columns([payload, request_bytes(METADATA, payload), b"\x36"], [WITH_METADATA, (), ()])
-    reader = TaskReader(extractor=first_word, legacy_parse_fallback=True)
+    reader = TaskReader(extractor=extract, legacy_parse_fallback=True)
     found = reader.read(PLACE, records, retried=True)
+    assert seen == [payload, payload]
     assert found.tasks == [
         DecatonTask(METADATA, "a", payload),
         DecatonTask(METADATA, "a", payload),
