@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -443,6 +444,10 @@ class KafkaStreams:
             False
         """
         self._supervisor.pause(False)
+
+    def _change_properties(self, given: Mapping[str, Any]) -> None:
+        """Of a subscription: let all threads work by these, those included that come later."""
+        self._supervisor.change_properties(given)
 
     @property
     def is_paused(self) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
@@ -12,7 +13,15 @@ from millstream.errors import ThreadUnavailableError
 from millstream.runtime.backoff import Backoff
 from millstream.runtime.build_thread import cache_share_bytes
 from millstream.runtime.client_states import ClientStates
-from millstream.runtime.control import AskForShutdown, Close, Command, Pause, ResizeCache, Resume
+from millstream.runtime.control import (
+    AskForShutdown,
+    ChangeProperties,
+    Close,
+    Command,
+    Pause,
+    ResizeCache,
+    Resume,
+)
 from millstream.runtime.states import ThreadState
 from millstream.spark.engine import SparkEngine
 from millstream.spark.session import require_slots
@@ -60,6 +69,8 @@ class Crew:
         self.paused = False
         #: Why the whole application is to shut down; None while it is not.
         self.shutdown_why: str | None = None
+        #: Of a subscription, once they have changed: those not left at their defaults.
+        self.properties: Mapping[str, Any] | None = None
         self._config = config
         self._states = states
         self._main_of = main_of
@@ -134,6 +145,8 @@ class Crew:
                 self._send(name, Pause())
             if (share := self._share_bytes) != cache_share_bytes(self._config):
                 self._send(name, ResizeCache(share))
+            if self.properties is not None:
+                self._send(name, ChangeProperties(self.properties))
             if self.shutdown_why is not None:
                 self._send(name, AskForShutdown(self.shutdown_why))
 
@@ -217,6 +230,12 @@ class Crew:
         with self._changed:
             self.paused = paused
             self._tell_all(Pause() if paused else Resume())
+
+    def change_properties(self, given: Mapping[str, Any]) -> None:
+        """Let all threads of a subscription work by these, those included that come later."""
+        with self._changed:
+            self.properties = given
+            self._tell_all(ChangeProperties(given))
 
     def ask_for_shutdown(self, why: str) -> None:
         """Let the threads tell the group that all of the application is to shut down."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -171,6 +171,10 @@ class ThreadSupervisor:
     def pause(self, paused: bool) -> None:
         """Stop or resume processing in all threads."""
         self._crew.pause(paused)
+
+    def change_properties(self, given: Mapping[str, Any]) -> None:
+        """Let all threads of a subscription work by these."""
+        self._crew.change_properties(given)
 
     @property
     def num_threads(self) -> int:

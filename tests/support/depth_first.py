@@ -109,6 +109,10 @@ class DepthFirst:
         return min((operator.room for operator, _ in self._apart), default=None)
 
     @property
+    def most_pending(self) -> int | None:
+        return min((operator.most_pending for operator, _ in self._apart), default=None)
+
+    @property
     def in_flight(self) -> int:
         return sum(operator.in_flight for operator, _ in self._apart)
 

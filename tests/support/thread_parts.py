@@ -10,6 +10,7 @@ from millstream.runtime.control import Asked, Close, Command, ThreadOutcome
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_settings import ThreadSettings
 from millstream.runtime.task.node_context import DroppedTotal
+from millstream.subscriptions.share import SubscriptionShare
 from millstream.waker import Waker
 
 SETTINGS = ThreadSettings(
@@ -81,6 +82,7 @@ class Parts:
             global_updates=parts.updates,
             incarnations=Mock(outdated=Mock(return_value=[])),
             dropped=DroppedTotal(),
+            share=SubscriptionShare(),
             purge=Mock(),
             cleanup=Mock(),
             resize_cache=parts.resize_cache,

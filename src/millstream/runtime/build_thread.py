@@ -62,6 +62,7 @@ from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.disk import Disk
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.storages import Storages
+from millstream.subscriptions.share import SubscriptionShare
 from millstream.topology.physical.subtopology import SubTopology
 from millstream.topology.physical.topology import Topology
 from millstream.waker import Waker
@@ -157,6 +158,7 @@ class _Parts:
     clock: Clock
     waker: Waker
     dropped: DroppedTotal = field(default_factory=DroppedTotal)
+    share: SubscriptionShare = field(default_factory=SubscriptionShare)
 
     def thread(self, control: Control) -> StreamThread:
         clients, config, clock = self.clients, self.config, self.clock
@@ -194,6 +196,7 @@ class _Parts:
             global_updates=global_updates,
             incarnations=self.incarnations,
             dropped=self.dropped,
+            share=self.share,
             purge=RepartitionPurge(
                 clients.admin,
                 repartition_topics(self.topology, config),
@@ -203,7 +206,11 @@ class _Parts:
             ),
             cleanup=StateCleanup(self.directory, config.state_cleanup_delay_ms, clock),
             resize_cache=budget.resize,
-            close_others=[*clients.closers_beside_tasks, self.directory.release],
+            close_others=[
+                self.share.close,
+                *clients.closers_beside_tasks,
+                self.directory.release,
+            ],
             clock=clock,
             waker=self.waker,
         )
@@ -291,6 +298,7 @@ class _Parts:
             settle=collector.settle,
             dropped=self.dropped,
             make_apart=lambda: RealApart(self.waker.wake),
+            share=self.share,
         )
         by_id = {part.id: part for part in subtopologies}
 

@@ -73,6 +73,17 @@ class AskForShutdown(Command):
 
 
 @dataclass(frozen=True)
+class ChangeProperties(Command):
+    """Other properties of a subscription hold from now on.
+
+    Args:
+        given: those that are not left at their defaults, by name.
+    """
+
+    given: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Asked:
     """A command as a thread gets it.
 
@@ -133,6 +144,7 @@ class ThreadMetrics(Report):
         paused: whether it is paused.
         tasks: the records processed by each of its tasks.
         dropped_total: records left out on purpose: late, without a key, by a handler's decision.
+        subscription: what a subscription has counted: name, labels and value of each.
     """
 
     processed_total: int = 0
@@ -141,6 +153,7 @@ class ThreadMetrics(Report):
     paused: bool = False
     tasks: Mapping[str, int] = field(default_factory=dict)
     dropped_total: int = 0
+    subscription: tuple[tuple[str, tuple[tuple[str, str], ...], float], ...] = ()
 
 
 @dataclass(frozen=True)

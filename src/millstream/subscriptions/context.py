@@ -13,6 +13,7 @@ from millstream.errors import IllegalStateError
 from millstream.operators.batch import Batch
 from millstream.record import Headers, TopicPartition
 from millstream.subscriptions.completion import Completion, TimeoutAnswer
+from millstream.subscriptions.tasks.extraction import DecatonTask
 
 #: Calls the processor after one, with a context and a task.
 Next = Callable[["ProcessingContext", Any], Any]
@@ -56,15 +57,16 @@ class ProcessingContext:
     """
 
     __slots__ = (
-        "_batch",
-        "_chain",
+        "_calls",
         "_deferral",
         "_host",
-        "_index",
         "_next",
+        "batch",
         "error",
+        "index",
         "metadata",
         "outcome",
+        "payload",
         "task",
     )
 
@@ -73,20 +75,18 @@ class ProcessingContext:
         host: Host,
         batch: Batch,
         index: int,
-        task: Any,
-        metadata: Any,
-        chain: tuple[Next, ...],
+        task: DecatonTask[Any],
+        calls: tuple[Next, ...],
     ) -> None:
         self._host = host
-        self._batch = batch
-        self._index = index
-        self._chain = chain
+        self._calls = calls
         self._next = 1
         self._deferral: _Deferral | None = None
-        #: The task as it was decoded.
-        self.task = task
-        #: When it was made, by whom, how often it was tried (`TaskMetadata`).
-        self.metadata = metadata
+        #: Where the subscription has the record.
+        self.batch = batch
+        self.index = index
+        #: The task as it was decoded; when it was made, by whom, how often it was tried; its bytes.
+        self.metadata, self.task, self.payload = task
         #: What becomes of it: "complete", "retry" or "fail"; None while that is open.
         self.outcome: str | None = None
         #: What it failed with.
@@ -95,35 +95,45 @@ class ProcessingContext:
     @property
     def key(self) -> bytes | None:
         """The record's key, as it was read."""
-        key: bytes | None = self._batch.keys[self._index]
+        key: bytes | None = self.batch.keys[self.index]
         return key
 
     @property
     def headers(self) -> Headers:
         """The record's headers."""
-        return self._batch.headers_of(self._index)
+        return self.batch.headers_of(self.index)
 
     @property
     def timestamp_ms(self) -> int:
         """The record's timestamp."""
-        return self._batch.timestamps[self._index]
+        return self.batch.timestamps[self.index]
 
     @property
     def place(self) -> TopicPartition:
         """The topic partition that it was read from: the retry topic's, for a retried task."""
-        place = self._batch.origin.place(self._batch.rows[self._index])
+        place = self.batch.origin.place(self.batch.rows[self.index])
         assert place is not None
         return place
 
     @property
     def offset(self) -> int:
         """The record's offset there."""
-        return self._batch.origin.offsets[self._batch.rows[self._index]]
+        return self.batch.origin.offsets[self.batch.rows[self.index]]
+
+    def describe(self) -> str:
+        """Which task it is, for people."""
+        place = self.place
+        return f"the task of topic {place.topic}, partition {place.partition}, offset {self.offset}"
+
+    def call(self, calls: tuple[Next, ...]) -> Any:
+        """Call the first processor; what it returns."""
+        self._calls = calls
+        return calls[0](self, self.task)
 
     @property
-    def record(self) -> tuple[Batch, int]:
-        """Where the subscription has the record."""
-        return self._batch, self._index
+    def is_plain(self) -> bool:
+        """Whether nothing was asked for: the task is complete when its processor has returned."""
+        return self.outcome is None and self._deferral is None
 
     def push(self, task: Any) -> Any:
         """Hand a task to the next processor of the chain.
@@ -138,13 +148,13 @@ class ProcessingContext:
             IllegalStateError: there is no next one.
         """
         position = self._next
-        if position >= len(self._chain):
+        if position >= len(self._calls):
             raise IllegalStateError(
                 "The last processor of a subscription pushed a task: there is none after it."
             )
         self._next = position + 1
         try:
-            return self._chain[position](self, task)
+            return self._calls[position](self, task)
         finally:
             self._next = position
 
@@ -222,11 +232,7 @@ class _Deferral:
 
     def describe(self) -> str:
         """Which task it is."""
-        place = self._context.place
-        return (
-            f"The task of topic {place.topic}, partition {place.partition}, "
-            f"offset {self._context.offset}"
-        )
+        return self._context.describe()
 
     def land(self, outcome: str, error: BaseException | None) -> None:
         """It is done."""

@@ -102,7 +102,11 @@ class Chain:
         Raises:
             ConfigError: nothing, or something that is no processor.
         """
-        given = list(processor) if isinstance(processor, list | tuple) else [processor]
+        given: list[ProcessorLike] = []
+        if isinstance(processor, Sequence):
+            given.extend(processor)
+        else:
+            given.append(processor)
         if not given:
             raise ConfigError("A subscription needs a processor.")
         parts = tuple(map(_part, given))

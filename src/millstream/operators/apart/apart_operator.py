@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Final
 
 from millstream.operators.apart.calls import Call
 from millstream.operators.apart.equipment import Equipment, ReleasedTime
 from millstream.operators.batch import Batch, Order, Origin
 from millstream.operators.operator import Operator, Output
 from millstream.record import Headers
+
+#: About 100 bytes each.
+_MOST_PENDING: Final = 100_000
 
 
 class ApartOperator(Operator):
@@ -34,6 +38,11 @@ class ApartOperator(Operator):
     @abstractmethod
     def room(self) -> int:
         """How many more may be taken."""
+
+    @property
+    def most_pending(self) -> int:
+        """How many records of an input partition may be in flight, or done behind one that is."""
+        return _MOST_PENDING
 
     @property
     @abstractmethod

@@ -16,17 +16,19 @@ class Call:
         index: which one it is there.
         unit: calls of one unit are made one after the other, in the order in which they were
             handed over; None for a call that waits for no other.
+        context: what its owner needs for it.
         result: what was returned.
         error: what was raised; None if nothing was.
         done: whether it has ended.
     """
 
-    __slots__ = ("batch", "done", "error", "index", "result", "unit")
+    __slots__ = ("batch", "context", "done", "error", "index", "result", "unit")
 
-    def __init__(self, batch: Batch, index: int, unit: Any) -> None:
+    def __init__(self, batch: Batch, index: int, unit: Any, context: Any = None) -> None:
         self.batch = batch
         self.index = index
         self.unit = unit
+        self.context = context
         self.result: Any = None
         self.error: BaseException | None = None
         self.done = False
@@ -84,6 +86,10 @@ class Apart(Protocol):
             arguments: with what, for each call.
             most: how many threads.
         """
+        ...
+
+    def tell(self) -> None:
+        """Something has come to its end elsewhere, on any thread: the loop is to look."""
         ...
 
     def wait(self, timeout_ms: int) -> bool:

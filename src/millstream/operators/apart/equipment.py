@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from millstream.operators.apart.calls import Apart
 from millstream.operators.apart.flights import Flights
+from millstream.subscriptions.share import SubscriptionShare
 
 
 class ReleasedTime:
@@ -46,9 +47,11 @@ class Equipment:
             transaction holds nothing of a record behind the committed offset.
         flights: what is in flight.
         time: that of what is given back.
+        share: what the partitions of a subscription have in common on this thread.
     """
 
     apart: Apart
     in_offset_order: bool = False
     flights: Flights = field(default_factory=Flights)
     time: ReleasedTime = field(default_factory=ReleasedTime)
+    share: SubscriptionShare = field(default_factory=SubscriptionShare)

@@ -35,6 +35,11 @@ class Flights:
                 counts = held[place] = {}
             counts[offset] = counts.get(offset, 0) + 1
 
+    def hold_one(self, place: TopicPartition, offset: int) -> None:
+        """One record of a partition is in flight."""
+        counts = self._held.setdefault(place, {})
+        counts[offset] = counts.get(offset, 0) + 1
+
     def let_go(self, batch: Batch) -> list[tuple[TopicPartition, int]]:
         """The records of a batch are not in flight any more; the places and offsets of which
         nothing else is."""

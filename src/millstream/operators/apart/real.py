@@ -37,6 +37,10 @@ class RealApart:
         """Units that call a plain function."""
         return Threads(function, arguments, most, self._landing)
 
+    def tell(self) -> None:
+        """Something has come to its end elsewhere."""
+        self._landing.tell()
+
     def wait(self, timeout_ms: int) -> bool:
         """Wait until a call ends."""
         return self._landing.wait(timeout_ms)

@@ -49,6 +49,8 @@ class Commits:
         self._publication = publication
         self._producer = producer
         self._clock = clock
+        #: How long work that is given up may take to finish what it has taken.
+        self.drain_ms = _DRAIN_TIMEOUT_MS
         #: Commits that went through.
         self.total = 0
 
@@ -78,7 +80,7 @@ class Commits:
         Raises:
             StreamsError: user code failed.
         """
-        most_ms = _DRAIN_TIMEOUT_MS if within_ms is None else min(within_ms, _DRAIN_TIMEOUT_MS)
+        most_ms = self.drain_ms if within_ms is None else min(within_ms, self.drain_ms)
         deadline = Deadline(self._clock, most_ms)
         for task in tasks:
             with failures_of(task):

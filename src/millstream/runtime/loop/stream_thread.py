@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import (
@@ -22,6 +23,7 @@ from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import (
     AskForShutdown,
     AskMetrics,
+    ChangeProperties,
     Close,
     Control,
     Pause,
@@ -48,6 +50,8 @@ from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import THREAD_STATES, ThreadState
 from millstream.runtime.task.node_context import DroppedTotal
 from millstream.runtime.work import Work
+from millstream.subscriptions.properties.properties import Properties
+from millstream.subscriptions.share import SubscriptionShare
 from millstream.waker import Waker
 
 logger = logging.getLogger(__name__)
@@ -84,6 +88,7 @@ class StreamThread:
         global_updates: keep the global stores equal to their topics.
         incarnations: tell which topics were deleted and created again.
         dropped: counts the records that were left out.
+        share: what the partitions of a subscription have in common.
         purge: deletes repartition records that are done with.
         cleanup: deletes state of tasks that moved away.
         resize_cache: sets the bytes that the record caches of the tasks may use.
@@ -106,6 +111,7 @@ class StreamThread:
         global_updates: GlobalUpdates | NoGlobalUpdates,
         incarnations: TopicIncarnations,
         dropped: DroppedTotal,
+        share: SubscriptionShare,
         purge: RepartitionPurge,
         cleanup: StateCleanup,
         resize_cache: Callable[[int], None],
@@ -123,6 +129,7 @@ class StreamThread:
         self._global = global_updates
         self._incarnations = incarnations
         self._dropped = dropped
+        self._share = share
         self._purge = purge
         self._cleanup = cleanup
         self._resize_cache = resize_cache
@@ -398,6 +405,8 @@ class StreamThread:
                 case ResizeCache(max_bytes):
                     self._resize_cache(max_bytes)
                     logger.info("the record caches may use %d bytes from now on", max_bytes)
+                case ChangeProperties(given):
+                    self._follow(Properties(**given))
                 case AskForShutdown(why):
                     self._asks_for_shutdown = True
                     self._rebalances.ask_for_shutdown(why)
@@ -406,6 +415,12 @@ class StreamThread:
                 case unknown:
                     error = StreamsError(f"A stream thread does not know the command {unknown!r}.")
                     self._control.reply(asked, error)
+
+    def _follow(self, properties: Properties) -> None:
+        self._settings = replace(self._settings, commit_interval_ms=properties.commit_interval_ms)
+        self._commits.drain_ms = properties.group_rebalance_timeout_ms
+        self._share.change(properties)
+        logger.info("its properties are %r from now on", properties)
 
     def _close(self, *, clean: bool) -> StreamsError | None:
         """Give everything up in an orderly way; the first error on the way, if any."""
@@ -474,6 +489,7 @@ class StreamThread:
             self._paused,
             {str(task.task_id): task.processed_total for task in self._tasks.all},
             self._dropped.count,
+            self._share.all_metrics(),
         )
 
     def _on_state(self, new: ThreadState, old: ThreadState, why: str) -> None:

@@ -46,6 +46,7 @@ from millstream.state.changelogs.store_changelog import ChangelogWriter
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.storages import Storages
 from millstream.state.task_stores import TaskStores
+from millstream.subscriptions.share import SubscriptionShare
 from millstream.topology.physical.nodes import (
     ProcessorNode,
     SinkNode,
@@ -76,6 +77,7 @@ class TaskServices:
         settle: waits a moment until what the collector has taken has arrived.
         dropped: counts the records that all of them leave out.
         make_apart: gives a task what makes calls beside the loop.
+        share: what the partitions of a subscription have in common.
     """
 
     config: StreamsConfig
@@ -91,6 +93,7 @@ class TaskServices:
     settle: Callable[[], None] = lambda: None
     dropped: DroppedTotal = field(default_factory=DroppedTotal)
     make_apart: Callable[[], Apart] = RealApart
+    share: SubscriptionShare = field(default_factory=SubscriptionShare)
 
 
 def build_task(
@@ -189,6 +192,7 @@ class TaskParts:
             services.make_apart(),
             in_offset_order=services.config.exactly_once and not lands,
             time=time,
+            share=services.share,
         )
         task = self._engine_task(punctuations, lambda: group.stream_time, notes)
         schedules = SchedulesBehind(by_released, punctuations)

@@ -25,6 +25,7 @@ from millstream.operators.aggregates.window_aggregate import (
     WindowCountOperator,
 )
 from millstream.operators.apart.map_async import MapAsyncOperator, Ordering
+from millstream.operators.apart.subscribe import SubscribeOperator
 from millstream.operators.joins.foreign_key_join import (
     ForeignTableJoinOperator,
     ResponseResolverOperator,
@@ -53,6 +54,7 @@ from millstream.topology.operations import (
     joins,
     processors,
     streams,
+    subscriptions,
     tables,
 )
 from millstream.topology.operations.operation import Operation
@@ -110,6 +112,11 @@ def _(operation: streams.MapAsync) -> Operator:
         ordering=Ordering(operation.ordering),
         timeout_ms=operation.timeout_ms,
     )
+
+
+@compile_operator.register
+def _(operation: subscriptions.Subscribe) -> Operator:
+    return SubscribeOperator(operation)
 
 
 @compile_operator.register

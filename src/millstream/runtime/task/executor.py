@@ -191,6 +191,12 @@ class Executor:
         return min((operator.room for operator, _ in self._apart), default=None)
 
     @property
+    def most_pending(self) -> int | None:
+        """How many records of a partition may be in flight, or done behind one that is; None for
+        any number."""
+        return min((operator.most_pending for operator, _ in self._apart), default=None)
+
+    @property
     def in_flight(self) -> int:
         """How many records are worked on beside the loop."""
         return sum(operator.in_flight for operator, _ in self._apart)

@@ -119,6 +119,11 @@ class PartitionGroup:
         for queue in self.queues.values():
             queue.finish_all()
 
+    @property
+    def most_pending(self) -> int:
+        """How many records are in flight, or done behind one that is, where it is most."""
+        return max(queue.pending.size for queue in self.queues.values())
+
     def finish(self, places: Iterable[tuple[TopicPartition, int]]) -> None:
         """Everything that these records have caused is done, those before them or not.
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
-
-#: More than any batch has: whoever finishes each batch before the next one never meets the bound.
-DEFAULT_MOST: Final = 1 << 20
 
 
 class _Run:
@@ -23,7 +19,7 @@ class _Run:
 
 
 class PendingOffsets:
-    """A bounded window of the offsets of one partition that are in flight.
+    """A window of the offsets of one partition that are in flight.
 
     Its watermark is the end of the longest prefix that is finished: what may be committed. Offsets
     have gaps, where records were compacted, are transaction markers, or are left out by a handler:
@@ -33,17 +29,14 @@ class PendingOffsets:
     Who works on a batch at a time takes a run and calls `finish_all`: 1 us for both, whatever the
     batch's size. Who works on records beside each other calls `finish`, in any order.
 
-    Args:
-        most: how many offsets the window holds, from the watermark to the last one taken: one
-            record that is never finished stops the partition there.
+    Who takes bounds `size`: one record that is never finished stops the partition there.
     """
 
-    __slots__ = ("_finished", "_most", "_runs", "_size", "leader_epoch")
+    __slots__ = ("_finished", "_runs", "_size", "leader_epoch")
 
-    def __init__(self, most: int = DEFAULT_MOST) -> None:
+    def __init__(self) -> None:
         #: The leader epoch of the last offset below the watermark; None before the first one.
         self.leader_epoch: int | None = None
-        self._most = most
         self._runs: deque[_Run] = deque()
         self._finished: set[int] = set()
         self._size = 0
@@ -62,9 +55,9 @@ class PendingOffsets:
         return self._size - len(self._finished)
 
     @property
-    def room(self) -> int:
-        """How many more may be taken."""
-        return self._most - self._size
+    def size(self) -> int:
+        """How many offsets there are from the watermark to the last one taken."""
+        return self._size
 
     def take(self, offsets: Sequence[int], leader_epoch: int | None) -> None:
         """These offsets are in flight from now on.

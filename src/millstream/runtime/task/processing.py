@@ -45,6 +45,12 @@ class NodeExecutor(Protocol):
         ...
 
     @property
+    def most_pending(self) -> int | None:
+        """How many records of a partition may be in flight, or done behind one that is; None for
+        any number."""
+        ...
+
+    @property
     def in_flight(self) -> int:
         """How many records are worked on beside the loop."""
         ...

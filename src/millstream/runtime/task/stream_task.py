@@ -208,7 +208,7 @@ class StreamTask:
     def is_processable(self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int) -> bool:
         """Whether the next record may be taken now; see `PartitionGroup.is_ready`."""
         at_work = self.processing
-        group, room = at_work.group, at_work.executor.room
+        group, room = at_work.group, self._room
         self._may_take = (
             group.size > 0
             and not self._is_landing
@@ -232,12 +232,21 @@ class StreamTask:
             StreamsError: a record could not be read, or user code failed, and nobody said to go on.
         """
         self._release()
-        room = self.processing.executor.room
+        room = self._room
         if not self._may_take or room == 0:
             return 0
         count = self._process(limit if room is None else min(limit, room))
         self.punctuate_stream_time()
         return count
+
+    @property
+    def _room(self) -> int | None:
+        """How many records may be taken; None for any number."""
+        at_work = self.processing
+        room, most = at_work.executor.room, at_work.executor.most_pending
+        if room is None or most is None:
+            return None
+        return min(room, max(0, most - at_work.group.most_pending))
 
     def drain(self, deadline: Deadline) -> bool:
         """Wait until nothing is in flight, and take nothing meanwhile."""

@@ -20,6 +20,7 @@ from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_settings import ThreadSettings
 from millstream.runtime.task.node_context import DroppedTotal
 from millstream.runtime.task.stream_task import StreamTask
+from millstream.subscriptions.share import SubscriptionShare
 from millstream.testing.driver_topics import RawColumns
 from millstream.waker import Waker
 
@@ -60,6 +61,7 @@ class Thread:
             global_updates=others,
             incarnations=Mock(outdated=Mock(return_value=[])),
             dropped=DroppedTotal(),
+            share=SubscriptionShare(),
             purge=others,
             resize_cache=others,
             cleanup=others,

@@ -1,0 +1,38 @@
+"""All that a subscription is, as data that is shipped to its threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from millstream.subscriptions.processors import Chain
+from millstream.subscriptions.properties.properties import Properties
+from millstream.subscriptions.retry import Retry
+from millstream.subscriptions.tasks.extraction import TaskReader
+from millstream.subscriptions.tracing import Tracing
+
+#: What becomes of a task whose processor raises, or that cannot be read.
+OnError = Literal["fail", "skip", "retry"]
+
+
+@dataclass(frozen=True)
+class SubscriptionPlan:
+    """All that a subscription is, as data that is shipped to its threads.
+
+    Args:
+        name: of the subscription.
+        chain: its processors.
+        reader: makes tasks of records.
+        properties: when it starts.
+        retry: the policy for tasks that are to be retried; None without one.
+        on_error: what becomes of a task whose processor raises.
+        tracing: is told of records and processors; None if nobody is.
+    """
+
+    name: str
+    chain: Chain
+    reader: TaskReader
+    properties: Properties
+    retry: Retry | None
+    on_error: OnError
+    tracing: Tracing | None = None
