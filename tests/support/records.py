@@ -152,8 +152,13 @@ class Places:
 
     def read(self, topics: Sequence[str]) -> dict[str, list[Found]]:
         """All records of each topic, partition by partition, up to the ends that they have now."""
+        found = self.read_with_offsets(topics)
+        return {topic: [record for _, record in found[topic]] for topic in topics}
+
+    def read_with_offsets(self, topics: Sequence[str]) -> dict[str, list[tuple[int, Found]]]:
+        """The same, each record with its offset."""
         ends = {place: end for place, (low, end) in self.ends(topics).items() if end > low}
-        found: dict[TopicPartition, list[Found]] = {place: [] for place in ends}
+        found: dict[TopicPartition, list[tuple[int, Found]]] = {place: [] for place in ends}
         reader = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -176,7 +181,7 @@ class Places:
             reader.assign([ClientPartition(*place, 0) for place in ends])
             for offset, place, record in gather(read_more, lambda _: not left, _TIMEOUT_S):
                 if offset < ends[place]:
-                    found[place].append(record)
+                    found[place].append((offset, record))
         finally:
             reader.close()
         return {
