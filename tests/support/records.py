@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -122,11 +122,7 @@ class Places:
     def ends(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
         """Where each partition begins and ends."""
         wanted = set(topics)
-        counts = {
-            name: topic
-            for name, topic in self._admin.list_topics(timeout=_TIMEOUT_S).topics.items()
-            if name in wanted
-        }
+        counts = {name: topic for name, topic in self._topics().items() if name in wanted}
         places = [
             ClientPartition(name, number)
             for name, topic in counts.items()
@@ -190,6 +186,15 @@ class Places:
             ]
             for topic in topics
         }
+
+    def _topics(self) -> Mapping[str, Any]:
+        try:
+            return self._admin.list_topics(timeout=_TIMEOUT_S).topics
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TRANSPORT:
+                raise
+        # The broker was restarted since this client has spoken to it.
+        return self._admin.list_topics(timeout=_TIMEOUT_S).topics
 
     def _offsets(self, places: list[ClientPartition], spec: Any) -> dict[TopicPartition, int]:
         asked = self._admin.list_offsets(dict.fromkeys(places, spec))
