@@ -231,6 +231,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "in_steps(attempt, deadline, lambda: None)",
     ),
     _mutant(
+        "a transaction in which no offset has moved is not fenced",
+        _COMMITS,
+        "        if not offsets and self.is_open:\n",
+        "        if False:\n",
+    ),
+    _mutant(
         "a transaction that was given up is not aborted",
         *(_TRANSACTIONS, "        self._producer.purge()", "        pass"),
     ),
