@@ -107,8 +107,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "offsets of the last task only are committed",
         _COMMITS,
-        "offsets.update(task.offsets_to_commit())",
-        "offsets = task.offsets_to_commit()",
+        "needing:\n            offsets.update(task.offsets_to_commit())",
+        "needing:\n            offsets = task.offsets_to_commit()",
     ),
     _mutant(
         "stores of the first task only are written",
