@@ -368,7 +368,7 @@ class Storm:
         wait_for(
             lambda: watch.told >= wanted,
             _RECOVERED_S,
-            lambda: f"{wanted} ids are told after {self.rows}; {watch.told} are",
+            lambda: f"{wanted} ids are told after {self.rows}; {watch.told} are. {self._stuck()}",
         )
         if self._open:
             # Each fault may have every one of them be done again.
@@ -376,6 +376,16 @@ class Storm:
             application.may_repeat += self._open * done
             self._open = 0
         wait_for(lambda: all(each.is_up for each in self._all), _RECOVERED_S, "both run")
+
+    def _stuck(self) -> str:
+        """What stands in the way: open transactions, records that nobody commits, instances."""
+        application = self.instances.application
+        ups = {each.name: last_told(each.script) for each in self._all}
+        words = {each.name: each.script.errors[-3_000:] for each in self._all}
+        return (
+            f"Open transactions: {application.open_transactions()}; lag: {application.lag}; "
+            f"instances: {ups}; their last words: {words}"
+        )
 
     def _any(self) -> Instance:
         return self._chance.choice(self._all)

@@ -200,6 +200,10 @@ class Identified:
         inputs = [topic for topic in (self.records, self.repartition_topic) if topic in counts]
         return self._places.lag(self.application_id, inputs)
 
+    def open_transactions(self) -> dict[str, tuple[int, int]]:
+        """Where the last stable offset of a partition is not its end: the two."""
+        return self._places.unstable(self.application_id)
+
     @property
     def ends(self) -> int:
         """How many records both sub-topologies have been given so far."""

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+)
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -132,6 +138,21 @@ class Places:
         high = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {place: (low[place], high[place]) for place in high}
 
+    def unstable(self, prefix: str) -> dict[str, tuple[int, int]]:
+        """The partitions of topics whose names begin like that in which transactions are open: the
+        last stable offset, and the end."""
+        places = [
+            ClientPartition(name, number)
+            for name, count in self.partition_counts(prefix).items()
+            for number in range(count)
+        ]
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        stable = self._offsets(places, latest, IsolationLevel.READ_COMMITTED)
+        ends = self._offsets(places, latest)
+        return {
+            str(place): (stable[place], end) for place, end in ends.items() if stable[place] < end
+        }
+
     def lag(self, group: str, topics: Iterable[str]) -> int:
         """How many records of these topics the group has not committed."""
         ends = self.ends(topics)
@@ -196,8 +217,13 @@ class Places:
         # The broker was restarted since this client has spoken to it.
         return self._admin.list_topics(timeout=_TIMEOUT_S).topics
 
-    def _offsets(self, places: list[ClientPartition], spec: Any) -> dict[TopicPartition, int]:
-        asked = self._admin.list_offsets(dict.fromkeys(places, spec))
+    def _offsets(
+        self,
+        places: list[ClientPartition],
+        spec: Any,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
+        asked = self._admin.list_offsets(dict.fromkeys(places, spec), isolation_level=isolation)
         return {
             TopicPartition(p.topic, p.partition): future.result().offset
             for p, future in asked.items()
