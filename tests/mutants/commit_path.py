@@ -107,8 +107,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "offsets of the last task only are committed",
         _COMMITS,
-        "offsets.update(task.offsets_to_commit())",
-        "offsets = task.offsets_to_commit()",
+        "needing:\n            offsets.update(task.offsets_to_commit())",
+        "needing:\n            offsets = task.offsets_to_commit()",
     ),
     _mutant(
         "stores of the first task only are written",
@@ -229,6 +229,12 @@ MUTANTS: tuple[Mutant, ...] = (
         _TRANSACTIONS,
         "in_steps(attempt, deadline, self._member.progress)",
         "in_steps(attempt, deadline, lambda: None)",
+    ),
+    _mutant(
+        "a transaction in which no offset has moved is not fenced",
+        _COMMITS,
+        "        if not offsets and self.is_open:\n",
+        "        if False:\n",
     ),
     _mutant(
         "a transaction that was given up is not aborted",

@@ -29,7 +29,14 @@ ENGINES = {
 #: Of the standard library and of librdkafka: names that only look private.
 OTHERS = {
     *("_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"),
-    *("_FENCED", "_MSG_TIMED_OUT", "_PARTITION_EOF", "_PURGE_INFLIGHT", "_PURGE_QUEUE"),
+    *(
+        "_FENCED",
+        "_MSG_TIMED_OUT",
+        "_PARTITION_EOF",
+        "_PURGE_INFLIGHT",
+        "_PURGE_QUEUE",
+        "_TRANSPORT",
+    ),
 }
 
 #: By file the names, where a test of that very module has no other way.

@@ -19,6 +19,7 @@ from typing import Any
 from millstream import KafkaStreams, Materialized, StreamsBuilder, StreamsConfig, Topology
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
+from support.late_writers import late_writes
 from support.records import Places
 from support.topics import Writer, read_all, unique
 from support.waiting import wait_for
@@ -75,12 +76,14 @@ class Account:
         written: how many.
         untold: the ids that no output record has.
         lost: the ids that are not in the last output of their group.
+        overwritten: those of them that a process wrote over which had lost its task before.
         repeated: how many times too often ids are in there.
     """
 
     written: int
     untold: frozenset[int]
     lost: frozenset[int]
+    overwritten: frozenset[int]
     repeated: int
 
 
@@ -112,6 +115,7 @@ class Identified:
     ) -> None:
         self.bootstrap = kafka.unsecured_servers
         self._servers = kafka.bootstrap_servers
+        self._kafka = kafka
         self.application_id = unique("identified")
         self.records = f"{self.application_id}-records"
         self.repartition_topic = f"{self.application_id}-groups-repartition"
@@ -196,6 +200,10 @@ class Identified:
         inputs = [topic for topic in (self.records, self.repartition_topic) if topic in counts]
         return self._places.lag(self.application_id, inputs)
 
+    def open_transactions(self) -> dict[str, tuple[int, int]]:
+        """Where the last stable offset of a partition is not its end: the two."""
+        return self._places.unstable(self.application_id)
+
     @property
     def ends(self) -> int:
         """How many records both sub-topologies have been given so far."""
@@ -237,6 +245,7 @@ class Identified:
             written=self.written,
             untold=frozenset[int]().union(*(each.untold for each in accounts)),
             lost=frozenset[int]().union(*(each.lost for each in accounts)),
+            overwritten=frozenset[int]().union(*(each.overwritten for each in accounts)),
             repeated=max(each.repeated for each in accounts),
         )
 
@@ -251,6 +260,22 @@ class Identified:
         assert not account.lost, f"lost: {sorted(account.lost)}"
         assert account.repeated <= self.may_repeat, (account.repeated, self.may_repeat)
         return account
+
+    def _overwritten(self, output: str, lost: frozenset[int]) -> frozenset[int]:
+        """Those of the ids that were told, until a late writer told an older state."""
+        if not lost:
+            return lost
+        wanted = {f"g{each % GROUPS}".encode() for each in lost}
+        told = self._places.read_with_offsets([output])[output]
+        last: dict[bytes | None, set[int]] = {}
+        found: set[int] = set()
+        for late, (_, record) in zip(late_writes(self._kafka, output, told), told, strict=True):
+            if record.key in wanted:
+                ids = set(map(int, (record.value or b"").split()))
+                gone = last.get(record.key, set()) - ids
+                found = (found - ids) | gone if late else found - ids - gone
+                last[record.key] = ids
+        return lost & found
 
     def out_of_order(self) -> int:
         """How often, in the store for which it is worst, an id comes before one of the same group
@@ -290,9 +315,11 @@ class Identified:
         last = Counter(int(each) for ids in dict(told).values() for each in ids)
         every = range(self.written)
         assert ever <= set(every), "ids that nobody has written"
+        lost = frozenset(every) - last.keys()
         return Account(
             written=self.written,
             untold=frozenset(every) - ever,
-            lost=frozenset(every) - last.keys(),
+            lost=lost,
+            overwritten=self._overwritten(output, lost),
             repeated=last.total() - len(last),
         )

@@ -91,7 +91,8 @@ class SetsPoisonAside:
 
 
 def _tell(what: str, told: Any) -> None:
-    print(what, json.dumps(told), flush=True)  # noqa: T201
+    # In one piece: several threads tell.
+    print(f"{what} {json.dumps(told)}\n", end="", flush=True)  # noqa: T201
 
 
 def _tell_changes(streams: KafkaStreams) -> None:

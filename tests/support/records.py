@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+)
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -122,11 +128,7 @@ class Places:
     def ends(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
         """Where each partition begins and ends."""
         wanted = set(topics)
-        counts = {
-            name: topic
-            for name, topic in self._admin.list_topics(timeout=_TIMEOUT_S).topics.items()
-            if name in wanted
-        }
+        counts = {name: topic for name, topic in self._topics().items() if name in wanted}
         places = [
             ClientPartition(name, number)
             for name, topic in counts.items()
@@ -135,6 +137,21 @@ class Places:
         low = self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         high = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {place: (low[place], high[place]) for place in high}
+
+    def unstable(self, prefix: str) -> dict[str, tuple[int, int]]:
+        """The partitions of topics whose names begin like that in which transactions are open: the
+        last stable offset, and the end."""
+        places = [
+            ClientPartition(name, number)
+            for name, count in self.partition_counts(prefix).items()
+            for number in range(count)
+        ]
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        stable = self._offsets(places, latest, IsolationLevel.READ_COMMITTED)
+        ends = self._offsets(places, latest)
+        return {
+            str(place): (stable[place], end) for place, end in ends.items() if stable[place] < end
+        }
 
     def lag(self, group: str, topics: Iterable[str]) -> int:
         """How many records of these topics the group has not committed."""
@@ -152,8 +169,13 @@ class Places:
 
     def read(self, topics: Sequence[str]) -> dict[str, list[Found]]:
         """All records of each topic, partition by partition, up to the ends that they have now."""
+        found = self.read_with_offsets(topics)
+        return {topic: [record for _, record in found[topic]] for topic in topics}
+
+    def read_with_offsets(self, topics: Sequence[str]) -> dict[str, list[tuple[int, Found]]]:
+        """The same, each record with its offset."""
         ends = {place: end for place, (low, end) in self.ends(topics).items() if end > low}
-        found: dict[TopicPartition, list[Found]] = {place: [] for place in ends}
+        found: dict[TopicPartition, list[tuple[int, Found]]] = {place: [] for place in ends}
         reader = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -176,7 +198,7 @@ class Places:
             reader.assign([ClientPartition(*place, 0) for place in ends])
             for offset, place, record in gather(read_more, lambda _: not left, _TIMEOUT_S):
                 if offset < ends[place]:
-                    found[place].append(record)
+                    found[place].append((offset, record))
         finally:
             reader.close()
         return {
@@ -186,8 +208,22 @@ class Places:
             for topic in topics
         }
 
-    def _offsets(self, places: list[ClientPartition], spec: Any) -> dict[TopicPartition, int]:
-        asked = self._admin.list_offsets(dict.fromkeys(places, spec))
+    def _topics(self) -> Mapping[str, Any]:
+        try:
+            return self._admin.list_topics(timeout=_TIMEOUT_S).topics
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TRANSPORT:
+                raise
+        # The broker was restarted since this client has spoken to it.
+        return self._admin.list_topics(timeout=_TIMEOUT_S).topics
+
+    def _offsets(
+        self,
+        places: list[ClientPartition],
+        spec: Any,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
+        asked = self._admin.list_offsets(dict.fromkeys(places, spec), isolation_level=isolation)
         return {
             TopicPartition(p.topic, p.partition): future.result().offset
             for p, future in asked.items()

@@ -12,7 +12,8 @@ from millstream.runtime.backoff import Backoff
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_MS: Final = 100
-_LAST_PAUSE_MS: Final = 10_000
+#: Brokers that are back are found soon: an outage costs no more than this beyond its end.
+_LAST_PAUSE_MS: Final = 2_000
 #: Trying to lock a file costs microseconds, and who waits for one wants it as soon as it is free.
 _LAST_LOCK_PAUSE_MS: Final = 500
 #: How long a lock is waited for at least: whoever holds it may be closing just now, for which a

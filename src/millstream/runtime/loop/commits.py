@@ -119,6 +119,11 @@ class Commits:
         offsets: dict[TopicPartition, CommitOffset] = {}
         for task in needing:
             offsets.update(task.offsets_to_commit())
+        if not offsets and self.is_open:
+            # What a punctuation has sent comes without any, and then nothing would tell the group
+            # who commits: a zombie could. So an offset that is committed goes with it again.
+            for task in tasks:
+                offsets.update(task.offsets_to_commit())
         self._publication.publish(offsets, Deadline(self._clock, within_ms))
         acked = self._producer.acked_offsets()
         for task in needing:

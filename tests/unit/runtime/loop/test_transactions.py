@@ -146,6 +146,16 @@ def test_a_transaction_without_offsets_is_committed() -> None:
     assert cluster.told == ["flush", "commit", "acked"]
 
 
+def test_a_transaction_in_which_no_offset_has_moved_is_fenced_all_the_same() -> None:
+    """By an offset that is committed already: else a member that the group has given up could
+    commit what a punctuation has sent."""
+    cluster = Cluster()
+    idle = cluster.task()
+    idle.commit_needed = False
+    cluster.commit(idle)
+    assert cluster.told == ["flush", "offsets", "commit", "acked"]
+
+
 def test_without_anything_the_cluster_is_not_asked() -> None:
     cluster = Cluster()
     cluster.in_transaction = False
