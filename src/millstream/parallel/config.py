@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from millstream.config import StreamsConfig
+from millstream.config import AT_LEAST_ONCE, StreamsConfig
 from millstream.config_fields import did_you_mean
 from millstream.errors import ConfigError
 
@@ -22,10 +22,10 @@ class SubscriptionConfig:
         num_threads: consumers, each of them a Spark task.
         offset_reset: where to begin without a committed offset: `"earliest"` or `"latest"`.
         settings: any other setting of `StreamsConfig`: `consumer`, `producer` and `clients` for the
-            Kafka clients, security included; `processing_guarantee`, and so on.
+            Kafka clients, security included; handlers, and so on.
 
     Raises:
-        ConfigError: a setting is unknown, or its value cannot be.
+        ConfigError: a setting is unknown, its value cannot be, or it asks for exactly-once.
 
     Example:
         >>> config = SubscriptionConfig(
@@ -50,6 +50,11 @@ class SubscriptionConfig:
                     f"SubscriptionConfig has no setting {name!r}: write group_id= for the group, "
                     "num_threads= for threads, and Properties(commit_interval_ms=...)."
                 )
+        if settings.get("processing_guarantee", AT_LEAST_ONCE) != AT_LEAST_ONCE:
+            raise ConfigError(
+                "A subscription works at-least-once: what its processors do lies outside of Kafka, "
+                "and no transaction holds it. map_async() of KafkaStreams works exactly-once."
+            )
         self.offset_reset = offset_reset
         consumer: Mapping[str, Any] = settings.pop("consumer", None) or {}
         #: The same as the settings of an application.
