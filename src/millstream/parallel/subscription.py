@@ -65,6 +65,9 @@ class ProcessorSubscription:
         shaping_topic: where tasks of keys go that are above their quota; `<topic>-shaping` by
             default, where there is a quota.
         tracing: is told of each task.
+        cancel_running: whether coroutines are cancelled that still run when their partition is
+            given up and all waiting is over; else they come to their ends, which count for
+            nothing, as those of plain functions do.
         spark: a session, or None for one of its own.
 
     Raises:
@@ -101,6 +104,7 @@ class ProcessorSubscription:
         on_error: OnError | None = None,
         shaping_topic: str | None = None,
         tracing: Tracing | None = None,
+        cancel_running: bool = True,
         spark: SparkSession | None = None,
     ) -> None:
         given = properties or Properties()
@@ -124,6 +128,7 @@ class ProcessorSubscription:
             retry=retry,
             on_error=chosen,
             tracing=tracing,
+            cancel_running=cancel_running,
         )
         shapes = shaping_topic is not None or given.per_key_quota_processing_rate >= 0
         shaping = (shaping_topic or f"{topics}-shaping") if shapes else None

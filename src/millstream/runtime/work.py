@@ -107,6 +107,7 @@ class Work(Protocol):
         """Wait until all that was taken is finished, and take nothing meanwhile.
 
         What is not finished by the deadline is not committed, but repeated by the next owner.
+        After `halt` it waits no longer than for what runs.
 
         Returns:
             Whether everything is finished.
@@ -114,6 +115,15 @@ class Work(Protocol):
         Raises:
             StreamsError: user code failed, and nobody said to go on.
         """
+        ...
+
+    def halt(self) -> None:
+        """Begin nothing more of what was taken; it is given up after this."""
+        ...
+
+    @property
+    def may_land(self) -> bool:
+        """Whether anything in flight may still be finished: after `halt` only what runs."""
         ...
 
     def prepare_commit(self) -> bool:

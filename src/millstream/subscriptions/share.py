@@ -49,14 +49,17 @@ class Metrics:
 class SubscriptionShare:
     """The properties of now, the processors that live, and what is counted.
 
+    Args:
+        properties: those at the start; None where there is no subscription.
+
     Attributes:
-        properties: those of now; None until they are changed for the first time.
+        properties: those of now.
         version: grows with each change of them.
         metrics: what is counted.
     """
 
-    def __init__(self) -> None:
-        self.properties: Properties | None = None
+    def __init__(self, properties: Properties | None = None) -> None:
+        self.properties = properties
         self.version = 0
         self.metrics = Metrics()
         self._instances: Instances | None = None

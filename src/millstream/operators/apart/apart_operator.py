@@ -50,6 +50,15 @@ class ApartOperator(Operator):
         """Whether `release` may have something to do."""
 
     @abstractmethod
+    def halt(self) -> None:
+        """Begin nothing more: what is not running is given up."""
+
+    @property
+    @abstractmethod
+    def may_land(self) -> bool:
+        """Whether anything in flight may still come to its end: after `halt` only what runs."""
+
+    @abstractmethod
     def release(self, output: Output) -> Sequence[Batch]:
         """Emit what is finished and may go on now; the records that are not in flight any more.
 

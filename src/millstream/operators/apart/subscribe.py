@@ -69,6 +69,7 @@ class SubscribeOperator(ApartOperator):
         self._landed: deque[ProcessingContext] = deque()
         self._untold = 0
         self._tell_ms = 0
+        self._is_halted = False
         self._is_closed = False
         self._units: Units | None = None
         self._calls: tuple[Next, ...] = ()
@@ -105,7 +106,7 @@ class SubscribeOperator(ApartOperator):
             return True
         if self._new_deadlines:
             return True
-        if self._delayed and self._delayed[0][0] <= self._clock.now_ms():
+        if self._delayed and not self._is_halted and self._delayed[0][0] <= self._clock.now_ms():
             return True
         return bool(self._deadlines) and self._deadlines[0][0] <= self._clock.monotonic_ms()
 
@@ -143,6 +144,18 @@ class SubscribeOperator(ApartOperator):
             self._begin([Call(batch, context.index, None, context) for context in contexts])
         self._count("records.consumed", len(batch))
 
+    def halt(self) -> None:
+        """Begin no more tasks."""
+        self._is_halted = True
+        if self._units is not None:
+            self._units.halt()
+
+    @property
+    def may_land(self) -> bool:
+        """Whether tasks may still be completed. Once halted, deferred ones are not waited for."""
+        running = self._units is not None and self._units.are_running
+        return not self._is_halted or running or self.has_landed
+
     def release(self, output: Output) -> Sequence[Batch]:
         """Let tasks that are due begin, and settle those that were completed."""
         self._begin_delayed(output)
@@ -172,7 +185,7 @@ class SubscribeOperator(ApartOperator):
         """What is in flight is done again by the next owner; what runs comes to its end alone."""
         self._is_closed = True
         if self._units is not None:
-            self._units.close()
+            self._units.close(cancel=self._plan.cancel_running)
         if self._place is not None:
             self._share.instances(self._plan).close_partition(self._place)
             self._share.metrics.forget(self._place)
@@ -283,7 +296,7 @@ class SubscribeOperator(ApartOperator):
     def _begin_delayed(self, output: Output) -> None:
         now_ms = self._clock.now_ms()
         due: list[Call] = []
-        while self._delayed and self._delayed[0][0] <= now_ms:
+        while not self._is_halted and self._delayed and self._delayed[0][0] <= now_ms:
             due.append(heappop(self._delayed)[2])
         if not due:
             return

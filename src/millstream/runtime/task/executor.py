@@ -216,6 +216,16 @@ class Executor:
                 done += batches
         return done
 
+    def halt(self) -> None:
+        """Begin nothing more of what is in flight."""
+        for operator, _ in self._apart:
+            operator.halt()
+
+    @property
+    def may_land(self) -> bool:
+        """Whether anything in flight may still come to its end: after `halt` only what runs."""
+        return any(operator.may_land for operator, _ in self._apart)
+
     def close(self) -> None:
         """Close the operators, in topology order.
 
