@@ -132,9 +132,7 @@ class ProcessorSubscription:
         shaping = (shaping_topic or f"{topics}-shaping") if shapes else None
         settings = config.streams.replace(commit_interval_ms=given.commit_interval_ms)
         self._name = name
-        self._streams = KafkaStreams(
-            subscription_topology(plan, topics, shaping), settings, spark
-        )
+        self._streams = KafkaStreams(subscription_topology(plan, topics, shaping), settings, spark)
 
     def __repr__(self) -> str:
         return f"<ProcessorSubscription {self._name!r}: {self.state.name}>"

@@ -135,6 +135,15 @@ class Work(Protocol):
         """
         ...
 
+    @property
+    def awaits_sent(self) -> bool:
+        """Whether records are only finished when what they have sent has arrived."""
+        ...
+
+    def sent(self) -> None:
+        """Everything that was sent has arrived, or was refused: finish those records."""
+        ...
+
     def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:
         """Where to go on after a restart, for each partition that was read."""
         ...

@@ -2,48 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Mapping
-
-from millstream.record import TopicPartition
+from millstream.subscriptions.metrics import Metrics
 from millstream.subscriptions.plan import SubscriptionPlan
 from millstream.subscriptions.processors import Instances
 from millstream.subscriptions.properties.properties import Properties
-
-#: The name of a metric and its labels.
-Labelled = tuple[str, tuple[tuple[str, str], ...]]
-
-
-class Metrics:
-    """What is counted, by name and labels. Usable from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[Labelled] = Counter()
-        self._gauges: dict[Labelled, float] = {}
-
-    def count(self, name: str, place: TopicPartition, by: float = 1) -> None:
-        """Add to a counter of a partition."""
-        with self._lock:
-            self._counts[name, _labels(place)] += by  # type: ignore[assignment]
-
-    def show(self, name: str, place: TopicPartition, value: float) -> None:
-        """Set a gauge of a partition."""
-        with self._lock:
-            self._gauges[name, _labels(place)] = value
-
-    def forget(self, place: TopicPartition) -> None:
-        """The gauges of a partition that is given up say nothing any more."""
-        labels = _labels(place)
-        with self._lock:
-            for key in [key for key in self._gauges if key[1] == labels]:
-                del self._gauges[key]
-
-    def all(self) -> Mapping[Labelled, float]:
-        """All of them."""
-        with self._lock:
-            return {**self._counts, **self._gauges}
 
 
 class SubscriptionShare:
@@ -83,7 +45,3 @@ class SubscriptionShare:
         """Close the processors that are left."""
         if self._instances is not None:
             self._instances.close()
-
-
-def _labels(place: TopicPartition) -> tuple[tuple[str, str], ...]:
-    return (("topic", place.topic), ("partition", str(place.partition)))

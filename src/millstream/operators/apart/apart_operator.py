@@ -49,6 +49,14 @@ class ApartOperator(Operator):
     def has_landed(self) -> bool:
         """Whether `release` may have something to do."""
 
+    @property
+    def awaits_sent(self) -> bool:
+        """Whether records wait for what they have sent to arrive."""
+        return False
+
+    def sent(self) -> None:
+        """Everything that was sent has arrived, or was refused."""
+
     @abstractmethod
     def halt(self) -> None:
         """Begin nothing more: what is not running is given up."""

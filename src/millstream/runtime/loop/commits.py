@@ -171,16 +171,25 @@ class Commits:
         unfinished = [task for task in needing if not self._is_prepared(task)]
         if unfinished:
             raise UnfinishedError(unfinished)
+        whole = Deadline(self._clock, within_ms)
+        self._wait_for_sent([task for task in needing if task.awaits_sent], whole)
         # Before they are published: a record that is finished during it may have sent what is not.
         offsets: dict[TopicPartition, CommitOffset] = {}
         for task in needing:
             offsets.update(task.offsets_to_commit())
-        self._publication.publish(offsets, Deadline(self._clock, within_ms))
+        self._publication.publish(offsets, whole)
         acked = self._producer.acked_offsets()
         for task in needing:
             task.post_commit(offsets, acked)
         self.total += 1
         return offsets
+
+    def _wait_for_sent(self, tasks: Collection[Work], whole: Deadline) -> None:
+        if tasks:
+            self._publication.settle(whole)
+        for task in tasks:
+            with failures_of(task):
+                task.sent()
 
     def _is_prepared(self, task: Work) -> bool:
         with failures_of(task):

@@ -403,6 +403,16 @@ class StreamTask:
                 _MOST_FLUSHES,
             )
 
+    @property
+    def awaits_sent(self) -> bool:
+        """Whether records are only finished when what they have sent has arrived."""
+        return self.processing.executor.awaits_sent
+
+    def sent(self) -> None:
+        """Everything that was sent has arrived, or was refused: finish those records."""
+        self.processing.executor.sent()
+        self._release()
+
     def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:
         """Where to go on after a restart, for each partition that was read."""
         offsets: dict[TopicPartition, CommitOffset] = {}

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from support.subscribed_task import SubscribedTask
 from support.waiting import wait_for
 
