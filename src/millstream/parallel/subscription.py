@@ -12,10 +12,12 @@ from millstream.app import KafkaStreams
 from millstream.app_failures import ExceptionHandler
 from millstream.errors import ConfigError
 from millstream.parallel.config import SubscriptionConfig, checked_choice
+from millstream.parallel.metrics import SubscriptionMetrics, gathered
 from millstream.parallel.topology import subscription_topology
 from millstream.runtime.client_states import StateListener
 from millstream.runtime.states import ClientState
 from millstream.serdes import Serde
+from millstream.subscriptions.gathering.batching_processor import BatchingProcessor
 from millstream.subscriptions.plan import OnError, SubscriptionPlan
 from millstream.subscriptions.processors import Chain, ProcessorLike
 from millstream.subscriptions.properties.file import PropertiesFile
@@ -118,9 +120,11 @@ class ProcessorSubscription:
             raise ConfigError(
                 "on_error='retry' needs a retry topic: give retry=Retry(backoff=...)."
             )
+        chain = Chain.of(processor)
+        _check_batching(chain, given)
         plan = SubscriptionPlan(
             name=name,
-            chain=Chain.of(processor),
+            chain=chain,
             reader=TaskReader(value, extractor, given.legacy_parse_fallback_enabled),
             properties=given,
             retry=retry,
@@ -205,9 +209,23 @@ class ProcessorSubscription:
         """Decide what happens when a thread dies; see `KafkaStreams`."""
         self._streams.set_uncaught_exception_handler(handler)
 
-    def metrics(self) -> Mapping[str, Mapping[str, Any]]:
-        """By thread what it has done: `KafkaStreams.metrics`, and under `"subscription"` the
-        metrics of Decaton, by name and labels."""
+    def metrics(self) -> SubscriptionMetrics:
+        """What its threads reported last, by Decaton's names; docs/subscriptions.md has them all.
+
+        Example:
+            >>> subscription = ProcessorSubscription(
+            ...     "mailer",
+            ...     topics="emails",
+            ...     processor=print,
+            ...     config=SubscriptionConfig("mailer", "localhost:9092"),
+            ... )
+            >>> subscription.metrics().total("tasks.processed")
+            0.0
+        """
+        return gathered(self._name, self._streams.metrics().values())
+
+    def thread_metrics(self) -> Mapping[str, Mapping[str, Any]]:
+        """By thread what it has done; see `KafkaStreams.metrics`."""
         return self._streams.metrics()
 
     def update_properties(self, properties: Properties | None = None, **values: Any) -> Properties:
@@ -247,3 +265,23 @@ class ProcessorSubscription:
         with self._lock:
             self._properties = properties
             self._streams._change_properties(properties.as_given())
+
+
+def _check_batching(chain: Chain, properties: Properties) -> None:
+    """
+    Raises:
+        ConfigError: a list of tasks can never be full, or nobody is called with it.
+    """
+    for part in chain.parts:
+        if not isinstance(part, BatchingProcessor):
+            continue
+        if part is not chain.parts[-1]:
+            raise ConfigError(
+                "A BatchingProcessor pushes no tasks to other processors: let it be the last one."
+            )
+        if part.capacity > properties.max_pending_records:
+            raise ConfigError(
+                f"A BatchingProcessor waits for {part.capacity} tasks, but no more than "
+                f"max_pending_records={properties.max_pending_records} are taken: lower its "
+                "capacity, or raise that property."
+            )

@@ -10,6 +10,7 @@ from millstream.record import TopicPartition
 
 #: The name of a metric and its labels.
 Labelled = tuple[str, tuple[tuple[str, str], ...]]
+LabelledValue = tuple[str, tuple[tuple[str, str], ...], float]
 
 
 class PartitionMetrics:
@@ -82,9 +83,10 @@ class Metrics:
             shown = self._gauges.get(place)
             values = {**metrics.all(), **(shown() if shown is not None else {})}
             for name, value in values.items():
-                found[name, _labels(place)] = value
+                found[name, labels_of(place)] = value
         return found
 
 
-def _labels(place: TopicPartition) -> tuple[tuple[str, str], ...]:
+def labels_of(place: TopicPartition) -> tuple[tuple[str, str], ...]:
+    """The labels of what is counted of a partition."""
     return (("topic", place.topic), ("partition", str(place.partition)))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from millstream.subscriptions.metrics import Metrics
+from collections.abc import Iterable, Mapping
+
+from millstream.record import TopicPartition
+from millstream.subscriptions.metrics import LabelledValue, Metrics, labels_of
 from millstream.subscriptions.plan import SubscriptionPlan
 from millstream.subscriptions.processors import Instances
 from millstream.subscriptions.properties.properties import Properties
@@ -37,9 +40,23 @@ class SubscriptionShare:
             self._instances = Instances(plan.chain)
         return self._instances
 
-    def all_metrics(self) -> tuple[tuple[str, tuple[tuple[str, str], ...], float], ...]:
-        """What was counted: name, labels and value of each."""
-        return tuple((name, labels, value) for (name, labels), value in self.metrics.all().items())
+    def all_metrics(
+        self, committed: Iterable[Mapping[TopicPartition, int]] = ()
+    ) -> tuple[LabelledValue, ...]:
+        """What was counted: name, labels and value of each.
+
+        Args:
+            committed: of each task up to where its partitions are committed.
+        """
+        if self.properties is None:
+            return ()
+        counted = self.metrics.all().items()
+        offsets = ((labels_of(place), end - 1) for each in committed for place, end in each.items())
+        return (
+            *((name, labels, value) for (name, labels), value in counted),
+            # Follows Decaton: the last offset that is done.
+            *(("offset.last.committed", labels, float(offset)) for labels, offset in offsets),
+        )
 
     def close(self) -> None:
         """Close the processors that are left."""

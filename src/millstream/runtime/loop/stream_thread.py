@@ -499,7 +499,7 @@ class StreamThread:
             self._paused,
             {str(task.task_id): task.processed_total for task in self._tasks.all},
             self._dropped.count,
-            self._share.all_metrics(),
+            self._share.all_metrics(task.committed for task in self._tasks.running),
         )
 
     def _on_state(self, new: ThreadState, old: ThreadState, why: str) -> None:
