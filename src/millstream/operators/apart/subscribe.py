@@ -443,7 +443,8 @@ class SubscribeOperator(ApartOperator):
 
     def _ended(self) -> list[ProcessingContext]:
         """The tasks that were completed since the last time."""
-        done: list[ProcessingContext] = []
+        landed = self._landed
+        done = [landed.popleft() for _ in range(len(landed))]
         if self._work.units is not None:
             for call in self._work.units.ended():
                 if call.error is not None:
@@ -451,8 +452,6 @@ class SubscribeOperator(ApartOperator):
                     raise call.error
                 if call.result:
                     done.append(call.context)
-        landed = self._landed
-        done.extend(landed.popleft() for _ in range(len(landed)))
         return done
 
     def _settle(self, done: Sequence[ProcessingContext], output: Output) -> list[ProcessingContext]:

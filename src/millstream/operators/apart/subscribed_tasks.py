@@ -9,7 +9,7 @@ from millstream.clock import Clock
 from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import Output
 from millstream.processor.handlers import DeadLetter, ErrorContext
-from millstream.record import Header, Headers, TaskId
+from millstream.record import Header, Headers, TaskId, TopicPartition
 from millstream.subscriptions.context import ProcessingContext
 from millstream.subscriptions.tasks.metadata import (
     request_bytes,
@@ -64,6 +64,7 @@ class Outgoing:
         values: list[bytes] = []
         headers: list[Headers] = []
         last: list[int] = []
+        offsets: list[int] = []
         for index, context in enumerate(contexts):
             metadata = context.metadata
             delay_ms = policy.next_delay_ms(metadata.retry_count)
@@ -73,6 +74,7 @@ class Outgoing:
             metadata = metadata._replace(
                 retry_count=metadata.retry_count + 1, scheduled_time_ms=now_ms + delay_ms
             )
+            offsets.append(context.offset)
             keys.append(context.key)
             own = self._headers(context)
             if legacy:
@@ -83,7 +85,7 @@ class Outgoing:
                 headers.append(tuple(with_metadata(own, metadata)))
         if keys:
             times = [now_ms] * len(keys)
-            output.emit_to(node, _batch(contexts[0], keys, values, times, headers))
+            output.emit_to(node, _batch(contexts[0].place, offsets, keys, values, times, headers))
         return last
 
     def _headers(self, context: ProcessingContext) -> Headers:
@@ -115,9 +117,9 @@ class Outgoing:
         )
         letter = DeadLetter.of(told, cause, policy.dead_letter_topic)
         headers: tuple[Header, ...] = (*context.headers, *letter.headers)
-        output.emit_to(
-            node, _batch(context, [letter.key], [letter.value], [letter.timestamp], [headers])
-        )
+        keys, values, times = [letter.key], [letter.value], [letter.timestamp]
+        buried = _batch(place, [context.offset], keys, values, times, [headers])
+        output.emit_to(node, buried)
 
     def shape(self, batch: Batch, indices: Iterable[int], output: Output) -> None:
         """Write records as they are to the shaping topic."""
@@ -127,11 +129,12 @@ class Outgoing:
 
 
 def _batch(
-    context: ProcessingContext,
+    place: TopicPartition,
+    offsets: list[int],
     keys: list[bytes | None],
     values: list[bytes | None] | list[bytes],
     times: list[int],
     headers: list[Headers],
 ) -> Batch:
-    origin = Origin(context.place, [context.offset] * len(keys))
+    origin = Origin(place, offsets)
     return Batch(list(keys), list(values), times, range(len(keys)), origin, None, headers)

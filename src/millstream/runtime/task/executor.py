@@ -211,9 +211,10 @@ class Executor:
         done: list[Batch] = []
         for operator, output in self._apart:
             batches = operator.release(output)
-            if batches:
+            # What it writes of a record may come before the record is done.
+            if batches or output.may_wait:
                 self._run_steps()
-                done += batches
+            done += batches
         return done
 
     @property
