@@ -350,13 +350,17 @@ class _Parts:
         # A full queue means that brokers are slow or away, not that the loop hangs.
         producer.on_wait = member.progress
         most_ms = int(client_setting(self.config, "main_consumer", "max.poll.interval.ms"))
-        return Commits(
+        commits = Commits(
             self._publication(member),
             producer,
             self.clock,
             member.progress,
             most_ms // _PART_OF_POLL_INTERVAL,
         )
+        properties = self.share.properties
+        if properties is not None:
+            commits.be_patient(properties)
+        return commits
 
     def _publication(self, member: Member) -> Publication:
         config = self.config

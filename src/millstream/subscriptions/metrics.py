@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from millstream.record import TopicPartition
 
@@ -45,6 +45,10 @@ class PartitionMetrics:
             self._counts[f"{name}.count"] += count
             self._counts[f"{name}.sum"] += total  # type: ignore[assignment]
             self._most[name] = max(most, self._most.get(name, 0))
+
+    def measure_all(self, name: str, values: Sequence[float]) -> None:
+        """Add what was measured of each of some tasks."""
+        self.measure(name, len(values), sum(values), max(values, default=0))
 
     def all(self) -> dict[str, float]:
         """All of them."""

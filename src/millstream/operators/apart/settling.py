@@ -97,6 +97,4 @@ class Settling:
             if index not in last
         ]
         self._metrics.count("retry.queued.tasks", len(counts))
-        self._metrics.measure(
-            "retry.task.retries", len(counts), sum(counts), max(counts, default=0)
-        )
+        self._metrics.measure_all("retry.task.retries", counts)

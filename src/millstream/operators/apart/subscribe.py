@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from time import perf_counter_ns
@@ -108,11 +108,8 @@ class SubscribeOperator(ApartOperator):
     @property
     def has_landed(self) -> bool:
         """Whether tasks were completed, or are due."""
-        if (
-            self._landed
-            or self._arrived
-            or (self._work.units is not None and self._work.units.have_ended)
-        ):
+        units = self._work.units
+        if self._landed or self._arrived or (units is not None and units.have_ended):
             return True
         if self._delayed and not self._is_halted and self._delayed[0][0] <= self._clock.now_ms():
             return True
@@ -153,10 +150,13 @@ class SubscribeOperator(ApartOperator):
         batch = self._admission.admitted(batch, self._outgoing, self._metrics, output)
         if not batch.keys:
             return
-        contexts = self._contexts(batch, output)
+        tasks = self._tasks(batch)
         if self._work.units is None:
-            self._run_here(contexts, output)
+            self._run_here(batch, tasks, output)
         else:
+            contexts = self._contexts(batch, tasks)
+            if self._traces is not None:
+                self._traces.begin(contexts)
             self._begin(contexts)
 
     def sent(self) -> None:
@@ -196,10 +196,8 @@ class SubscribeOperator(ApartOperator):
             return ()
         if self._traces is not None:
             self._traces.complete(done)
-        offsets = [context.offset for context in done]
-        size = len(offsets)
-        nothing: list[Any] = [None] * size
-        origin = Origin(self._place, offsets)
+        size, nothing = len(done), [None] * len(done)
+        origin = Origin(self._place, [context.offset for context in done])
         return [Batch(nothing, nothing, [0] * size, range(size), origin)]
 
     def close(self) -> None:
@@ -281,14 +279,12 @@ class SubscribeOperator(ApartOperator):
         self._work.make(place, self._properties.partition_concurrency)
 
     def _gauges(self) -> Mapping[str, float]:
-        return {
-            "tasks.pending": self._in_flight + len(self._sent),
-            "partition.paused": int(self.room <= 0),
-            "offset.latest.consumed": self._latest_offset,
-        }
+        pending, paused = self._in_flight + len(self._sent), int(self.room <= 0)
+        gauges = {"tasks.pending": pending, "partition.paused": paused}
+        return {**gauges, "offset.latest.consumed": self._latest_offset}
 
-    def _contexts(self, batch: Batch, output: Output) -> list[ProcessingContext]:
-        """The tasks of records; those that hold none are dealt with."""
+    def _tasks(self, batch: Batch) -> Sequence[DecatonTask[Any] | None]:
+        """The tasks of records; None of those that hold none, which are dealt with."""
         place, origin = self._place, batch.origin
         assert place is not None
         headers = batch.all_headers()
@@ -299,14 +295,6 @@ class SubscribeOperator(ApartOperator):
         reader = self._plan.reader
         reader.legacy_parse_fallback = self._properties.legacy_parse_fallback_enabled
         extracted = reader.read(place, columns, retried=self._operation.role == "retry")
-        calls, now_ns = self._work.calls, perf_counter_ns()
-        made = [
-            ProcessingContext(self, batch, index, task, calls, now_ns)
-            for index, task in enumerate(extracted.tasks)
-            if task is not None
-        ]
-        if self._traces is not None:
-            self._traces.begin(made)
         for index, error in extracted.failures.items():
             self._metrics.count("tasks.discarded")
             if self._plan.on_error == "fail":
@@ -315,7 +303,17 @@ class SubscribeOperator(ApartOperator):
                 self._complaints.tell(
                     f"a record at offset {offsets[index]} of {place} holds no task", error
                 )
-        return made
+        return extracted.tasks
+
+    def _contexts(
+        self, batch: Batch, tasks: Iterable[DecatonTask[Any] | None]
+    ) -> list[ProcessingContext]:
+        calls, now_ns = self._work.calls, perf_counter_ns()
+        return [
+            ProcessingContext(self, batch, index, task, calls, now_ns)
+            for index, task in enumerate(tasks)
+            if task is not None
+        ]
 
     def _begin(self, contexts: Sequence[ProcessingContext]) -> None:
         """Hand tasks over, those that are due."""
@@ -333,7 +331,7 @@ class SubscribeOperator(ApartOperator):
                 self._delay(call, context.metadata.scheduled_time_ms)
             else:
                 due.append(call)
-        self._measure_latencies(latencies)
+        self._metrics.measure_all("tasks.delivery.latency", latencies)
         if due:
             units.start(due)
 
@@ -365,7 +363,7 @@ class SubscribeOperator(ApartOperator):
             due.append(call)
         if not due:
             return
-        self._metrics.measure("tasks.scheduled.process.delay", len(late), sum(late), max(late))
+        self._metrics.measure_all("tasks.scheduled.process.delay", late)
         if self._work.units is not None:
             self._work.units.start(due)
             return
@@ -373,22 +371,30 @@ class SubscribeOperator(ApartOperator):
             if self._work.run(call.context):
                 self._landed.append(call.context)
 
-    def _measure_latencies(self, latencies: Sequence[int]) -> None:
-        most = max(latencies, default=0)
-        self._metrics.measure("tasks.delivery.latency", len(latencies), sum(latencies), most)
-
     # --- running ---------------------------------------------------------------------------------
 
-    def _run_here(self, contexts: Sequence[ProcessingContext], output: Output) -> None:
+    def _run_here(
+        self, batch: Batch, tasks: Sequence[DecatonTask[Any] | None], output: Output
+    ) -> None:
         """Process tasks within the loop: 1 us each beside the function."""
-        first = self._work.calls[0]
+        calls, traces = self._work.calls, self._traces
+        first = calls[0]
         now_ms = self._clock.now_ms()
-        self._measure_latencies([now_ms - each.metadata.timestamp_ms for each in contexts])
-        if max([each.metadata.scheduled_time_ms for each in contexts], default=0) > now_ms:
-            contexts = self._without_delayed(contexts, now_ms)
-        longest_ns = 0
+        known = [task.metadata for task in tasks if task is not None]
+        latencies = [now_ms - metadata.timestamp_ms for metadata in known]
+        self._metrics.measure_all("tasks.delivery.latency", latencies)
+        if max([metadata.scheduled_time_ms for metadata in known], default=0) > now_ms:
+            tasks = self._without_delayed(batch, tasks, now_ms)
+        touched: list[ProcessingContext] = []
+        count, longest_ns = 0, 0
         started_ns = now_ns = perf_counter_ns()
-        for context in contexts:
+        for index, task in enumerate(tasks):
+            if task is None:
+                continue
+            # Made one by one, so that each can take the memory of the one before.
+            context = ProcessingContext(self, batch, index, task, calls, now_ns)
+            if traces is not None:
+                traces.begin((context,))
             try:
                 first(context, context.task)
             except Exception as error:
@@ -396,28 +402,32 @@ class SubscribeOperator(ApartOperator):
             before_ns, now_ns = now_ns, perf_counter_ns()
             if now_ns - before_ns > longest_ns:
                 longest_ns = now_ns - before_ns
-        touched = [each for each in contexts if not each.is_plain]
-        count, metrics = len(contexts) - len(touched), self._metrics
+            if not context.is_plain:
+                touched.append(context)
+                continue
+            count += 1
+            if traces is not None:
+                traces.complete((context,))
+        metrics = self._metrics
         took_ms, longest_ms = (now_ns - started_ns) / _NS_IN_MS, longest_ns / _NS_IN_MS
         metrics.measure("tasks.process.duration", count, took_ms, longest_ms)
         metrics.measure("tasks.complete.duration", count, took_ms, longest_ms)
         metrics.count("tasks.processed", count)
-        if self._traces is not None:
-            self._traces.complete([each for each in contexts if each.is_plain])
         if touched:
             self._end_here(touched, output)
 
     def _without_delayed(
-        self, contexts: Sequence[ProcessingContext], now_ms: int
-    ) -> list[ProcessingContext]:
-        due: list[ProcessingContext] = []
-        for context in contexts:
+        self, batch: Batch, tasks: Sequence[DecatonTask[Any] | None], now_ms: int
+    ) -> list[DecatonTask[Any] | None]:
+        due = list(tasks)
+        for context in self._contexts(batch, tasks):
             scheduled_ms = context.metadata.scheduled_time_ms
-            if scheduled_ms <= now_ms:
-                due.append(context)
-                continue
-            self._hold(context)
-            self._delay(Call(context.batch, context.index, None, context), scheduled_ms)
+            if scheduled_ms > now_ms:
+                if self._traces is not None:
+                    self._traces.begin((context,))
+                due[context.index] = None
+                self._hold(context)
+                self._delay(Call(batch, context.index, None, context), scheduled_ms)
         return due
 
     def _end_here(self, touched: Sequence[ProcessingContext], output: Output) -> None:
@@ -458,18 +468,17 @@ class SubscribeOperator(ApartOperator):
         """Write what has to be written of tasks that have ended; those that are finished by that,
         and wait for no answer."""
         now_ns = perf_counter_ns()
-        self._measure("tasks.process.duration", [each.took_ns for each in done])
-        self._measure("tasks.complete.duration", [now_ns - each.taken_ns for each in done])
+        measure_all = self._metrics.measure_all
+        measure_all("tasks.process.duration", [each.took_ns / _NS_IN_MS for each in done])
+        measure_all(
+            "tasks.complete.duration", [(now_ns - each.taken_ns) / _NS_IN_MS for each in done]
+        )
         written = self._settling.settle(done, output)
         policy = self._plan.retry
         if policy is None or policy.on_send_failure != "keep":
             return list(done)
         self._sent.update((each.offset, each) for each in written)
         return [each for each in done if each.offset not in self._sent]
-
-    def _measure(self, name: str, times_ns: Sequence[int]) -> None:
-        most_ms = max(times_ns, default=0) / _NS_IN_MS
-        self._metrics.measure(name, len(times_ns), sum(times_ns) / _NS_IN_MS, most_ms)
 
     # --- properties ------------------------------------------------------------------------------
 

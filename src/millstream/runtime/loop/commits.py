@@ -10,9 +10,10 @@ from millstream.clock import Clock, Deadline
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Producer
 from millstream.record import TopicPartition
-from millstream.runtime.loop.patience import USUAL, Patience
+from millstream.runtime.loop.patience import USUAL, Patience, when_closing, when_given_up
 from millstream.runtime.loop.publication import Publication
 from millstream.runtime.work import Work, failures_of
+from millstream.subscriptions.properties.properties import Properties
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,11 @@ class Commits:
     def is_ready(self) -> bool:
         """Whether tasks may begin; see `Publication`."""
         return self._publication.is_ready()
+
+    def be_patient(self, properties: Properties) -> None:
+        """From now on tasks are waited for as the properties of their subscription say."""
+        self.when_given_up = when_given_up(properties)
+        self.when_closing = when_closing(properties)
 
     def drain(self, tasks: Collection[Work]) -> None:
         """Wait for what tasks have taken and not finished, before a commit that is their last here.

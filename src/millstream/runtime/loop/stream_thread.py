@@ -37,7 +37,6 @@ from millstream.runtime.control import (
 from millstream.runtime.loop.commits import Commits, UnfinishedError
 from millstream.runtime.loop.joining_anew import JoiningAnew
 from millstream.runtime.loop.last_words import LastWords
-from millstream.runtime.loop.patience import when_closing, when_given_up
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
 from millstream.runtime.loop.reports import Reports
@@ -131,8 +130,6 @@ class StreamThread:
         self._incarnations = incarnations
         self._dropped = dropped
         self._share = share
-        if share.properties is not None:
-            self._be_patient(share.properties)
         self._purge = purge
         self._cleanup = cleanup
         self._resize_cache = resize_cache
@@ -270,7 +267,8 @@ class StreamThread:
         except OffsetOutOfRangeError as error:
             self._tasks.reset_position(error)
         except UnknownTopicError as error:
-            readers = [task for task in self._tasks.running if _reads(task, error.topic)]
+            topic, running_tasks = error.topic, self._tasks.running
+            readers = [t for t in running_tasks if any(p.topic == topic for p in t.partitions)]
             if not readers:
                 raise
             # Whether that is an error, or one topic less that matches a pattern, the leader says.
@@ -382,8 +380,9 @@ class StreamThread:
     def _announce_running(self) -> None:
         ready = self._tasks.all_running and self._global.caught_up
         if self.state is ThreadState.PARTITIONS_ASSIGNED and ready:
-            count = len(self._tasks)
-            self._machine.transition_to(ThreadState.RUNNING, f"{count} tasks are running")
+            self._machine.transition_to(
+                ThreadState.RUNNING, f"{len(self._tasks)} tasks are running"
+            )
             self._reports.tell_tasks(self._tasks.all)
 
     def _obey(self) -> None:
@@ -422,12 +421,8 @@ class StreamThread:
     def _follow(self, properties: Properties) -> None:
         self._settings = replace(self._settings, commit_interval_ms=properties.commit_interval_ms)
         self._share.change(properties)
-        self._be_patient(properties)
+        self._commits.be_patient(properties)
         logger.info("its properties are %r from now on", properties)
-
-    def _be_patient(self, properties: Properties) -> None:
-        self._commits.when_given_up = when_given_up(properties)
-        self._commits.when_closing = when_closing(properties)
 
     def _close(self, *, clean: bool) -> StreamsError | None:
         """Give everything up in an orderly way; the first error on the way, if any."""
@@ -477,14 +472,12 @@ class StreamThread:
         Raises:
             UnfinishedError: what tasks have in flight did not come to its end, and was to.
         """
-        most_ms = self._last_commit_timeout_ms
-        whole = Deadline(self._clock, most_ms)
-        self._commits.drain_to_close(self._tasks.running, most_ms)
+        whole = Deadline(self._clock, self._last_commit_timeout_ms)
+        self._commits.drain_to_close(self._tasks.running, self._last_commit_timeout_ms)
         deadline = Deadline(self._clock, _LAST_COMMIT_MS)
         while True:
             try:
-                within_ms = None if most_ms is None else whole.remaining_ms(most_ms)
-                return self._commits.commit(self._tasks.running, within_ms)
+                return self._commits.commit(self._tasks.running, whole.left_ms)
             except RebalanceInProgressError:
                 if deadline.passed:
                     raise
@@ -508,7 +501,3 @@ class StreamThread:
 
     def _as_streams_error(self, error: BaseException) -> StreamsError:
         return as_streams_error(self._settings.name, error, _DEFECT)
-
-
-def _reads(task: Work, topic: str | None) -> bool:
-    return any(place.topic == topic for place in task.partitions)

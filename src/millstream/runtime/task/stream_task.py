@@ -284,6 +284,8 @@ class StreamTask:
         executor, flights = at_work.executor, at_work.equipment.flights
         while executor.has_landed:
             done = executor.release()
+            # What was sent is settled by the next commit.
+            self.commit_needed = self.commit_needed or executor.awaits_sent
             if not done:
                 return
             self.commit_needed = True
@@ -456,7 +458,8 @@ class StreamTask:
         for place in self.partitions:
             if place in offsets:
                 self.committed[place] = offsets[place].offset
-        self.commit_needed = False
+        # What has come to its end since may have sent something.
+        self.commit_needed = self.awaits_sent
         self.processing.engine_task.notes.commit_requested = False
 
     def fail(self, error: Exception) -> StreamsError:

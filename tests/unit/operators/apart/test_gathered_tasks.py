@@ -10,6 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from support.subscribed_task import SubscribedTask
+from support.waiting import wait_for
 
 from millstream.errors import ConfigError
 from millstream.parallel import (
@@ -24,8 +26,6 @@ from millstream.parallel import (
     Scope,
     SubscriptionConfig,
 )
-from support.subscribed_task import SubscribedTask
-from support.waiting import wait_for
 
 LONG = timedelta(hours=1)
 SHORT = timedelta(milliseconds=50)

@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from support.subscribed_task import SubscribedTask
 
 from millstream.clock import ManualClock
 from millstream.errors import ProductionError
 from millstream.kafka.data.watch import Watch
 from millstream.parallel import ProcessingContext, Retry
 from millstream.testing.driver_topics import CapturingCollector
-from support.subscribed_task import SubscribedTask
 
 PAUSE_MS = 5_000
 
@@ -110,12 +110,10 @@ def test_a_task_that_is_dropped_is_done_with_and_told(
 
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_a_task_may_end_the_thread(concurrency: int) -> None:
-    with (
-        strict("fail", [], concurrency) as sub,
-        pytest.raises(ProductionError, match="offset 0, was not taken by topic") as caught,
-    ):
+    with strict("fail", [], concurrency) as sub:
         sub.feed("much too long")
-        sub.until(lambda: False, "it fails")
+        with pytest.raises(ProductionError, match="offset 0, was not taken by topic") as caught:
+            sub.until(lambda: False, "it fails")
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("tasks", 0, 0)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from support.subscribed_task import PLACE, SubscribedTask
 
-from millstream.clock import ManualClock
+from millstream.clock import ManualClock, SystemClock
 from millstream.parallel import Metric, ProcessingContext, Retry, SubscriptionMetrics
 from millstream.parallel.metrics import gathered
-from support.subscribed_task import PLACE, SubscribedTask
 
 LABELS = (("topic", "tasks"), ("partition", "0"))
 
@@ -65,7 +66,7 @@ def test_what_is_counted(concurrency: int) -> None:
 
 
 def test_times_are_in_milliseconds() -> None:
-    with SubscribedTask(lambda context, task: sub.clock.sleep_ms(20)) as sub:
+    with SubscribedTask(lambda context, task: SystemClock().sleep_ms(20)) as sub:
         sub.feed("one", "two")
         sub.step()
         assert 40 <= sub.counted("tasks.process.duration.sum") < 4_000
@@ -75,7 +76,7 @@ def test_times_are_in_milliseconds() -> None:
 def test_threads_are_told_as_one() -> None:
     """A partition that has moved was counted by both; of what was measured the highest counts."""
     other = (("topic", "tasks"), ("partition", "1"))
-    threads = [
+    threads: list[dict[str, Any]] = [
         {
             "subscription": (
                 ("tasks.processed", LABELS, 3.0),

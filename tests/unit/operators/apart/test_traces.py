@@ -15,10 +15,10 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from support.subscribed_task import SubscribedTask
 
 from millstream.parallel import OpenTelemetryTracing, ProcessingContext, Retry
 from millstream.record import Headers
-from support.subscribed_task import SubscribedTask
 
 LONG = timedelta(hours=1)
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -72,7 +72,7 @@ async def work_async(context: ProcessingContext, task: str) -> None:
     work(context, task)
 
 
-PROCESSORS: Any = pytest.mark.parametrize(
+PROCESSORS = pytest.mark.parametrize(
     ("processor", "concurrency"), [(work, 1), (work, 2), (work_async, 2)]
 )
 
