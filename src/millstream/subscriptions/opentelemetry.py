@@ -82,12 +82,6 @@ class OpenTelemetryTrace:
 
     Args:
         span: it.
-
-    Example:
-        >>> trace = OpenTelemetryTrace(span)
-        >>> with trace.processing():
-        ...     work()
-        >>> trace.completed("complete", None)
     """
 
     __slots__ = ("_span",)

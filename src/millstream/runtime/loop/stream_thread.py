@@ -242,7 +242,6 @@ class StreamThread:
 
     def _fetch(self) -> None:
         """Restore and poll. Waits for records at one place at most, and only if there are none."""
-        settings = self._settings
         # While the global stores catch up, their records are what is waited for.
         timeout_ms = 0 if self._global.is_reading else self._wait_ms()
         running = bool(self._tasks.running)
@@ -252,7 +251,7 @@ class StreamThread:
         elif not self._tasks.all_running:
             restoring = self._tasks.is_restoring
             # Both wait for records here: the running tasks get a look in between.
-            most_ms = _RESTORE_WAIT_MS if running else settings.poll_ms
+            most_ms = _RESTORE_WAIT_MS if running else self._settings.poll_ms
             self._tasks.advance(min(timeout_ms, most_ms) if restoring else 0, _RESTORE_MS)
             if restoring:
                 timeout_ms = 0
@@ -279,8 +278,7 @@ class StreamThread:
         if not timeout_ms or not any(task.in_flight for task in self._tasks.running):
             return self._consumer.poll_columns(most, timeout_ms)
         # The end of a call does not end the wait for records, but that for news.
-        records = self._consumer.poll_columns(most, 0)
-        if not records:
+        if not (records := self._consumer.poll_columns(most, 0)):
             self._rebalances.has_news(min(timeout_ms, _LANDING_WAIT_MS))
         return records
 
@@ -340,8 +338,7 @@ class StreamThread:
             self._ask_all_for_commits()
 
     def _ask_all_for_commits(self) -> None:
-        asked = any(task.commit_requested for task in self._tasks.running)
-        self._commit_wanted = self._commit_wanted or asked
+        self._commit_wanted |= any(task.commit_requested for task in self._tasks.running)
 
     def _in_turn(self, tasks: Sequence[Work]) -> list[Work]:
         """The tasks, those first that come after the last one which had its turn."""
@@ -350,8 +347,8 @@ class StreamThread:
 
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        due = now_ms - self._last_commit_ms >= self._settings.commit_interval_ms
-        if not due and not self._commit_wanted:
+        due_ms = self._last_commit_ms + self._settings.commit_interval_ms
+        if now_ms < due_ms and not self._commit_wanted:
             return
         # A group that rebalances takes no commits; what is due is made up for right after.
         if self._rebalances.under_way:
@@ -462,8 +459,8 @@ class StreamThread:
             except Exception as error:
                 logger.warning("while closing: %s", error)
                 failure = failure or self._as_streams_error(error)
-        why = "closed" if failure is None else f"closed, though: {failure}"
-        self._machine.transition_to(ThreadState.DEAD, why)
+        though = "" if failure is None else f", though: {failure}"
+        self._machine.transition_to(ThreadState.DEAD, f"closed{though}")
         return failure
 
     def _commit_at_last(self) -> dict[TopicPartition, CommitOffset]:

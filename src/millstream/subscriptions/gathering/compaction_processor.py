@@ -48,7 +48,7 @@ class CompactionProcessor(Scoped):
         >>> newest = CompactionProcessor(
         ...     lambda left, right: Choice.RIGHT, linger=timedelta(seconds=1)
         ... )
-        >>> processors = [newest, Mailer]
+        >>> processors = [newest, print]
     """
 
     def __init__(
