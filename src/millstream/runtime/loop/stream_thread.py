@@ -338,7 +338,8 @@ class StreamThread:
             self._ask_all_for_commits()
 
     def _ask_all_for_commits(self) -> None:
-        self._commit_wanted |= any(task.commit_requested for task in self._tasks.running)
+        if any(task.commit_requested for task in self._tasks.running):
+            self._commit_wanted = True
 
     def _in_turn(self, tasks: Sequence[Work]) -> list[Work]:
         """The tasks, those first that come after the last one which had its turn."""
