@@ -79,6 +79,11 @@ class Deadline:
     def passed(self) -> bool:
         return self._at_ms is not None and self._clock.monotonic_ms() >= self._at_ms
 
+    @property
+    def left_ms(self) -> int | None:
+        """Milliseconds left, no less than zero; None where it never comes."""
+        return None if self._at_ms is None else max(0, self._at_ms - self._clock.monotonic_ms())
+
     def remaining_ms(self, most: int) -> int:
         """Milliseconds left, but no more than `most` and no less than zero."""
         if self._at_ms is None:

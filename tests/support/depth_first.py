@@ -120,6 +120,22 @@ class DepthFirst:
     def has_landed(self) -> bool:
         return any(operator.has_landed for operator, _ in self._apart)
 
+    @property
+    def awaits_sent(self) -> bool:
+        return any(operator.awaits_sent for operator, _ in self._apart)
+
+    def sent(self) -> None:
+        for operator, _ in self._apart:
+            operator.sent()
+
+    def halt(self) -> None:
+        for operator, _ in self._apart:
+            operator.halt()
+
+    @property
+    def may_land(self) -> bool:
+        return any(operator.may_land for operator, _ in self._apart)
+
     def release(self) -> Sequence[Batch]:
         return [done for operator, calls in self._apart for done in operator.release(calls)]
 

@@ -9,13 +9,14 @@ from millstream.clock import Clock
 from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import Output
 from millstream.processor.handlers import DeadLetter, ErrorContext
-from millstream.record import Header, Headers, TaskId
+from millstream.record import Header, Headers, TaskId, TopicPartition
 from millstream.subscriptions.context import ProcessingContext
 from millstream.subscriptions.tasks.metadata import (
     request_bytes,
     with_metadata,
     without_metadata,
 )
+from millstream.subscriptions.tracing import Traces
 from millstream.topology.operations.subscriptions import Subscribe
 
 logger = logging.getLogger(__name__)
@@ -32,15 +33,22 @@ class Outgoing:
         task_id: of the task at work.
         clock: dates what is written.
         legacy: whether retries are written in the format before Decaton 9.
+        traces: of the tasks, which go on in their retries.
     """
 
     def __init__(
-        self, operation: Subscribe, task_id: TaskId, clock: Clock, legacy: Callable[[], bool]
+        self,
+        operation: Subscribe,
+        task_id: TaskId,
+        clock: Clock,
+        legacy: Callable[[], bool],
+        traces: Traces | None,
     ) -> None:
         self._operation = operation
         self._task_id = task_id
         self._clock = clock
         self._legacy = legacy
+        self._traces = traces
 
     def retry(self, contexts: Sequence[ProcessingContext], output: Output) -> list[int]:
         """Write tasks to the retry topic, to be tried again after their pauses.
@@ -56,6 +64,7 @@ class Outgoing:
         values: list[bytes] = []
         headers: list[Headers] = []
         last: list[int] = []
+        offsets: list[int] = []
         for index, context in enumerate(contexts):
             metadata = context.metadata
             delay_ms = policy.next_delay_ms(metadata.retry_count)
@@ -65,17 +74,27 @@ class Outgoing:
             metadata = metadata._replace(
                 retry_count=metadata.retry_count + 1, scheduled_time_ms=now_ms + delay_ms
             )
+            offsets.append(context.offset)
             keys.append(context.key)
+            own = self._headers(context)
             if legacy:
                 values.append(request_bytes(metadata, context.payload))
-                headers.append(tuple(without_metadata(context.headers)))
+                headers.append(tuple(without_metadata(own)))
             else:
                 values.append(context.payload)
-                headers.append(tuple(with_metadata(context.headers, metadata)))
+                headers.append(tuple(with_metadata(own, metadata)))
         if keys:
             times = [now_ms] * len(keys)
-            output.emit_to(node, _batch(contexts[0], keys, values, times, headers))
+            output.emit_to(node, _batch(contexts[0].place, offsets, keys, values, times, headers))
         return last
+
+    def _headers(self, context: ProcessingContext) -> Headers:
+        """Those of a task, and in place of some those that its trace goes on with."""
+        if self._traces is None:
+            return context.headers
+        traced = self._traces.retry_headers(context)
+        names = {name for name, _ in traced}
+        return (*(each for each in context.headers if each[0] not in names), *traced)
 
     def bury(self, context: ProcessingContext, error: BaseException, output: Output) -> None:
         """Write a task to the dead-letter topic, with the headers of Kafka Streams' dead letters
@@ -98,9 +117,9 @@ class Outgoing:
         )
         letter = DeadLetter.of(told, cause, policy.dead_letter_topic)
         headers: tuple[Header, ...] = (*context.headers, *letter.headers)
-        output.emit_to(
-            node, _batch(context, [letter.key], [letter.value], [letter.timestamp], [headers])
-        )
+        keys, values, times = [letter.key], [letter.value], [letter.timestamp]
+        buried = _batch(place, [context.offset], keys, values, times, [headers])
+        output.emit_to(node, buried)
 
     def shape(self, batch: Batch, indices: Iterable[int], output: Output) -> None:
         """Write records as they are to the shaping topic."""
@@ -110,11 +129,12 @@ class Outgoing:
 
 
 def _batch(
-    context: ProcessingContext,
+    place: TopicPartition,
+    offsets: list[int],
     keys: list[bytes | None],
     values: list[bytes | None] | list[bytes],
     times: list[int],
     headers: list[Headers],
 ) -> Batch:
-    origin = Origin(context.place, [context.offset] * len(keys))
+    origin = Origin(place, offsets)
     return Batch(list(keys), list(values), times, range(len(keys)), origin, None, headers)

@@ -242,7 +242,6 @@ class StreamThread:
 
     def _fetch(self) -> None:
         """Restore and poll. Waits for records at one place at most, and only if there are none."""
-        settings = self._settings
         # While the global stores catch up, their records are what is waited for.
         timeout_ms = 0 if self._global.is_reading else self._wait_ms()
         running = bool(self._tasks.running)
@@ -252,7 +251,7 @@ class StreamThread:
         elif not self._tasks.all_running:
             restoring = self._tasks.is_restoring
             # Both wait for records here: the running tasks get a look in between.
-            most_ms = _RESTORE_WAIT_MS if running else settings.poll_ms
+            most_ms = _RESTORE_WAIT_MS if running else self._settings.poll_ms
             self._tasks.advance(min(timeout_ms, most_ms) if restoring else 0, _RESTORE_MS)
             if restoring:
                 timeout_ms = 0
@@ -267,7 +266,8 @@ class StreamThread:
         except OffsetOutOfRangeError as error:
             self._tasks.reset_position(error)
         except UnknownTopicError as error:
-            readers = [task for task in self._tasks.running if _reads(task, error.topic)]
+            topic, running_tasks = error.topic, self._tasks.running
+            readers = [t for t in running_tasks if any(p.topic == topic for p in t.partitions)]
             if not readers:
                 raise
             # Whether that is an error, or one topic less that matches a pattern, the leader says.
@@ -278,8 +278,7 @@ class StreamThread:
         if not timeout_ms or not any(task.in_flight for task in self._tasks.running):
             return self._consumer.poll_columns(most, timeout_ms)
         # The end of a call does not end the wait for records, but that for news.
-        records = self._consumer.poll_columns(most, 0)
-        if not records:
+        if not (records := self._consumer.poll_columns(most, 0)):
             self._rebalances.has_news(min(timeout_ms, _LANDING_WAIT_MS))
         return records
 
@@ -339,8 +338,8 @@ class StreamThread:
             self._ask_all_for_commits()
 
     def _ask_all_for_commits(self) -> None:
-        asked = any(task.commit_requested for task in self._tasks.running)
-        self._commit_wanted = self._commit_wanted or asked
+        if any(task.commit_requested for task in self._tasks.running):
+            self._commit_wanted = True
 
     def _in_turn(self, tasks: Sequence[Work]) -> list[Work]:
         """The tasks, those first that come after the last one which had its turn."""
@@ -349,8 +348,8 @@ class StreamThread:
 
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        due = now_ms - self._last_commit_ms >= self._settings.commit_interval_ms
-        if not due and not self._commit_wanted:
+        due_ms = self._last_commit_ms + self._settings.commit_interval_ms
+        if now_ms < due_ms and not self._commit_wanted:
             return
         # A group that rebalances takes no commits; what is due is made up for right after.
         if self._rebalances.under_way:
@@ -379,8 +378,9 @@ class StreamThread:
     def _announce_running(self) -> None:
         ready = self._tasks.all_running and self._global.caught_up
         if self.state is ThreadState.PARTITIONS_ASSIGNED and ready:
-            count = len(self._tasks)
-            self._machine.transition_to(ThreadState.RUNNING, f"{count} tasks are running")
+            self._machine.transition_to(
+                ThreadState.RUNNING, f"{len(self._tasks)} tasks are running"
+            )
             self._reports.tell_tasks(self._tasks.all)
 
     def _obey(self) -> None:
@@ -418,8 +418,8 @@ class StreamThread:
 
     def _follow(self, properties: Properties) -> None:
         self._settings = replace(self._settings, commit_interval_ms=properties.commit_interval_ms)
-        self._commits.drain_ms = properties.group_rebalance_timeout_ms
         self._share.change(properties)
+        self._commits.be_patient(properties)
         logger.info("its properties are %r from now on", properties)
 
     def _close(self, *, clean: bool) -> StreamsError | None:
@@ -460,8 +460,8 @@ class StreamThread:
             except Exception as error:
                 logger.warning("while closing: %s", error)
                 failure = failure or self._as_streams_error(error)
-        why = "closed" if failure is None else f"closed, though: {failure}"
-        self._machine.transition_to(ThreadState.DEAD, why)
+        though = "" if failure is None else f", though: {failure}"
+        self._machine.transition_to(ThreadState.DEAD, f"closed{though}")
         return failure
 
     def _commit_at_last(self) -> dict[TopicPartition, CommitOffset]:
@@ -470,11 +470,12 @@ class StreamThread:
         Raises:
             UnfinishedError: what tasks have in flight did not come to its end, and was to.
         """
-        self._commits.drain(self._tasks.running, self._last_commit_timeout_ms)
+        whole = Deadline(self._clock, self._last_commit_timeout_ms)
+        self._commits.drain_to_close(self._tasks.running, self._last_commit_timeout_ms)
         deadline = Deadline(self._clock, _LAST_COMMIT_MS)
         while True:
             try:
-                return self._commits.commit(self._tasks.running, self._last_commit_timeout_ms)
+                return self._commits.commit(self._tasks.running, whole.left_ms)
             except RebalanceInProgressError:
                 if deadline.passed:
                     raise
@@ -489,7 +490,7 @@ class StreamThread:
             self._paused,
             {str(task.task_id): task.processed_total for task in self._tasks.all},
             self._dropped.count,
-            self._share.all_metrics(),
+            self._share.all_metrics(task.committed for task in self._tasks.running),
         )
 
     def _on_state(self, new: ThreadState, old: ThreadState, why: str) -> None:
@@ -498,7 +499,3 @@ class StreamThread:
 
     def _as_streams_error(self, error: BaseException) -> StreamsError:
         return as_streams_error(self._settings.name, error, _DEFECT)
-
-
-def _reads(task: Work, topic: str | None) -> bool:
-    return any(place.topic == topic for place in task.partitions)

@@ -103,7 +103,8 @@ class Inputs:
 
     def were_taken(self, work: Work) -> None:
         """The work has taken some of its records."""
-        if not work.buffered and not work.in_flight:
+        # What was sent and is refused begins again.
+        if not (work.buffered or work.in_flight or work.awaits_sent):
             self._waiting.discard(work)
         for place in work.partitions & self._paused:
             if work.waiting_in(place) <= self._max_buffered // 2:

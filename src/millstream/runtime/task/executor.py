@@ -211,10 +211,31 @@ class Executor:
         done: list[Batch] = []
         for operator, output in self._apart:
             batches = operator.release(output)
-            if batches:
+            # What it writes of a record may come before the record is done.
+            if batches or output.may_wait:
                 self._run_steps()
-                done += batches
+            done += batches
         return done
+
+    @property
+    def awaits_sent(self) -> bool:
+        """Whether records wait for what they have sent to arrive."""
+        return any(operator.awaits_sent for operator, _ in self._apart)
+
+    def sent(self) -> None:
+        """Everything that was sent has arrived, or was refused."""
+        for operator, _ in self._apart:
+            operator.sent()
+
+    def halt(self) -> None:
+        """Begin nothing more of what is in flight."""
+        for operator, _ in self._apart:
+            operator.halt()
+
+    @property
+    def may_land(self) -> bool:
+        """Whether anything in flight may still come to its end: after `halt` only what runs."""
+        return any(operator.may_land for operator, _ in self._apart)
 
     def close(self) -> None:
         """Close the operators, in topology order.

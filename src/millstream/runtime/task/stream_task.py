@@ -250,12 +250,24 @@ class StreamTask:
 
     def drain(self, deadline: Deadline) -> bool:
         """Wait until nothing is in flight, and take nothing meanwhile."""
-        at_work = self.processing
+        apart = self.processing.equipment.apart
         while not self._has_landed():
             if deadline.passed:
                 return False
-            at_work.equipment.apart.wait(deadline.remaining_ms(_LANDING_MS))
+            if not self.may_land:
+                # The last one may have come to its end in between.
+                return self._has_landed()
+            apart.wait(deadline.remaining_ms(_LANDING_MS))
         return True
+
+    def halt(self) -> None:
+        """Begin nothing more of what was taken."""
+        self.processing.executor.halt()
+
+    @property
+    def may_land(self) -> bool:
+        """Whether anything in flight may still be finished."""
+        return self.processing.executor.may_land
 
     def _has_landed(self) -> bool:
         """Whether nothing is in flight, with what is held back handed on, where that matters."""
@@ -272,6 +284,8 @@ class StreamTask:
         executor, flights = at_work.executor, at_work.equipment.flights
         while executor.has_landed:
             done = executor.release()
+            # What was sent is settled by the next commit.
+            self.commit_needed = self.commit_needed or executor.awaits_sent
             if not done:
                 return
             self.commit_needed = True
@@ -391,6 +405,16 @@ class StreamTask:
                 _MOST_FLUSHES,
             )
 
+    @property
+    def awaits_sent(self) -> bool:
+        """Whether records are only finished when what they have sent has arrived."""
+        return self.processing.executor.awaits_sent
+
+    def sent(self) -> None:
+        """Everything that was sent has arrived, or was refused: finish those records."""
+        self.processing.executor.sent()
+        self._release()
+
     def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:
         """Where to go on after a restart, for each partition that was read."""
         offsets: dict[TopicPartition, CommitOffset] = {}
@@ -434,7 +458,8 @@ class StreamTask:
         for place in self.partitions:
             if place in offsets:
                 self.committed[place] = offsets[place].offset
-        self.commit_needed = False
+        # What has come to its end since may have sent something.
+        self.commit_needed = self.awaits_sent
         self.processing.engine_task.notes.commit_requested = False
 
     def fail(self, error: Exception) -> StreamsError:

@@ -1,0 +1,39 @@
+"""Telling in the log what goes wrong again and again, only once in a while."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from millstream.clock import Clock
+
+_EVERY_MS: Final = 10_000
+
+
+class Complaints:
+    """Warnings of one kind: the first at once, then at most one in ten seconds, which says how many
+    there were in between. Usable from several threads.
+
+    Args:
+        logger: where they go.
+        clock: the time.
+    """
+
+    def __init__(self, logger: logging.Logger, clock: Clock) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._untold = 0
+        self._next_ms: int | None = None
+
+    def tell(self, what: str, error: BaseException) -> None:
+        """Something went wrong, with this error."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            if self._next_ms is not None and now_ms < self._next_ms:
+                self._untold += 1
+                return
+            untold, self._untold, self._next_ms = self._untold, 0, now_ms + _EVERY_MS
+        before = f" ({untold} more were not told)" if untold else ""
+        self._logger.warning("%s: %s%s", what, error, before, exc_info=error)

@@ -1,0 +1,110 @@
+"""What a subscription counts and measures."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from support.subscribed_task import PLACE, SubscribedTask
+
+from millstream.clock import ManualClock, SystemClock
+from millstream.parallel import Metric, ProcessingContext, Retry, SubscriptionMetrics
+from millstream.parallel.metrics import gathered
+
+LABELS = (("topic", "tasks"), ("partition", "0"))
+
+
+def work(context: ProcessingContext, task: str) -> None:
+    if task == "fails":
+        raise RuntimeError("no")
+    if task == "again":
+        context.retry()
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_what_is_counted(concurrency: int) -> None:
+    retry = Retry(backoff=timedelta(seconds=9))
+    with SubscribedTask(
+        work,
+        concurrency=concurrency,
+        retry=retry,
+        on_error="skip",
+        ignore_keys=["ignored"],
+        clock=ManualClock(1_500),
+    ) as sub:
+        sub.feed("one", "fails", "again", "ignored", "two")
+        sub.until(lambda: sub.counted("tasks.processed") == 4, "all are processed")
+        sub.drain()
+        gauges = {"tasks.pending": 1, "partition.paused": 0, "offset.latest.consumed": 4}
+        assert {name: sub.counted(name) for name in gauges} == gauges
+        sub.commit()
+        counts = {
+            "records.consumed": 5,
+            "tasks.processed": 4,
+            "tasks.error": 1,
+            "tasks.ignored": 1,
+            "retry.queued.tasks": 1,
+            "retry.task.retries.count": 1,
+            "retry.task.retries.max": 1,
+            "tasks.process.duration.count": 4,
+            "tasks.complete.duration.count": 4,
+            "tasks.delivery.latency.count": 4,
+            "tasks.delivery.latency.max": 500,
+            "tasks.pending": 0,
+        }
+        assert {name: sub.counted(name) for name in counts} == counts
+        all_of_them = {
+            (name, labels): value
+            for name, labels, value in sub.share.all_metrics([sub.task.committed])
+        }
+        assert all_of_them["offset.last.committed", LABELS] == 4
+        assert all_of_them["tasks.error", LABELS] == 1
+    names = {name for name, _ in sub.share.metrics.all()}
+    assert "tasks.pending" not in names, "how a partition is that is given up nobody knows"
+    assert "tasks.processed" in names
+
+
+def test_times_are_in_milliseconds() -> None:
+    with SubscribedTask(lambda context, task: SystemClock().sleep_ms(20)) as sub:
+        sub.feed("one", "two")
+        sub.step()
+        assert 40 <= sub.counted("tasks.process.duration.sum") < 4_000
+        assert 20 <= sub.counted("tasks.process.duration.max") < 2_000
+
+
+def test_threads_are_told_as_one() -> None:
+    """A partition that has moved was counted by both; of what was measured the highest counts."""
+    other = (("topic", "tasks"), ("partition", "1"))
+    threads: list[dict[str, Any]] = [
+        {
+            "subscription": (
+                ("tasks.processed", LABELS, 3.0),
+                ("tasks.process.duration.max", LABELS, 7.0),
+                ("tasks.processed", other, 1.0),
+            )
+        },
+        {
+            "subscription": (
+                ("tasks.processed", LABELS, 4.0),
+                ("tasks.process.duration.max", LABELS, 5.0),
+            )
+        },
+    ]
+    metrics = gathered("sub", threads)
+    labels = {"subscription": "sub", "topic": "tasks", "partition": "0"}
+    assert list(metrics) == [
+        Metric("tasks.process.duration.max", labels, 7.0),
+        Metric("tasks.processed", labels, 7.0),
+        Metric("tasks.processed", {**labels, "partition": "1"}, 1.0),
+    ]
+    assert metrics.total("tasks.processed") == 8
+    assert metrics.total("tasks.processed", partition="1") == 1
+    assert metrics.total("tasks.process.duration.max") == 7
+    assert (len(metrics), metrics[0].value, repr(metrics)) == (
+        3,
+        7.0,
+        "<SubscriptionMetrics: 3 values>",
+    )
+    assert isinstance(metrics, SubscriptionMetrics)
+    assert PLACE.topic == "tasks"
