@@ -1,9 +1,14 @@
 """Many tasks of one partition at a time, in order by key: Decaton's subscriptions."""
 
 from millstream.parallel.config import SubscriptionConfig
+from millstream.parallel.metrics import Metric, SubscriptionMetrics
 from millstream.parallel.subscription import ProcessorSubscription
 from millstream.subscriptions.completion import Completion
 from millstream.subscriptions.context import ProcessingContext
+from millstream.subscriptions.gathering.batching_processor import BatchedTask, BatchingProcessor
+from millstream.subscriptions.gathering.compaction import Choice
+from millstream.subscriptions.gathering.compaction_processor import CompactionProcessor
+from millstream.subscriptions.opentelemetry import OpenTelemetryTracing
 from millstream.subscriptions.processors import Scope, Scoped, TaskProcessor
 from millstream.subscriptions.properties.file import PropertiesFile
 from millstream.subscriptions.properties.properties import Properties
@@ -11,13 +16,20 @@ from millstream.subscriptions.retry import ExponentialBackoff, Retry
 from millstream.subscriptions.tasks.extraction import ConsumedRecord, DecatonTask
 from millstream.subscriptions.tasks.metadata import DecatonMetadata
 from millstream.subscriptions.tasks.producer import PutResult, TaskProducer
+from millstream.subscriptions.tracing import TaskTrace, Tracing
 
 __all__ = [
+    "BatchedTask",
+    "BatchingProcessor",
+    "Choice",
+    "CompactionProcessor",
     "Completion",
     "ConsumedRecord",
     "DecatonMetadata",
     "DecatonTask",
     "ExponentialBackoff",
+    "Metric",
+    "OpenTelemetryTracing",
     "ProcessingContext",
     "ProcessorSubscription",
     "Properties",
@@ -27,6 +39,9 @@ __all__ = [
     "Scope",
     "Scoped",
     "SubscriptionConfig",
+    "SubscriptionMetrics",
     "TaskProcessor",
     "TaskProducer",
+    "TaskTrace",
+    "Tracing",
 ]

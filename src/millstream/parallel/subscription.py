@@ -12,9 +12,12 @@ from millstream.app import KafkaStreams
 from millstream.app_failures import ExceptionHandler
 from millstream.errors import ConfigError
 from millstream.parallel.config import SubscriptionConfig, checked_choice
+from millstream.parallel.metrics import SubscriptionMetrics, gathered
+from millstream.parallel.topology import subscription_topology
 from millstream.runtime.client_states import StateListener
 from millstream.runtime.states import ClientState
-from millstream.serdes import BYTES, Serde
+from millstream.serdes import Serde
+from millstream.subscriptions.gathering.batching_processor import BatchingProcessor
 from millstream.subscriptions.plan import OnError, SubscriptionPlan
 from millstream.subscriptions.processors import Chain, ProcessorLike
 from millstream.subscriptions.properties.file import PropertiesFile
@@ -23,9 +26,6 @@ from millstream.subscriptions.properties.watch import PropertiesWatch
 from millstream.subscriptions.retry import Retry
 from millstream.subscriptions.tasks.extraction import TaskExtractor, TaskReader
 from millstream.subscriptions.tracing import Tracing
-from millstream.topology.call_site import call_site
-from millstream.topology.operations.subscriptions import Subscribe
-from millstream.topology.physical.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,6 +65,9 @@ class ProcessorSubscription:
         shaping_topic: where tasks of keys go that are above their quota; `<topic>-shaping` by
             default, where there is a quota.
         tracing: is told of each task.
+        cancel_running: whether coroutines are cancelled that still run when their partition is
+            given up and all waiting is over; else they come to their ends, which count for
+            nothing, as those of plain functions do.
         spark: a session, or None for one of its own.
 
     Raises:
@@ -101,6 +104,7 @@ class ProcessorSubscription:
         on_error: OnError | None = None,
         shaping_topic: str | None = None,
         tracing: Tracing | None = None,
+        cancel_running: bool = True,
         spark: SparkSession | None = None,
     ) -> None:
         given = properties or Properties()
@@ -116,20 +120,23 @@ class ProcessorSubscription:
             raise ConfigError(
                 "on_error='retry' needs a retry topic: give retry=Retry(backoff=...)."
             )
+        chain = Chain.of(processor)
+        _check_batching(chain, given)
         plan = SubscriptionPlan(
             name=name,
-            chain=Chain.of(processor),
+            chain=chain,
             reader=TaskReader(value, extractor, given.legacy_parse_fallback_enabled),
             properties=given,
             retry=retry,
             on_error=chosen,
             tracing=tracing,
+            cancel_running=cancel_running,
         )
         shapes = shaping_topic is not None or given.per_key_quota_processing_rate >= 0
         shaping = (shaping_topic or f"{topics}-shaping") if shapes else None
         settings = config.streams.replace(commit_interval_ms=given.commit_interval_ms)
         self._name = name
-        self._streams = KafkaStreams(_topology(plan, topics, shaping), settings, spark)
+        self._streams = KafkaStreams(subscription_topology(plan, topics, shaping), settings, spark)
 
     def __repr__(self) -> str:
         return f"<ProcessorSubscription {self._name!r}: {self.state.name}>"
@@ -202,9 +209,23 @@ class ProcessorSubscription:
         """Decide what happens when a thread dies; see `KafkaStreams`."""
         self._streams.set_uncaught_exception_handler(handler)
 
-    def metrics(self) -> Mapping[str, Mapping[str, Any]]:
-        """By thread what it has done: `KafkaStreams.metrics`, and under `"subscription"` the
-        metrics of Decaton, by name and labels."""
+    def metrics(self) -> SubscriptionMetrics:
+        """What its threads reported last, by Decaton's names; docs/subscriptions.md has them all.
+
+        Example:
+            >>> subscription = ProcessorSubscription(
+            ...     "mailer",
+            ...     topics="emails",
+            ...     processor=print,
+            ...     config=SubscriptionConfig("mailer", "localhost:9092"),
+            ... )
+            >>> subscription.metrics().total("tasks.processed")
+            0.0
+        """
+        return gathered(self._name, self._streams.metrics().values())
+
+    def thread_metrics(self) -> Mapping[str, Mapping[str, Any]]:
+        """By thread what it has done; see `KafkaStreams.metrics`."""
         return self._streams.metrics()
 
     def update_properties(self, properties: Properties | None = None, **values: Any) -> Properties:
@@ -246,37 +267,21 @@ class ProcessorSubscription:
             self._streams._change_properties(properties.as_given())
 
 
-def _topology(plan: SubscriptionPlan, topic: str, shaping: str | None) -> Topology:
-    """Each of its topics is a sub-topology of its own, so that each partition is a task."""
-    topology = Topology()
-    _add_part(topology, plan, topic, "origin", topic, shaping)
-    if plan.retry is not None:
-        _add_part(topology, plan, plan.retry.topic_for(topic), "retry", topic, None)
-    if shaping is not None:
-        _add_part(topology, plan, shaping, "shaping", topic, None)
-    return topology
-
-
-def _add_part(
-    topology: Topology,
-    plan: SubscriptionPlan,
-    topic: str,
-    role: Any,
-    origin: str,
-    shaping: str | None,
-) -> None:
-    name = f"{plan.name}-{role}"
-    source = f"{name}-source"
-    topology.add_source(source, topic, key=BYTES, value=BYTES)
-    retry = plan.retry
-    sinks = {
-        "retries": retry.topic_for(origin) if retry else None,
-        "dead_letters": retry.dead_letter_topic if retry else None,
-        "shaping": shaping,
-    }
-    nodes = {what: f"{name}-{what}" for what, to in sinks.items() if to is not None}
-    topology._add_operation(name, Subscribe(plan, role, **nodes), source, call_site())
-    for what, node in nodes.items():
-        to = sinks[what]
-        assert to is not None
-        topology.add_sink(node, to, name, key=BYTES, value=BYTES)
+def _check_batching(chain: Chain, properties: Properties) -> None:
+    """
+    Raises:
+        ConfigError: a list of tasks can never be full, or nobody is called with it.
+    """
+    for part in chain.parts:
+        if not isinstance(part, BatchingProcessor):
+            continue
+        if part is not chain.parts[-1]:
+            raise ConfigError(
+                "A BatchingProcessor pushes no tasks to other processors: let it be the last one."
+            )
+        if part.capacity > properties.max_pending_records:
+            raise ConfigError(
+                f"A BatchingProcessor waits for {part.capacity} tasks, but no more than "
+                f"max_pending_records={properties.max_pending_records} are taken: lower its "
+                "capacity, or raise that property."
+            )

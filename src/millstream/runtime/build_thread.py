@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from millstream.assignment.task_assignment import TaskAssignment
@@ -63,12 +64,17 @@ from millstream.state.directories.disk import Disk
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.storages import Storages
 from millstream.subscriptions.share import SubscriptionShare
+from millstream.topology.operations.subscriptions import Subscribe
+from millstream.topology.physical.nodes import ProcessorNode
 from millstream.topology.physical.subtopology import SubTopology
 from millstream.topology.physical.topology import Topology
 from millstream.waker import Waker
 
 #: What the leader may spend on asking the cluster, as a part of the session timeout.
 _ASSIGN_PART_OF_SESSION = 0.5
+#: How long tasks that are given up may be waited for at most: a part of `max.poll.interval.ms`,
+#: which is also how long the group waits for a member.
+_PART_OF_POLL_INTERVAL = 2
 #: How much longer a flush may take than a record, which it tells of when its time is over.
 _FLUSH_MARGIN_MS = 10_000
 
@@ -158,7 +164,16 @@ class _Parts:
     clock: Clock
     waker: Waker
     dropped: DroppedTotal = field(default_factory=DroppedTotal)
-    share: SubscriptionShare = field(default_factory=SubscriptionShare)
+
+    @cached_property
+    def share(self) -> SubscriptionShare:
+        nodes = [node for part in self.topology._subtopologies() for node in part.nodes]
+        plans = [
+            node.operation.plan
+            for node in nodes
+            if isinstance(node, ProcessorNode) and isinstance(node.operation, Subscribe)
+        ]
+        return SubscriptionShare(plans[0].properties if plans else None)
 
     def thread(self, control: Control) -> StreamThread:
         clients, config, clock = self.clients, self.config, self.clock
@@ -334,7 +349,14 @@ class _Parts:
         producer = self.clients.producer
         # A full queue means that brokers are slow or away, not that the loop hangs.
         producer.on_wait = member.progress
-        return Commits(self._publication(member), producer, self.clock)
+        most_ms = int(client_setting(self.config, "main_consumer", "max.poll.interval.ms"))
+        return Commits(
+            self._publication(member),
+            producer,
+            self.clock,
+            member.progress,
+            most_ms // _PART_OF_POLL_INTERVAL,
+        )
 
     def _publication(self, member: Member) -> Publication:
         config = self.config

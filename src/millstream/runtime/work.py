@@ -107,6 +107,7 @@ class Work(Protocol):
         """Wait until all that was taken is finished, and take nothing meanwhile.
 
         What is not finished by the deadline is not committed, but repeated by the next owner.
+        After `halt` it waits no longer than for what runs.
 
         Returns:
             Whether everything is finished.
@@ -116,6 +117,15 @@ class Work(Protocol):
         """
         ...
 
+    def halt(self) -> None:
+        """Begin nothing more of what was taken; it is given up after this."""
+        ...
+
+    @property
+    def may_land(self) -> bool:
+        """Whether anything in flight may still be finished: after `halt` only what runs."""
+        ...
+
     def prepare_commit(self) -> bool:
         """Hand on what is held back for later, so that the offsets stand for all of it.
 
@@ -123,6 +133,15 @@ class Work(Protocol):
             Whether it can be committed; else something must be finished first, nothing more is
             taken meanwhile, and the commit is to be tried again.
         """
+        ...
+
+    @property
+    def awaits_sent(self) -> bool:
+        """Whether records are only finished when what they have sent has arrived."""
+        ...
+
+    def sent(self) -> None:
+        """Everything that was sent has arrived, or was refused: finish those records."""
         ...
 
     def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:

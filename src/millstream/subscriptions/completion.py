@@ -26,6 +26,11 @@ class Deferral(Protocol):
         """Which task it is, for people."""
         ...
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still to be completed by somebody."""
+        ...
+
     def land(self, outcome: str, error: BaseException | None) -> None:
         """It is done: "complete", "retry" or "fail"."""
         ...
@@ -88,10 +93,10 @@ class Completion:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._land("complete" if error is None else "fail", error)
+        self.land("complete" if error is None else "fail", error)
 
     def __del__(self) -> None:
-        if not self._is_done:
+        if not self._is_done and self._deferral.is_open:
             logger.error(
                 "%s was deferred %d ms ago, and nobody can complete it any more: a Completion was "
                 "thrown away. Keep it until complete() is called, or use it in a with block.",
@@ -99,7 +104,7 @@ class Completion:
                 self.age_ms,
             )
             self._deferral.leaked()
-            self._land("fail", StreamsError("The completion of a deferred task was thrown away."))
+            self.land("fail", StreamsError("The completion of a deferred task was thrown away."))
 
     @property
     def is_done(self) -> bool:
@@ -113,15 +118,15 @@ class Completion:
 
     def complete(self) -> None:
         """The task is done: its offset may be committed. The second call does nothing."""
-        self._land("complete", None)
+        self.land("complete", None)
 
     def retry(self) -> None:
         """The task goes to the retry topic."""
-        self._land("retry", None)
+        self.land("retry", None)
 
     def fail(self, error: BaseException) -> None:
         """The task failed, as if its processor had raised this."""
-        self._land("fail", error)
+        self.land("fail", error)
 
     def time_out(self) -> None:
         """Its time is over; called by the subscription."""
@@ -142,9 +147,10 @@ class Completion:
             error = None
             if answer == "fail":
                 error = TimeoutError(f"not completed within {self._timeout_ms} ms")
-            self._land(answer, error)
+            self.land(answer, error)
 
-    def _land(self, outcome: str, error: BaseException | None) -> None:
+    def land(self, outcome: str, error: BaseException | None) -> None:
+        """It is done: "complete", "retry" or "fail"; called by the subscription."""
         with self._lock:
             if self._is_done:
                 return

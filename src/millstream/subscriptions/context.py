@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -47,6 +48,34 @@ class Host(Protocol):
         """A completion was thrown away."""
         ...
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is to be completed by somebody: not once its partition is being given up."""
+        ...
+
+    def enter(self) -> bool:
+        """A deferred task is about to be processed further; whether it still may. If so, `leave`
+        follows."""
+        ...
+
+    def leave(self) -> None:
+        """The processing has returned."""
+        ...
+
+    def count(self, name: str, by: int) -> None:
+        """Add to a counter."""
+        ...
+
+
+class Trace(Protocol):
+    """The trace of a task; `subscriptions.tracing` says more."""
+
+    def processing(self) -> AbstractContextManager[Any]: ...
+
+    def completed(self, outcome: str, error: BaseException | None) -> None: ...
+
+    def retry_headers(self) -> Headers: ...
+
 
 class ProcessingContext:
     """One task on its way: where it came from, and what may be done with it.
@@ -64,10 +93,14 @@ class ProcessingContext:
         "batch",
         "error",
         "index",
+        "is_plain",
         "metadata",
         "outcome",
         "payload",
+        "taken_ns",
         "task",
+        "took_ns",
+        "trace",
     )
 
     def __init__(
@@ -77,6 +110,7 @@ class ProcessingContext:
         index: int,
         task: DecatonTask[Any],
         calls: tuple[Next, ...],
+        taken_ns: int,
     ) -> None:
         self._host = host
         self._calls = calls
@@ -91,6 +125,13 @@ class ProcessingContext:
         self.outcome: str | None = None
         #: What it failed with.
         self.error: BaseException | None = None
+        #: Its trace, if there is one.
+        self.trace: Trace | None = None
+        #: Whether nothing was asked for: it is complete when its processor has returned.
+        self.is_plain = True
+        #: When it was taken, and how long its processor took.
+        self.taken_ns = taken_ns
+        self.took_ns = 0
 
     @property
     def key(self) -> bytes | None:
@@ -130,11 +171,6 @@ class ProcessingContext:
         self._calls = calls
         return calls[0](self, self.task)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing was asked for: the task is complete when its processor has returned."""
-        return self.outcome is None and self._deferral is None
-
     def push(self, task: Any) -> Any:
         """Hand a task to the next processor of the chain.
 
@@ -157,6 +193,18 @@ class ProcessingContext:
             return self._calls[position](self, task)
         finally:
             self._next = position
+
+    def later(self, task: Any) -> Later:
+        """Defer the task, to go on with it after its processor has returned.
+
+        Args:
+            task: it, or what was made of it.
+
+        Raises:
+            IllegalStateError: it was deferred before.
+        """
+        calls = self._calls[self._next :]
+        return Later(self, task, self._host, self.defer_completion(), calls)
 
     def defer_completion(
         self,
@@ -182,6 +230,7 @@ class ProcessingContext:
             timeout_ms = self._host.deferred_timeout_ms
         else:
             timeout_ms = milliseconds("defer_completion()", "timeout", timeout, least_ms=1)
+        self.is_plain = False
         self._deferral = _Deferral(self, self._host)
         completion = Completion(self._deferral, self._host.clock, timeout_ms, on_timeout)
         if timeout_ms is not None:
@@ -198,6 +247,7 @@ class ProcessingContext:
             raise IllegalStateError(
                 "There is no retry topic: give the subscription retry=Retry(backoff=...)."
             )
+        self.is_plain = False
         self.outcome = "retry"
 
     def returned(self, error: BaseException | None) -> bool:
@@ -206,6 +256,7 @@ class ProcessingContext:
         if error is not None:
             if deferral is not None:
                 deferral.give_up()
+            self.is_plain = False
             self.outcome, self.error = "fail", error
             return True
         if deferral is None:
@@ -213,6 +264,121 @@ class ProcessingContext:
                 self.outcome = "complete"
             return True
         return deferral.returned()
+
+
+class Later:
+    """A deferred task that is gone on with later, on any thread.
+
+    Args:
+        context: where it came from.
+        task: what is handed on.
+        host: its partition.
+        completion: completes it.
+        calls: the processors that it is pushed to.
+    """
+
+    __slots__ = ("_calls", "_host", "completion", "context", "task")
+
+    def __init__(
+        self,
+        context: ProcessingContext,
+        task: Any,
+        host: Host,
+        completion: Completion,
+        calls: tuple[Next, ...],
+    ) -> None:
+        self.context = context
+        self.task = task
+        self.completion = completion
+        self._host = host
+        self._calls = calls
+
+    def enter(self) -> bool:
+        """Whether it still may be processed; if so, `leave` follows."""
+        return self._host.enter()
+
+    def leave(self) -> None:
+        """What was done with it has returned."""
+        self._host.leave()
+
+    @property
+    def has_next(self) -> bool:
+        """Whether there is a processor to push it to."""
+        return bool(self._calls)
+
+    def count(self, name: str) -> None:
+        """Add one to a counter of its partition."""
+        self._host.count(name, 1)
+
+    def push(self) -> None:
+        """Call the next processor, which is not `async`; the task is completed when that is done
+        with it."""
+        pushed = self._pushed()
+        try:
+            self._calls[0](pushed, pushed.task)
+        except BaseException as error:
+            self._end(pushed, error)
+        else:
+            self._end(pushed, None)
+
+    async def push_async(self) -> None:
+        """The same for one that is."""
+        pushed = self._pushed()
+        try:
+            awaitable = self._calls[0](pushed, pushed.task)
+            if awaitable is not None:
+                await awaitable
+        except Exception as error:
+            self._end(pushed, error)
+        else:
+            self._end(pushed, None)
+
+    def _pushed(self) -> ProcessingContext:
+        context = self.context
+        task = DecatonTask(context.metadata, self.task, context.payload)
+        host = _LaterHost(self._host, self.completion)
+        pushed = ProcessingContext(
+            host, context.batch, context.index, task, self._calls, context.taken_ns
+        )
+        pushed.trace = context.trace
+        return pushed
+
+    def _end(self, pushed: ProcessingContext, error: BaseException | None) -> None:
+        if pushed.returned(error):
+            self.completion.land(pushed.outcome or "complete", pushed.error)
+
+
+class _LaterHost:
+    """The partition of a task that was pushed later: as before, but for its end. It is `Host`."""
+
+    def __init__(self, host: Host, completion: Completion) -> None:
+        self._host = host
+        self._completion = completion
+        self.keep = host.keep
+        self.leaked = host.leaked
+        self.enter = host.enter
+        self.leave = host.leave
+        self.count = host.count
+
+    @property
+    def clock(self) -> Clock:
+        return self._host.clock
+
+    @property
+    def can_retry(self) -> bool:
+        return self._host.can_retry
+
+    @property
+    def deferred_timeout_ms(self) -> int | None:
+        return self._host.deferred_timeout_ms
+
+    @property
+    def is_open(self) -> bool:
+        return self._host.is_open
+
+    def landed(self, context: ProcessingContext) -> None:
+        """The deferred task whose processor has returned is done: so is the one it stands for."""
+        self._completion.land(context.outcome or "complete", context.error)
 
 
 class _Deferral:
@@ -233,6 +399,11 @@ class _Deferral:
     def describe(self) -> str:
         """Which task it is."""
         return self._context.describe()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still to be completed by somebody."""
+        return not self._has_landed and self._host.is_open
 
     def land(self, outcome: str, error: BaseException | None) -> None:
         """It is done."""

@@ -27,6 +27,8 @@ class SubscriptionPlan:
         retry: the policy for tasks that are to be retried; None without one.
         on_error: what becomes of a task whose processor raises.
         tracing: is told of records and processors; None if nobody is.
+        cancel_running: whether coroutines are cancelled that run when their partition is given up
+            and all waiting is over; else they come to their ends, which count for nothing.
     """
 
     name: str
@@ -36,3 +38,4 @@ class SubscriptionPlan:
     retry: Retry | None
     on_error: OnError
     tracing: Tracing | None = None
+    cancel_running: bool = True

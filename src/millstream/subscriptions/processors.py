@@ -78,6 +78,12 @@ class Scoped:
     supplier: Callable[[], TaskProcessor]
     scope: Scope = Scope.SUBSCRIPTION
 
+    @property
+    def is_async(self) -> bool:
+        """Whether it is asynchronous, as far as a class tells."""
+        supplier = self.supplier
+        return isinstance(supplier, type) and is_asynchronous(getattr(supplier, "process", None))
+
 
 #: What a subscription takes as a processor.
 ProcessorLike = Callable[..., Any] | Scoped | type[TaskProcessor]
@@ -196,7 +202,4 @@ def _part(given: ProcessorLike) -> Callable[..., Any] | Scoped:
 
 
 def _is_async(part: Callable[..., Any] | Scoped) -> bool:
-    if not isinstance(part, Scoped):
-        return is_asynchronous(part)
-    supplier = part.supplier
-    return isinstance(supplier, type) and is_asynchronous(getattr(supplier, "process", None))
+    return part.is_async if isinstance(part, Scoped) else is_asynchronous(part)

@@ -96,9 +96,12 @@ class Retry:
             to `dead_letter_topic`, which is what happens if there is one; `"drop"` finishes it with
             a line in the log; `"fail"` ends the thread, and the task is done again after a restart.
         dead_letter_topic: where tasks go whose last attempt has failed. It must exist.
-        on_send_failure: what becomes of a task that neither topic took: `"keep"` leaves it
-            unfinished and does it again after the pause; `"drop"` finishes it with a line in the
-            log, as Decaton does; `"fail"` ends the thread, and it is done again after a restart.
+        on_send_failure: what becomes of a task that the retry or the dead-letter topic did not
+            take, because it is too large, say, or the brokers did not answer: `"keep"` leaves it
+            unfinished, and processes it again here after the pause; `"drop"` finishes it with a
+            line in the log, as Decaton does; `"fail"` ends the thread, and it is done again after a
+            restart. What is wrong with every record, such as a missing right, ends the thread
+            always; so does what was refused in a transaction, under exactly-once.
 
     Raises:
         ConfigError: a value is none of these, or two do not fit together.
@@ -158,6 +161,15 @@ class Retry:
         """
         if self.max_attempts is not None and retry_count + 1 >= self.max_attempts:
             return None
+        return self.pause_ms(retry_count)
+
+    def pause_ms(self, retry_count: int) -> int:
+        """The pause after so many retries, whether there is a next one or not, in milliseconds.
+
+        Example:
+            >>> Retry(backoff=timedelta(seconds=1)).pause_ms(0)
+            1000
+        """
         if isinstance(self.backoff, ExponentialBackoff):
             return self.backoff.pause_ms(retry_count)
         return self.backoff // timedelta(milliseconds=1)

@@ -2,61 +2,29 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from millstream.record import TopicPartition
+from millstream.subscriptions.metrics import LabelledValue, Metrics, labels_of
 from millstream.subscriptions.plan import SubscriptionPlan
 from millstream.subscriptions.processors import Instances
 from millstream.subscriptions.properties.properties import Properties
-
-#: The name of a metric and its labels.
-Labelled = tuple[str, tuple[tuple[str, str], ...]]
-
-
-class Metrics:
-    """What is counted, by name and labels. Usable from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[Labelled] = Counter()
-        self._gauges: dict[Labelled, float] = {}
-
-    def count(self, name: str, place: TopicPartition, by: float = 1) -> None:
-        """Add to a counter of a partition."""
-        with self._lock:
-            self._counts[name, _labels(place)] += by  # type: ignore[assignment]
-
-    def show(self, name: str, place: TopicPartition, value: float) -> None:
-        """Set a gauge of a partition."""
-        with self._lock:
-            self._gauges[name, _labels(place)] = value
-
-    def forget(self, place: TopicPartition) -> None:
-        """The gauges of a partition that is given up say nothing any more."""
-        labels = _labels(place)
-        with self._lock:
-            for key in [key for key in self._gauges if key[1] == labels]:
-                del self._gauges[key]
-
-    def all(self) -> Mapping[Labelled, float]:
-        """All of them."""
-        with self._lock:
-            return {**self._counts, **self._gauges}
 
 
 class SubscriptionShare:
     """The properties of now, the processors that live, and what is counted.
 
+    Args:
+        properties: those at the start; None where there is no subscription.
+
     Attributes:
-        properties: those of now; None until they are changed for the first time.
+        properties: those of now.
         version: grows with each change of them.
         metrics: what is counted.
     """
 
-    def __init__(self) -> None:
-        self.properties: Properties | None = None
+    def __init__(self, properties: Properties | None = None) -> None:
+        self.properties = properties
         self.version = 0
         self.metrics = Metrics()
         self._instances: Instances | None = None
@@ -72,15 +40,25 @@ class SubscriptionShare:
             self._instances = Instances(plan.chain)
         return self._instances
 
-    def all_metrics(self) -> tuple[tuple[str, tuple[tuple[str, str], ...], float], ...]:
-        """What was counted: name, labels and value of each."""
-        return tuple((name, labels, value) for (name, labels), value in self.metrics.all().items())
+    def all_metrics(
+        self, committed: Iterable[Mapping[TopicPartition, int]] = ()
+    ) -> tuple[LabelledValue, ...]:
+        """What was counted: name, labels and value of each.
+
+        Args:
+            committed: of each task up to where its partitions are committed.
+        """
+        if self.properties is None:
+            return ()
+        counted = self.metrics.all().items()
+        offsets = ((labels_of(place), end - 1) for each in committed for place, end in each.items())
+        return (
+            *((name, labels, value) for (name, labels), value in counted),
+            # Follows Decaton: the last offset that is done.
+            *(("offset.last.committed", labels, float(offset)) for labels, offset in offsets),
+        )
 
     def close(self) -> None:
         """Close the processors that are left."""
         if self._instances is not None:
             self._instances.close()
-
-
-def _labels(place: TopicPartition) -> tuple[tuple[str, str], ...]:
-    return (("topic", place.topic), ("partition", str(place.partition)))

@@ -258,6 +258,23 @@ def test_a_call_that_takes_too_long_is_told_with_its_time(stage: Any) -> None:
     operator.close()
 
 
+def test_nothing_more_is_begun_after_a_halt(stage: Any) -> None:
+    """What runs may land and goes on; what waits stays in flight, for its next owner."""
+    gate = Gate()
+    operator = apart(gate)
+    made = stage(operator)
+    made.feed(*numbers(1))
+    wait_for(lambda: gate.begun)
+    made.feed(*numbers(2))
+    operator.halt()
+    assert operator.may_land
+    gate.let(1)
+    assert released(made) == [2]
+    wait_for(lambda: not operator.may_land)
+    assert (gate.begun, operator.in_flight) == ([[1]], 1)
+    operator.close()
+
+
 def test_somebody_behind_is_called_by_time_within_a_batch(stage: Any) -> None:
     """Results end with the one that is due; the others go on next, and nothing is done twice."""
     next_ms: list[int | None] = [2]

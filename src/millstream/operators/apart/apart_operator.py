@@ -49,6 +49,23 @@ class ApartOperator(Operator):
     def has_landed(self) -> bool:
         """Whether `release` may have something to do."""
 
+    @property
+    def awaits_sent(self) -> bool:
+        """Whether records wait for what they have sent to arrive."""
+        return False
+
+    def sent(self) -> None:
+        """Everything that was sent has arrived, or was refused."""
+
+    @abstractmethod
+    def halt(self) -> None:
+        """Begin nothing more: what is not running is given up."""
+
+    @property
+    @abstractmethod
+    def may_land(self) -> bool:
+        """Whether anything in flight may still come to its end: after `halt` only what runs."""
+
     @abstractmethod
     def release(self, output: Output) -> Sequence[Batch]:
         """Emit what is finished and may go on now; the records that are not in flight any more.

@@ -50,9 +50,21 @@ class Units(Protocol):
         """Whether there are such."""
         ...
 
-    def close(self) -> None:
-        """Begin no more, and cancel what runs where that is possible. Does not wait; what ends
-        later is not told to anybody."""
+    def halt(self) -> None:
+        """Begin no more. What runs is told when it ends, and the rest never."""
+        ...
+
+    @property
+    def are_running(self) -> bool:
+        """Whether calls were begun that have not ended, or are not to be had from `ended` yet."""
+        ...
+
+    def close(self, *, cancel: bool = True) -> None:
+        """Begin no more. Does not wait; what ends later is not told to anybody.
+
+        Args:
+            cancel: whether what runs is cancelled, where that is possible.
+        """
         ...
 
 

@@ -31,8 +31,12 @@ class Coroutines:
         self._arguments = arguments
         self._most = most
         self._timeout_s = None if timeout_ms is None else timeout_ms / 1_000
+        self._landing = landing
         self._ended = Ended(landing)
         self._loop = event_loop()
+        self._halted = False
+        #: Calls that were begun and have not ended.
+        self._begun = 0
         # From here on all belongs to the loop's thread.
         self._ready: deque[Call] = deque()
         #: Those that wait for another one of their unit, which runs or is ready.
@@ -45,6 +49,11 @@ class Coroutines:
         """Whether calls have ended since `ended`."""
         return bool(self._ended)
 
+    @property
+    def are_running(self) -> bool:
+        """Whether calls were begun that are not to be had from `ended` yet."""
+        return self._begun > 0
+
     def start(self, calls: Sequence[Call]) -> None:
         """Make these calls as soon as there is room."""
         self._loop.call_soon_threadsafe(self._accept, calls)
@@ -53,12 +62,17 @@ class Coroutines:
         """The calls that have ended since the last time."""
         return self._ended.take()
 
-    def close(self) -> None:
-        """Cancel what runs."""
-        self._loop.call_soon_threadsafe(self._cancel)
+    def halt(self) -> None:
+        """Begin no more."""
+        self._halted = True
+
+    def close(self, *, cancel: bool = True) -> None:
+        """Begin no more, and cancel what runs."""
+        self._halted = self._closed = True
+        self._loop.call_soon_threadsafe(self._give_up, cancel)
 
     def _accept(self, calls: Sequence[Call]) -> None:
-        if self._closed:
+        if self._halted:
             return
         queues, ready = self._queues, self._ready
         for call in calls:
@@ -80,14 +94,22 @@ class Coroutines:
         while ready:
             call: Call | None = ready.popleft()
             while call is not None:
+                # Before it is asked whether to begin: whoever halts looks at the two the other way.
+                self._begun += 1
+                if self._halted:
+                    self._begun -= 1
+                    return
                 try:
                     call.result = await self._called(arguments(call))
                 except BaseException as error:
-                    if self._closed:
-                        return
                     # SystemExit, too, which would end the loop: the task's thread raises it.
                     call.error = error
-                self._ended.add(call)
+                if not self._closed:
+                    self._ended.add(call)
+                self._begun -= 1
+                if self._halted:
+                    self._landing.tell()
+                    return
                 call = self._next(call.unit)
 
     async def _called(self, arguments: tuple[Any, ...]) -> Any:
@@ -109,9 +131,9 @@ class Coroutines:
         del self._queues[unit]
         return None
 
-    def _cancel(self) -> None:
-        self._closed = True
+    def _give_up(self, cancel: bool) -> None:
         self._ready.clear()
         self._queues.clear()
-        for task in list(self._running):
-            task.cancel()
+        if cancel:
+            for task in list(self._running):
+                task.cancel()

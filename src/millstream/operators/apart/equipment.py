@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from millstream.operators.apart.calls import Apart
 from millstream.operators.apart.flights import Flights
+from millstream.subscriptions.refused import Refused
 from millstream.subscriptions.share import SubscriptionShare
 
 
@@ -48,6 +49,7 @@ class Equipment:
         flights: what is in flight.
         time: that of what is given back.
         share: what the partitions of a subscription have in common on this thread.
+        refused: the tasks of a subscription that could not be written elsewhere.
     """
 
     apart: Apart
@@ -55,3 +57,4 @@ class Equipment:
     flights: Flights = field(default_factory=Flights)
     time: ReleasedTime = field(default_factory=ReleasedTime)
     share: SubscriptionShare = field(default_factory=SubscriptionShare)
+    refused: Refused = field(default_factory=Refused)

@@ -60,6 +60,7 @@ class MapAsyncOperator(ApartOperator):
         self._timeout_ms = timeout_ms
         self._most = 2 * concurrency + _WAITING
         self._in_flight = 0
+        self._is_halted = False
         #: What may go on, but had to let somebody be called first.
         self._free: deque[Call] = deque()
         self._units: Units
@@ -104,6 +105,16 @@ class MapAsyncOperator(ApartOperator):
             calls = [Call(batch, index, None) for index in range(len(batch))]
         self._window.add(calls)
         self._units.start(calls)
+
+    def halt(self) -> None:
+        """Begin no more calls."""
+        self._is_halted = True
+        self._units.halt()
+
+    @property
+    def may_land(self) -> bool:
+        """Whether calls may still end."""
+        return not self._is_halted or self._units.are_running or self.has_landed
 
     def release(self, output: Output) -> Sequence[Batch]:
         """Emit the results that may go on."""

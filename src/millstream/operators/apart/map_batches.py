@@ -44,6 +44,7 @@ class MapBatchesAsyncOperator(ApartOperator):
         self._concurrency = concurrency
         self._timeout_ms = timeout_ms
         self._in_flight = 0
+        self._is_halted = False
         self._is_ordered = False
         #: What is in no call yet.
         self._waiting: deque[Batch] = deque()
@@ -87,6 +88,16 @@ class MapBatchesAsyncOperator(ApartOperator):
         self._waiting.append(_without_order(batch))
         self._begin()
 
+    def halt(self) -> None:
+        """Begin no more calls."""
+        self._is_halted = True
+        self._units.halt()
+
+    @property
+    def may_land(self) -> bool:
+        """Whether calls may still end."""
+        return not self._is_halted or self._units.are_running or self.has_landed
+
     def release(self, output: Output) -> Sequence[Batch]:
         """Emit the results that may go on, and begin the next calls."""
         for call in self._units.ended():
@@ -113,6 +124,8 @@ class MapBatchesAsyncOperator(ApartOperator):
         self._units.close()
 
     def _begin(self) -> None:
+        if self._is_halted:
+            return
         while self._waiting and sum(not call.done for call in self._calls) < self._concurrency:
             batch = merge_batches(list(self._next_parts()))
             call = Call(batch, 0, None)

@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import logging
-import weakref
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count
+from time import perf_counter_ns
 from typing import Any, Final
 
-from confluent_kafka import murmur2
-
 from millstream.clock import Clock
-from millstream.errors import StreamsError
 from millstream.kafka.data.record_columns import RecordColumns
+from millstream.operators.apart.admission import Admission
 from millstream.operators.apart.apart_operator import ApartOperator
-from millstream.operators.apart.calls import Call, Units
+from millstream.operators.apart.calls import Call
+from millstream.operators.apart.deadlines import Deadlines
+from millstream.operators.apart.settling import Settling
 from millstream.operators.apart.subscribed_tasks import Outgoing
+from millstream.operators.apart.task_calls import TaskCalls
 from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import OperatorContext, Output
 from millstream.record import TopicPartition
+from millstream.subscriptions.complaints import Complaints
 from millstream.subscriptions.completion import Completion
-from millstream.subscriptions.context import Next, ProcessingContext
-from millstream.subscriptions.limits.ignored_keys import IgnoredKeys
-from millstream.subscriptions.limits.key_quota import KeyQuota
-from millstream.subscriptions.limits.rate_limiter import RateLimiter
-from millstream.subscriptions.properties.properties import UNLIMITED, Properties
+from millstream.subscriptions.context import ProcessingContext
+from millstream.subscriptions.metrics import PartitionMetrics
+from millstream.subscriptions.properties.properties import Properties
 from millstream.subscriptions.share import SubscriptionShare
+from millstream.subscriptions.tasks.extraction import DecatonTask
+from millstream.subscriptions.tracing import Traces
 from millstream.topology.operations.subscriptions import Subscribe
 
 logger = logging.getLogger(__name__)
 
-#: Keys are spread over units by another hash than over partitions, or those of one partition would
-#: come together in a few units. Decaton's.
-_SALT: Final = b"s:"
-#: At most so many tasks that fail are told one by one in a row.
-_TELL_MS: Final = 10_000
+_NS_IN_MS: Final = 1_000_000
 
 
 class SubscribeOperator(ApartOperator):
@@ -62,18 +61,27 @@ class SubscribeOperator(ApartOperator):
         self._tickets = count()
         #: Tasks that are not to begin yet: when, and in which order.
         self._delayed: list[tuple[int, int, Call]] = []
-        #: Deferred tasks: by when they have to be completed.
-        self._deadlines: list[tuple[int, int, weakref.ref[Completion]]] = []
-        #: From any thread: new deadlines, and deferred tasks that are completed.
-        self._new_deadlines: deque[weakref.ref[Completion]] = deque()
+        #: From any thread: deferred tasks that are completed.
         self._landed: deque[ProcessingContext] = deque()
-        self._untold = 0
-        self._tell_ms = 0
+        #: Those that are done when what was written of them has arrived, by offset; and those of
+        #: which it has.
+        self._sent: dict[int, ProcessingContext] = {}
+        self._arrived: list[ProcessingContext] = []
+        #: How many deferred tasks are being processed further.
+        self._entered = 0
+        self._entering = threading.Lock()
+        self._latest_offset = -1
+        self._is_halted = False
         self._is_closed = False
-        self._units: Units | None = None
-        self._calls: tuple[Next, ...] = ()
+        self._is_rebuilding = False
+        self._traces: Traces | None = None
+        self._metrics = PartitionMetrics()
         self._share: SubscriptionShare
         self._outgoing: Outgoing
+        self._settling: Settling
+        self._deadlines: Deadlines
+        self._admission: Admission
+        self._work: TaskCalls
 
     # --- what the engine asks --------------------------------------------------------------------
 
@@ -93,75 +101,101 @@ class SubscribeOperator(ApartOperator):
         self._follow_properties()
         if self._is_rebuilding:
             return 0
-        room = self._properties.max_pending_records - self._in_flight
-        if self._limiter.rate != UNLIMITED:
-            room = min(room, self._limiter.permits(self._clock.monotonic_ms() * 1_000))
-        return max(0, room)
+        room = self._properties.max_pending_records - self._in_flight - len(self._sent)
+        permits = self._admission.permits
+        return max(0, room if permits is None else min(room, permits))
 
     @property
     def has_landed(self) -> bool:
         """Whether tasks were completed, or are due."""
-        if self._landed or (self._units is not None and self._units.have_ended):
+        if (
+            self._landed
+            or self._arrived
+            or (self._work.units is not None and self._work.units.have_ended)
+        ):
             return True
-        if self._new_deadlines:
+        if self._delayed and not self._is_halted and self._delayed[0][0] <= self._clock.now_ms():
             return True
-        if self._delayed and self._delayed[0][0] <= self._clock.now_ms():
-            return True
-        return bool(self._deadlines) and self._deadlines[0][0] <= self._clock.monotonic_ms()
+        return self._deadlines.are_due
+
+    @property
+    def awaits_sent(self) -> bool:
+        """Whether tasks wait for their retries and dead letters to arrive."""
+        return bool(self._sent)
 
     def init(self, context: OperatorContext) -> None:
         """Begin with nothing in flight."""
         super().init(context)
         self._share = self.equipment.share
-        self._clock: Clock = context.clock
+        clock = self._clock = context.clock
+        if self._share.properties is not None:
+            self._properties, self._version = self._share.properties, self._share.version
+        if self._plan.tracing is not None:
+            self._traces = Traces(self._plan.tracing, self._plan.name, clock)
+        self._work = TaskCalls(self._plan, self._share, self.equipment.apart, self._traces)
+        self._complaints = Complaints(logger, clock)
+        self._deadlines = Deadlines(clock)
         self._outgoing = Outgoing(
             self._operation,
             context.task_id,
-            self._clock,
+            clock,
             lambda: self._properties.retry_task_in_legacy_format,
+            self._traces,
         )
-        self._is_rebuilding = False
-        if self._share.properties is not None:
-            self._properties, self._version = self._share.properties, self._share.version
-        self._limiter = RateLimiter(self._rate, now_us=self._clock.monotonic_ms() * 1_000)
-        self._quota = KeyQuota(self._quota_rate)
-        self._ignored = IgnoredKeys(self._properties.ignore_keys)
+        self._admission = Admission(self._operation, self._properties, clock)
 
     def process(self, batch: Batch, output: Output) -> None:
         """Take records: begin their tasks."""
-        self._begin_partition(batch)
-        self._limiter.take(len(batch))
-        batch = self._without_ignored(batch)
-        if batch.keys and self._quota.rate != UNLIMITED:
-            batch = self._within_quota(batch, output)
+        if self._place is None:
+            self._begin_partition(batch)
+        self._latest_offset = batch.origin.offsets[batch.rows[-1]]
+        self._metrics.count("records.consumed", len(batch))
+        batch = self._admission.admitted(batch, self._outgoing, self._metrics, output)
         if not batch.keys:
             return
         contexts = self._contexts(batch, output)
-        if self._units is None:
-            self._run_here(contexts, batch, output)
+        if self._work.units is None:
+            self._run_here(contexts, output)
         else:
-            self._begin([Call(batch, context.index, None, context) for context in contexts])
-        self._count("records.consumed", len(batch))
+            self._begin(contexts)
+
+    def sent(self) -> None:
+        """What was written of tasks has arrived. Those that were refused begin again later."""
+        refused = self.equipment.refused.take()
+        sent, self._sent = self._sent, {}
+        for offset, context in sent.items():
+            if (context.place, offset) in refused:
+                self._begin_again(context)
+            else:
+                self._arrived.append(context)
+
+    def halt(self) -> None:
+        """Begin no more tasks."""
+        self._is_halted = True
+        if self._work.units is not None:
+            self._work.units.halt()
+
+    @property
+    def may_land(self) -> bool:
+        """Whether tasks may still be completed. Once halted, deferred ones are not waited for."""
+        running = self._work.units is not None and self._work.units.are_running
+        return not self._is_halted or running or self._entered > 0 or self.has_landed
 
     def release(self, output: Output) -> Sequence[Batch]:
         """Let tasks that are due begin, and settle those that were completed."""
-        self._begin_delayed(output)
-        self._expire()
-        done: list[ProcessingContext] = []
-        if self._units is not None:
-            for call in self._units.ended():
-                context: ProcessingContext = call.context
-                if call.error is not None:
-                    # Not of the user's code.
-                    raise call.error
-                if call.result:
-                    done.append(context)
-        landed = self._landed
-        done.extend(landed.popleft() for _ in range(len(landed)))
+        self._begin_delayed()
+        self._metrics.count("tasks.timeout", self._deadlines.expire())
+        done = self._ended()
+        if done:
+            self._in_flight -= len(done)
+            done = self._settle(done, output)
+        if self._arrived:
+            done += self._arrived
+            self._arrived = []
         if not done:
             return ()
-        self._settle(done, output)
-        self._in_flight -= len(done)
+        if self._traces is not None:
+            self._traces.complete(done)
         offsets = [context.offset for context in done]
         size = len(offsets)
         nothing: list[Any] = [None] * size
@@ -170,9 +204,9 @@ class SubscribeOperator(ApartOperator):
 
     def close(self) -> None:
         """What is in flight is done again by the next owner; what runs comes to its end alone."""
-        self._is_closed = True
-        if self._units is not None:
-            self._units.close()
+        self._is_halted = self._is_closed = True
+        if self._work.units is not None:
+            self._work.units.close(cancel=self._plan.cancel_running)
         if self._place is not None:
             self._share.instances(self._plan).close_partition(self._place)
             self._share.metrics.forget(self._place)
@@ -197,7 +231,7 @@ class SubscribeOperator(ApartOperator):
 
     def keep(self, completion: Completion) -> None:
         """Look after a deadline."""
-        self._new_deadlines.append(weakref.ref(completion))
+        self._deadlines.keep(completion)
 
     def landed(self, context: ProcessingContext) -> None:
         """A deferred task whose processor has returned is done."""
@@ -207,30 +241,51 @@ class SubscribeOperator(ApartOperator):
 
     def leaked(self) -> None:
         """A completion was thrown away."""
-        self._count("tasks.leaked")
+        self._metrics.count("tasks.leaked")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether tasks are still to be completed."""
+        return not self._is_halted
+
+    def enter(self) -> bool:
+        """A deferred task is about to be processed further, on any thread; whether it still may."""
+        with self._entering:
+            if self._is_halted:
+                return False
+            self._entered += 1
+            return True
+
+    def leave(self) -> None:
+        """That has returned."""
+        with self._entering:
+            self._entered -= 1
+        if self._is_halted:
+            self.equipment.apart.tell()
+
+    def count(self, name: str, by: int) -> None:
+        """Add to a counter, on any thread."""
+        self._metrics.count(name, by)
 
     # --- taking ----------------------------------------------------------------------------------
 
     def _begin_partition(self, batch: Batch) -> None:
-        if self._place is None:
-            self._place = batch.origin.place(batch.rows[0])
-            self._make_units()
+        place = self._place = batch.origin.place(batch.rows[0])
+        assert place is not None
+        self._metrics = self._share.metrics.of(place)
+        self._share.metrics.show(place, self._gauges)
+        self._settling = Settling(
+            self._plan, self._outgoing, self._metrics, self._complaints, self.context.failed
+        )
+        self._admission.begin(place)
+        self._work.make(place, self._properties.partition_concurrency)
 
-    def _without_ignored(self, batch: Batch) -> Batch:
-        ignored = self._ignored.among(batch.keys)
-        if not ignored:
-            return batch
-        self._count("tasks.ignored", len(ignored))
-        gone = set(ignored)
-        return batch.take([index for index in range(len(batch)) if index not in gone])
-
-    def _within_quota(self, batch: Batch, output: Output) -> Batch:
-        above = self._quota.violations(batch.keys, self._clock.monotonic_ms())
-        if not above:
-            return batch
-        self._outgoing.shape(batch, above, output)
-        self._count("shaping.queued.tasks", len(above))
-        return batch.take([index for index in range(len(batch)) if index not in above])
+    def _gauges(self) -> Mapping[str, float]:
+        return {
+            "tasks.pending": self._in_flight + len(self._sent),
+            "partition.paused": int(self.room <= 0),
+            "offset.latest.consumed": self._latest_offset,
+        }
 
     def _contexts(self, batch: Batch, output: Output) -> list[ProcessingContext]:
         """The tasks of records; those that hold none are dealt with."""
@@ -244,232 +299,180 @@ class SubscribeOperator(ApartOperator):
         reader = self._plan.reader
         reader.legacy_parse_fallback = self._properties.legacy_parse_fallback_enabled
         extracted = reader.read(place, columns, retried=self._operation.role == "retry")
-        calls = self._calls
+        calls, now_ns = self._work.calls, perf_counter_ns()
         made = [
-            ProcessingContext(self, batch, index, task, calls)
+            ProcessingContext(self, batch, index, task, calls, now_ns)
             for index, task in enumerate(extracted.tasks)
             if task is not None
         ]
+        if self._traces is not None:
+            self._traces.begin(made)
         for index, error in extracted.failures.items():
-            self._count("tasks.discarded")
+            self._metrics.count("tasks.discarded")
             if self._plan.on_error == "fail":
                 self.context.failed(batch, index, error)
             else:
-                self._tell(f"a record at offset {offsets[index]} of {place} holds no task", error)
+                self._complaints.tell(
+                    f"a record at offset {offsets[index]} of {place} holds no task", error
+                )
         return made
 
-    def _begin(self, calls: list[Call]) -> None:
+    def _begin(self, contexts: Sequence[ProcessingContext]) -> None:
         """Hand tasks over, those that are due."""
-        units = self._units
+        units, hold = self._work.units, self.equipment.flights.hold_one
         assert units is not None
-        for call in calls:
-            self.equipment.flights.hold_one(call.context.place, call.context.offset)
-        self._in_flight += len(calls)
+        self._in_flight += len(contexts)
         now_ms = self._clock.now_ms()
         due: list[Call] = []
-        for call in calls:
-            call.unit = self._unit(call.context.key)
-            if call.context.metadata.scheduled_time_ms > now_ms:
-                self._delay(call)
+        latencies: list[int] = []
+        for context in contexts:
+            hold(context.place, context.offset)
+            call = Call(context.batch, context.index, self._work.unit(context.key), context)
+            latencies.append(now_ms - context.metadata.timestamp_ms)
+            if context.metadata.scheduled_time_ms > now_ms:
+                self._delay(call, context.metadata.scheduled_time_ms)
             else:
                 due.append(call)
+        self._measure_latencies(latencies)
         if due:
             units.start(due)
 
-    def _delay(self, call: Call) -> None:
-        due_ms = call.context.metadata.scheduled_time_ms
+    def _begin_again(self, refused: ProcessingContext) -> None:
+        """Let a task begin anew after a pause that can neither be retried nor buried elsewhere."""
+        policy = self._plan.retry
+        assert policy is not None
+        metadata = refused.metadata
+        task = DecatonTask(metadata, refused.task, refused.payload)
+        context = ProcessingContext(
+            self, refused.batch, refused.index, task, self._work.calls, perf_counter_ns()
+        )
+        if self._traces is not None:
+            self._traces.begin([context])
+        self._in_flight += 1
+        call = Call(context.batch, context.index, self._work.unit(context.key), context)
+        self._delay(call, self._clock.now_ms() + policy.pause_ms(metadata.retry_count))
+
+    def _delay(self, call: Call, due_ms: int) -> None:
         heappush(self._delayed, (due_ms, next(self._tickets), call))
 
-    def _begin_delayed(self, output: Output) -> None:
+    def _begin_delayed(self) -> None:
         now_ms = self._clock.now_ms()
         due: list[Call] = []
-        while self._delayed and self._delayed[0][0] <= now_ms:
-            due.append(heappop(self._delayed)[2])
+        late: list[int] = []
+        while not self._is_halted and self._delayed and self._delayed[0][0] <= now_ms:
+            due_ms, _, call = heappop(self._delayed)
+            late.append(now_ms - due_ms)
+            due.append(call)
         if not due:
             return
-        if self._units is not None:
-            self._units.start(due)
+        self._metrics.measure("tasks.scheduled.process.delay", len(late), sum(late), max(late))
+        if self._work.units is not None:
+            self._work.units.start(due)
             return
         for call in due:
-            if self._run(call):
+            if self._work.run(call.context):
                 self._landed.append(call.context)
 
-    def _unit(self, key: bytes | None) -> Any:
-        """Which unit works on the tasks of a key; None for any."""
-        if key is None:
-            return None
-        if self._plan.chain.is_async:
-            return key
-        return murmur2(_SALT + key, self._properties.partition_concurrency)
+    def _measure_latencies(self, latencies: Sequence[int]) -> None:
+        most = max(latencies, default=0)
+        self._metrics.measure("tasks.delivery.latency", len(latencies), sum(latencies), most)
 
     # --- running ---------------------------------------------------------------------------------
 
-    def _make_units(self) -> None:
-        """As many as the properties of now say; nothing may be in flight."""
-        place, plan = self._place, self._plan
-        assert place is not None
-        if self._units is not None:
-            self._units.close()
-        instances = self._share.instances(plan)
-        concurrency = self._properties.partition_concurrency
-        self._calls = ()
-        if plan.chain.is_async:
-            self._calls = instances.calls(place, None)
-            self._units = self.equipment.apart.coroutines(
-                self._run_async, _itself, concurrency, None
-            )
-        elif concurrency == 1:
-            self._calls = instances.calls(place, 0)
-            self._units = None
-        else:
-            self._units = self.equipment.apart.threads(self._run_of_unit, _itself, concurrency)
-
-    def _run_here(self, contexts: list[ProcessingContext], batch: Batch, output: Output) -> None:
+    def _run_here(self, contexts: Sequence[ProcessingContext], output: Output) -> None:
         """Process tasks within the loop: 1 us each beside the function."""
-        first = self._calls[0]
+        first = self._work.calls[0]
         now_ms = self._clock.now_ms()
-        open_ones: list[ProcessingContext] = []
+        self._measure_latencies([now_ms - each.metadata.timestamp_ms for each in contexts])
+        if max([each.metadata.scheduled_time_ms for each in contexts], default=0) > now_ms:
+            contexts = self._without_delayed(contexts, now_ms)
+        longest_ns = 0
+        started_ns = now_ns = perf_counter_ns()
         for context in contexts:
-            if context.metadata.scheduled_time_ms > now_ms:
-                self._in_flight += 1
-                self.equipment.flights.hold_one(context.place, context.offset)
-                self._delay(Call(batch, context.index, None, context))
-                continue
             try:
                 first(context, context.task)
             except Exception as error:
                 context.returned(error)
-            if context.is_plain:
+            before_ns, now_ns = now_ns, perf_counter_ns()
+            if now_ns - before_ns > longest_ns:
+                longest_ns = now_ns - before_ns
+        touched = [each for each in contexts if not each.is_plain]
+        count, metrics = len(contexts) - len(touched), self._metrics
+        took_ms, longest_ms = (now_ns - started_ns) / _NS_IN_MS, longest_ns / _NS_IN_MS
+        metrics.measure("tasks.process.duration", count, took_ms, longest_ms)
+        metrics.measure("tasks.complete.duration", count, took_ms, longest_ms)
+        metrics.count("tasks.processed", count)
+        if self._traces is not None:
+            self._traces.complete([each for each in contexts if each.is_plain])
+        if touched:
+            self._end_here(touched, output)
+
+    def _without_delayed(
+        self, contexts: Sequence[ProcessingContext], now_ms: int
+    ) -> list[ProcessingContext]:
+        due: list[ProcessingContext] = []
+        for context in contexts:
+            scheduled_ms = context.metadata.scheduled_time_ms
+            if scheduled_ms <= now_ms:
+                due.append(context)
                 continue
+            self._hold(context)
+            self._delay(Call(context.batch, context.index, None, context), scheduled_ms)
+        return due
+
+    def _end_here(self, touched: Sequence[ProcessingContext], output: Output) -> None:
+        """Go on with tasks that were deferred, are to be retried, or have failed."""
+        done: list[ProcessingContext] = []
+        for context in touched:
             if context.outcome is None and not context.returned(None):
-                self._in_flight += 1
-                self.equipment.flights.hold_one(context.place, context.offset)
+                self._hold(context)
             else:
-                open_ones.append(context)
-        self._count("tasks.processed", len(contexts) - len(open_ones))
-        if open_ones:
-            self._settle(open_ones, output)
+                done.append(context)
+        finished = self._settle(done, output)
+        if self._traces is not None:
+            self._traces.complete(finished)
+        for context in done:
+            if context.offset in self._sent:
+                self.equipment.flights.hold_one(context.place, context.offset)
 
-    def _run(self, call: Call) -> bool:
-        """Process a task; whether it is done with that."""
-        context: ProcessingContext = call.context
-        try:
-            context.call(self._calls)
-        except BaseException as error:
-            return context.returned(error)
-        return context.returned(None)
-
-    def _run_of_unit(self, call: Call) -> bool:
-        place = self._place
-        assert place is not None
-        context: ProcessingContext = call.context
-        try:
-            context.call(self._share.instances(self._plan).calls(place, call.unit))
-        except BaseException as error:
-            return context.returned(error)
-        return context.returned(None)
-
-    async def _run_async(self, call: Call) -> bool:
-        context: ProcessingContext = call.context
-        try:
-            awaitable = context.call(self._calls)
-            if awaitable is not None:
-                await awaitable
-        except Exception as error:
-            return context.returned(error)
-        return context.returned(None)
+    def _hold(self, context: ProcessingContext) -> None:
+        self._in_flight += 1
+        self.equipment.flights.hold_one(context.place, context.offset)
 
     # --- settling --------------------------------------------------------------------------------
 
-    def _settle(self, done: list[ProcessingContext], output: Output) -> None:
-        """Write what has to be written of tasks that have ended."""
-        retried: list[ProcessingContext] = []
-        completed = 0
-        for context in done:
-            if context.outcome == "complete":
-                completed += 1
-            elif context.outcome == "retry":
-                retried.append(context)
-            else:
-                self._fail(context, retried)
-        self._count("tasks.processed", completed)
-        if retried:
-            self._retry(retried, output)
+    def _ended(self) -> list[ProcessingContext]:
+        """The tasks that were completed since the last time."""
+        done: list[ProcessingContext] = []
+        if self._work.units is not None:
+            for call in self._work.units.ended():
+                if call.error is not None:
+                    # Not of the user's code.
+                    raise call.error
+                if call.result:
+                    done.append(call.context)
+        landed = self._landed
+        done.extend(landed.popleft() for _ in range(len(landed)))
+        return done
 
-    def _fail(self, context: ProcessingContext, retried: list[ProcessingContext]) -> None:
-        error = context.error
-        assert error is not None
-        self._count("tasks.error")
-        if not isinstance(error, Exception):
-            raise error
-        if self._plan.on_error == "retry":
-            retried.append(context)
-        elif self._plan.on_error == "skip":
-            self._tell(context.describe(), error)
-        else:
-            self.context.failed(context.batch, context.index, error)
-
-    def _retry(self, contexts: list[ProcessingContext], output: Output) -> None:
-        last = self._outgoing.retry(contexts, output)
-        self._count("retry.queued.tasks", len(contexts) - len(last))
+    def _settle(self, done: Sequence[ProcessingContext], output: Output) -> list[ProcessingContext]:
+        """Write what has to be written of tasks that have ended; those that are finished by that,
+        and wait for no answer."""
+        now_ns = perf_counter_ns()
+        self._measure("tasks.process.duration", [each.took_ns for each in done])
+        self._measure("tasks.complete.duration", [now_ns - each.taken_ns for each in done])
+        written = self._settling.settle(done, output)
         policy = self._plan.retry
-        assert policy is not None
-        for index in last:
-            context = contexts[index]
-            error = context.error or StreamsError("The processor asked for one more retry.")
-            if policy.after_last == "dead_letter":
-                self._outgoing.bury(context, error, output)
-                self._count("tasks.dead")
-            elif policy.after_last == "fail":
-                assert isinstance(error, Exception)
-                self.context.failed(context.batch, context.index, error)
-            else:
-                self._tell(f"{context.describe()}, tried for the last time", error)
+        if policy is None or policy.on_send_failure != "keep":
+            return list(done)
+        self._sent.update((each.offset, each) for each in written)
+        return [each for each in done if each.offset not in self._sent]
 
-    def _expire(self) -> None:
-        while self._new_deadlines:
-            self._watch(self._new_deadlines.popleft())
-        now_ms = self._clock.monotonic_ms()
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            _, _, reference = heappop(self._deadlines)
-            completion = reference()
-            if completion is None or completion.is_done:
-                continue
-            self._count("tasks.timeout")
-            completion.time_out()
-            self._watch(reference)
-
-    def _watch(self, reference: weakref.ref[Completion]) -> None:
-        completion = reference()
-        if completion is not None and not completion.is_done:
-            assert completion.deadline_ms is not None
-            heappush(self._deadlines, (completion.deadline_ms, next(self._tickets), reference))
-
-    def _tell(self, what: str, error: BaseException) -> None:
-        now_ms = self._clock.monotonic_ms()
-        if now_ms < self._tell_ms:
-            self._untold += 1
-            return
-        logger.warning("%s: %s (%d more were not told)", what, error, self._untold, exc_info=error)
-        self._untold, self._tell_ms = 0, now_ms + _TELL_MS
+    def _measure(self, name: str, times_ns: Sequence[int]) -> None:
+        most_ms = max(times_ns, default=0) / _NS_IN_MS
+        self._metrics.measure(name, len(times_ns), sum(times_ns) / _NS_IN_MS, most_ms)
 
     # --- properties ------------------------------------------------------------------------------
-
-    @property
-    def _rate(self) -> int:
-        properties, place = self._properties, self._place
-        if self._operation.role != "shaping":
-            return properties.processing_rate_per_partition
-        rates = properties.shaping_topic_processing_rate_per_partition
-        if place is not None and place.topic in rates:
-            return rates[place.topic]
-        return properties.per_key_quota_processing_rate
-
-    @property
-    def _quota_rate(self) -> int:
-        if self._operation.role != "origin" or self._operation.shaping is None:
-            return UNLIMITED
-        return self._properties.per_key_quota_processing_rate
 
     def _follow_properties(self) -> None:
         """Take over what was changed; another concurrency when nothing is in flight."""
@@ -479,21 +482,11 @@ class SubscribeOperator(ApartOperator):
             self._apply(share.properties)
         if self._is_rebuilding and not self._in_flight:
             self._is_rebuilding = False
-            self._make_units()
+            assert self._place is not None
+            self._work.make(self._place, self._properties.partition_concurrency)
 
     def _apply(self, new: Properties) -> None:
         old, self._properties = self._properties, new
-        self._limiter.change_rate(self._rate, self._clock.monotonic_ms() * 1_000)
-        self._quota.change_rate(self._quota_rate)
-        if new.ignore_keys != old.ignore_keys:
-            self._ignored = IgnoredKeys(new.ignore_keys)
+        self._admission.change(new)
         if new.partition_concurrency != old.partition_concurrency and self._place is not None:
             self._is_rebuilding = True
-
-    def _count(self, name: str, by: int = 1) -> None:
-        if by and self._place is not None:
-            self._share.metrics.count(name, self._place, by)
-
-
-def _itself(call: Call) -> tuple[Any, ...]:
-    return (call,)

@@ -16,6 +16,7 @@ from millstream.subscriptions.tasks.metadata import (
     with_metadata,
     without_metadata,
 )
+from millstream.subscriptions.tracing import Traces
 from millstream.topology.operations.subscriptions import Subscribe
 
 logger = logging.getLogger(__name__)
@@ -32,15 +33,22 @@ class Outgoing:
         task_id: of the task at work.
         clock: dates what is written.
         legacy: whether retries are written in the format before Decaton 9.
+        traces: of the tasks, which go on in their retries.
     """
 
     def __init__(
-        self, operation: Subscribe, task_id: TaskId, clock: Clock, legacy: Callable[[], bool]
+        self,
+        operation: Subscribe,
+        task_id: TaskId,
+        clock: Clock,
+        legacy: Callable[[], bool],
+        traces: Traces | None,
     ) -> None:
         self._operation = operation
         self._task_id = task_id
         self._clock = clock
         self._legacy = legacy
+        self._traces = traces
 
     def retry(self, contexts: Sequence[ProcessingContext], output: Output) -> list[int]:
         """Write tasks to the retry topic, to be tried again after their pauses.
@@ -66,16 +74,25 @@ class Outgoing:
                 retry_count=metadata.retry_count + 1, scheduled_time_ms=now_ms + delay_ms
             )
             keys.append(context.key)
+            own = self._headers(context)
             if legacy:
                 values.append(request_bytes(metadata, context.payload))
-                headers.append(tuple(without_metadata(context.headers)))
+                headers.append(tuple(without_metadata(own)))
             else:
                 values.append(context.payload)
-                headers.append(tuple(with_metadata(context.headers, metadata)))
+                headers.append(tuple(with_metadata(own, metadata)))
         if keys:
             times = [now_ms] * len(keys)
             output.emit_to(node, _batch(contexts[0], keys, values, times, headers))
         return last
+
+    def _headers(self, context: ProcessingContext) -> Headers:
+        """Those of a task, and in place of some those that its trace goes on with."""
+        if self._traces is None:
+            return context.headers
+        traced = self._traces.retry_headers(context)
+        names = {name for name, _ in traced}
+        return (*(each for each in context.headers if each[0] not in names), *traced)
 
     def bury(self, context: ProcessingContext, error: BaseException, output: Output) -> None:
         """Write a task to the dead-letter topic, with the headers of Kafka Streams' dead letters

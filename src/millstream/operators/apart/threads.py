@@ -18,11 +18,12 @@ _IDLE_S = 10.0
 class _Seat:
     """A queue of calls, and the thread that makes them, while there are any."""
 
-    __slots__ = ("calls", "is_taken", "lock")
+    __slots__ = ("calls", "is_running", "is_taken", "lock")
 
     def __init__(self) -> None:
         self.calls: queue.SimpleQueue[Sequence[Call]] = queue.SimpleQueue()
         self.is_taken = False
+        self.is_running = False
         self.lock = threading.Lock()
 
 
@@ -43,15 +44,26 @@ class Threads:
     ) -> None:
         self._function = function
         self._arguments = arguments
+        self._landing = landing
         self._ended = Ended(landing)
         self._seats = [_Seat() for _ in range(most)]
         self._turn = itertools.cycle(range(most))
+        self._halted = False
         self._closed = False
 
     @property
     def have_ended(self) -> bool:
         """Whether calls have ended since `ended`."""
         return bool(self._ended)
+
+    @property
+    def are_running(self) -> bool:
+        """Whether calls were begun that are not to be had from `ended` yet."""
+        return any(seat.is_running for seat in self._seats)
+
+    def halt(self) -> None:
+        """Begin no more."""
+        self._halted = True
 
     def start(self, calls: Sequence[Call]) -> None:
         """Make these calls as soon as their threads have time."""
@@ -76,9 +88,9 @@ class Threads:
         """The calls that have ended since the last time."""
         return self._ended.take()
 
-    def close(self) -> None:
+    def close(self, *, cancel: bool = True) -> None:
         """Begin no more. What runs cannot be ended."""
-        self._closed = True
+        self._halted = self._closed = True
         for seat in self._seats:
             seat.calls.put(())
 
@@ -92,10 +104,15 @@ class Threads:
                         seat.is_taken = False
                         return
                 continue
+            # Before it is asked whether to begin: whoever halts looks at the two the other way.
+            seat.is_running = True
             for call in calls:
-                if self._closed:
-                    return
+                if self._halted:
+                    break
                 self._make(call)
+            seat.is_running = False
+            if self._halted:
+                self._landing.tell()
 
     def _make(self, call: Call) -> None:
         try:

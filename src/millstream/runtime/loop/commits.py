@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Final
 
 from millstream.clock import Clock, Deadline
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Producer
 from millstream.record import TopicPartition
+from millstream.runtime.loop.patience import USUAL, Patience
 from millstream.runtime.loop.publication import Publication
 from millstream.runtime.work import Work, failures_of
 
 logger = logging.getLogger(__name__)
 
-#: How long work that is given up may take to finish what it has taken. A part of the time that a
-#: group gives its members, and no more than half of what a worker has when its machine ends it.
-_DRAIN_TIMEOUT_MS = 5_000
+#: How long it is waited for records in flight before the group is told that the thread lives.
+_STEP_MS: Final = 1_000
 
 
 class UnfinishedError(Exception):
@@ -43,14 +44,26 @@ class Commits:
         publication: makes what was sent visible, with its offsets.
         producer: the thread's producer.
         clock: for the timeouts.
+        on_wait: called again and again while records in flight are waited for.
+        most_wait_ms: how long the group lets anybody wait who gives tasks up; None for any time.
     """
 
-    def __init__(self, publication: Publication, producer: Producer, clock: Clock) -> None:
+    def __init__(
+        self,
+        publication: Publication,
+        producer: Producer,
+        clock: Clock,
+        on_wait: Callable[[], None] = lambda: None,
+        most_wait_ms: int | None = None,
+    ) -> None:
         self._publication = publication
         self._producer = producer
         self._clock = clock
-        #: How long work that is given up may take to finish what it has taken.
-        self.drain_ms = _DRAIN_TIMEOUT_MS
+        self._on_wait = on_wait
+        self._most_wait_ms = most_wait_ms
+        #: How long tasks that go to others are waited for, and all when the thread closes.
+        self.when_given_up = USUAL
+        self.when_closing = USUAL
         #: Commits that went through.
         self.total = 0
 
@@ -68,30 +81,73 @@ class Commits:
         """Whether tasks may begin; see `Publication`."""
         return self._publication.is_ready()
 
-    def drain(self, tasks: Collection[Work], within_ms: int | None = None) -> None:
+    def drain(self, tasks: Collection[Work]) -> None:
         """Wait for what tasks have taken and not finished, before a commit that is their last here.
 
         What does not come to its end in time is repeated by the next owners.
 
         Args:
-            tasks: what is given up.
-            within_ms: how long it may take at most; None for the usual time.
+            tasks: what is given up: it begins nothing any more.
 
         Raises:
             StreamsError: user code failed.
         """
-        most_ms = self.drain_ms if within_ms is None else min(within_ms, self.drain_ms)
-        deadline = Deadline(self._clock, most_ms)
-        for task in tasks:
+        self._drain(tasks, self.when_given_up, self._most_wait_ms)
+
+    def drain_to_close(self, tasks: Collection[Work], within_ms: int | None) -> None:
+        """The same, when the thread closes.
+
+        Args:
+            tasks: all of them.
+            within_ms: how long closing may take in all; half of it is left for the commit.
+
+        Raises:
+            StreamsError: user code failed.
+        """
+        self._drain(tasks, self.when_closing, None if within_ms is None else within_ms // 2)
+
+    def land(self, tasks: Collection[Work]) -> None:
+        """Wait as long for tasks that stay, and go on after it.
+
+        Raises:
+            StreamsError: user code failed.
+        """
+        self._finished(tasks, Deadline(self._clock, self.when_given_up.all_ms))
+
+    def _drain(self, tasks: Collection[Work], patience: Patience, most_ms: int | None) -> None:
+        started_ms = self._clock.monotonic_ms()
+        whole = Deadline(self._clock, most_ms)
+        left = self._finished(
+            tasks, Deadline(self._clock, whole.remaining_ms(patience.all_ms)), whole
+        )
+        for task in left:
+            task.halt()
+        if left and patience.running_ms != 0:
+            left = self._finished(left, Deadline(self._clock, patience.running_ms), whole)
+        for task in left:
+            logger.warning(
+                "task %s has records that are not done after %d ms: its next owner repeats them",
+                task.task_id,
+                self._clock.monotonic_ms() - started_ms,
+            )
+
+    def _finished(
+        self, tasks: Collection[Work], deadline: Deadline, whole: Deadline | None = None
+    ) -> list[Work]:
+        """Wait for tasks, which finish beside each other; those that have not by then."""
+        return [task for task in tasks if not self._is_finished(task, deadline, whole)]
+
+    def _is_finished(self, task: Work, deadline: Deadline, whole: Deadline | None) -> bool:
+        while True:
+            step_ms = deadline.remaining_ms(_STEP_MS)
+            if whole is not None:
+                step_ms = whole.remaining_ms(step_ms)
             with failures_of(task):
-                drained = task.drain(deadline)
-            if not drained:
-                logger.warning(
-                    "task %s has records that are not done after %d ms: its next owner repeats "
-                    "them",
-                    task.task_id,
-                    most_ms,
-                )
+                if task.drain(Deadline(self._clock, step_ms)):
+                    return True
+            if not step_ms or not task.may_land:
+                return False
+            self._on_wait()
 
     def commit(
         self, tasks: Collection[Work], within_ms: int | None = None
@@ -115,16 +171,25 @@ class Commits:
         unfinished = [task for task in needing if not self._is_prepared(task)]
         if unfinished:
             raise UnfinishedError(unfinished)
+        whole = Deadline(self._clock, within_ms)
+        self._wait_for_sent([task for task in needing if task.awaits_sent], whole)
         # Before they are published: a record that is finished during it may have sent what is not.
         offsets: dict[TopicPartition, CommitOffset] = {}
         for task in needing:
             offsets.update(task.offsets_to_commit())
-        self._publication.publish(offsets, Deadline(self._clock, within_ms))
+        self._publication.publish(offsets, whole)
         acked = self._producer.acked_offsets()
         for task in needing:
             task.post_commit(offsets, acked)
         self.total += 1
         return offsets
+
+    def _wait_for_sent(self, tasks: Collection[Work], whole: Deadline) -> None:
+        if tasks:
+            self._publication.settle(whole)
+        for task in tasks:
+            with failures_of(task):
+                task.sent()
 
     def _is_prepared(self, task: Work) -> bool:
         with failures_of(task):

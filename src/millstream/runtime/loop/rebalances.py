@@ -210,7 +210,7 @@ class Rebalances:
                 offsets = self._commits.commit(committing)
             except UnfinishedError as error:
                 if not drained:
-                    self._commits.drain(error.tasks)
+                    self._commits.land(error.tasks)
                     drained = True
                 elif self._commits.all_or_nothing:
                     logger.warning("work is given up without a commit: %s", error)

@@ -37,6 +37,7 @@ from millstream.runtime.control import (
 from millstream.runtime.loop.commits import Commits, UnfinishedError
 from millstream.runtime.loop.joining_anew import JoiningAnew
 from millstream.runtime.loop.last_words import LastWords
+from millstream.runtime.loop.patience import when_closing, when_given_up
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
 from millstream.runtime.loop.reports import Reports
@@ -130,6 +131,8 @@ class StreamThread:
         self._incarnations = incarnations
         self._dropped = dropped
         self._share = share
+        if share.properties is not None:
+            self._be_patient(share.properties)
         self._purge = purge
         self._cleanup = cleanup
         self._resize_cache = resize_cache
@@ -418,9 +421,13 @@ class StreamThread:
 
     def _follow(self, properties: Properties) -> None:
         self._settings = replace(self._settings, commit_interval_ms=properties.commit_interval_ms)
-        self._commits.drain_ms = properties.group_rebalance_timeout_ms
         self._share.change(properties)
+        self._be_patient(properties)
         logger.info("its properties are %r from now on", properties)
+
+    def _be_patient(self, properties: Properties) -> None:
+        self._commits.when_given_up = when_given_up(properties)
+        self._commits.when_closing = when_closing(properties)
 
     def _close(self, *, clean: bool) -> StreamsError | None:
         """Give everything up in an orderly way; the first error on the way, if any."""
@@ -470,11 +477,14 @@ class StreamThread:
         Raises:
             UnfinishedError: what tasks have in flight did not come to its end, and was to.
         """
-        self._commits.drain(self._tasks.running, self._last_commit_timeout_ms)
+        most_ms = self._last_commit_timeout_ms
+        whole = Deadline(self._clock, most_ms)
+        self._commits.drain_to_close(self._tasks.running, most_ms)
         deadline = Deadline(self._clock, _LAST_COMMIT_MS)
         while True:
             try:
-                return self._commits.commit(self._tasks.running, self._last_commit_timeout_ms)
+                within_ms = None if most_ms is None else whole.remaining_ms(most_ms)
+                return self._commits.commit(self._tasks.running, within_ms)
             except RebalanceInProgressError:
                 if deadline.passed:
                     raise
@@ -489,7 +499,7 @@ class StreamThread:
             self._paused,
             {str(task.task_id): task.processed_total for task in self._tasks.all},
             self._dropped.count,
-            self._share.all_metrics(),
+            self._share.all_metrics(task.committed for task in self._tasks.running),
         )
 
     def _on_state(self, new: ThreadState, old: ThreadState, why: str) -> None:

@@ -39,13 +39,15 @@ from millstream.runtime.task.punctuations import Punctuations
 from millstream.runtime.task.raw_records import RawPair
 from millstream.runtime.task.record_queue import RecordQueue
 from millstream.runtime.task.required_serde import required_serde
-from millstream.runtime.task.sinks import Collector, Sink, SinkMeeting
+from millstream.runtime.task.sinks import Collector, Production, Sink, SinkMeeting
 from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.task.task_topics import TaskProduction, policy_of
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.store_changelog import ChangelogWriter
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.storages import Storages
 from millstream.state.task_stores import TaskStores
+from millstream.subscriptions.refused import Refused
 from millstream.subscriptions.share import SubscriptionShare
 from millstream.topology.physical.nodes import (
     ProcessorNode,
@@ -203,10 +205,13 @@ class TaskParts:
             sees = task_behind if node.name in names_behind else task
             return self._make_context(sees, node, output)
 
+        def make_sink(node: SinkNode, meeting: SinkMeeting | None) -> Sink:
+            return self._make_sink(node, meeting, equipment.refused)
+
         executor = services.make_executor(
             nodes,
             make_context,
-            self._make_sink,
+            make_sink,
             order_across_topics=services.order_across_topics,
             equipment=equipment,
         )
@@ -285,7 +290,7 @@ class TaskParts:
             NodeStores(node.stores, self._stores.store, shared.read_only if shared else None),
         )
 
-    def _make_sink(self, node: SinkNode, meeting: SinkMeeting | None) -> Sink:
+    def _make_sink(self, node: SinkNode, meeting: SinkMeeting | None, refused: Refused) -> Sink:
         config = self._services.config
         sources = {n.name for n in self._subtopology.nodes if isinstance(n, SourceNode)}
         handler = None if sources.issuperset(node.parents) else self._processing_handler()
@@ -303,11 +308,16 @@ class TaskParts:
             self._services.collector,
             meeting,
             SinkErrors(handler, self.drops, node.name, self._task_id),
-            self._production(node, is_last=handler is None),
+            self._production(node, refused, is_last=handler is None),
         )
 
-    def _production(self, node: SinkNode, *, is_last: bool) -> SinkProduction | None:
+    def _production(self, node: SinkNode, refused: Refused, *, is_last: bool) -> Production | None:
         """None where nobody has anything to say about records that are not written."""
+        policy, share = policy_of(node, self._subtopology.nodes), self._services.share
+        if policy is not None:
+            return TaskProduction(
+                policy, node.name, self._task_id, refused, share.metrics, self._services.clock
+            )
         handler = own_handler(self._services.config)
         if handler is None and not self._letters.has_queue:
             return None

@@ -216,6 +216,26 @@ class Executor:
                 done += batches
         return done
 
+    @property
+    def awaits_sent(self) -> bool:
+        """Whether records wait for what they have sent to arrive."""
+        return any(operator.awaits_sent for operator, _ in self._apart)
+
+    def sent(self) -> None:
+        """Everything that was sent has arrived, or was refused."""
+        for operator, _ in self._apart:
+            operator.sent()
+
+    def halt(self) -> None:
+        """Begin nothing more of what is in flight."""
+        for operator, _ in self._apart:
+            operator.halt()
+
+    @property
+    def may_land(self) -> bool:
+        """Whether anything in flight may still come to its end: after `halt` only what runs."""
+        return any(operator.may_land for operator, _ in self._apart)
+
     def close(self) -> None:
         """Close the operators, in topology order.
 

@@ -64,6 +64,24 @@ class NodeExecutor(Protocol):
         """Work on what has come of records in flight; those that are not in flight any more."""
         ...
 
+    @property
+    def awaits_sent(self) -> bool:
+        """Whether records wait for what they have sent to arrive."""
+        ...
+
+    def sent(self) -> None:
+        """Everything that was sent has arrived, or was refused."""
+        ...
+
+    def halt(self) -> None:
+        """Begin nothing more of what is in flight."""
+        ...
+
+    @property
+    def may_land(self) -> bool:
+        """Whether anything in flight may still come to its end: after `halt` only what runs."""
+        ...
+
     def close(self) -> None:
         """Close the operators."""
         ...

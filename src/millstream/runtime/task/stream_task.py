@@ -250,12 +250,24 @@ class StreamTask:
 
     def drain(self, deadline: Deadline) -> bool:
         """Wait until nothing is in flight, and take nothing meanwhile."""
-        at_work = self.processing
+        apart = self.processing.equipment.apart
         while not self._has_landed():
             if deadline.passed:
                 return False
-            at_work.equipment.apart.wait(deadline.remaining_ms(_LANDING_MS))
+            if not self.may_land:
+                # The last one may have come to its end in between.
+                return self._has_landed()
+            apart.wait(deadline.remaining_ms(_LANDING_MS))
         return True
+
+    def halt(self) -> None:
+        """Begin nothing more of what was taken."""
+        self.processing.executor.halt()
+
+    @property
+    def may_land(self) -> bool:
+        """Whether anything in flight may still be finished."""
+        return self.processing.executor.may_land
 
     def _has_landed(self) -> bool:
         """Whether nothing is in flight, with what is held back handed on, where that matters."""
@@ -390,6 +402,16 @@ class StreamTask:
                 ", ".join(stores),
                 _MOST_FLUSHES,
             )
+
+    @property
+    def awaits_sent(self) -> bool:
+        """Whether records are only finished when what they have sent has arrived."""
+        return self.processing.executor.awaits_sent
+
+    def sent(self) -> None:
+        """Everything that was sent has arrived, or was refused: finish those records."""
+        self.processing.executor.sent()
+        self._release()
 
     def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:
         """Where to go on after a restart, for each partition that was read."""

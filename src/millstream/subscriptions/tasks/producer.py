@@ -40,6 +40,7 @@ from millstream.subscriptions.tasks.metadata import (
     with_metadata,
     without_metadata,
 )
+from millstream.subscriptions.trace_headers import require_opentelemetry, trace_headers
 
 _log = logging.getLogger(__name__)
 
@@ -100,10 +101,12 @@ class TaskProducer:
             so on. By default `acks` is `all`, and the producer is idempotent.
         old_format: whether to write what Decaton before version 9 reads: a `DecatonTaskRequest`,
             and no header.
+        traces: whether OpenTelemetry's current context goes with each task in its headers, so that
+            what processes it belongs to the same trace; needs the extra `otel`.
         clock: tells when tasks are made.
 
     Raises:
-        ConfigError: a setting is unknown, or cannot be honoured.
+        ConfigError: a setting is unknown, or cannot be honoured; or OpenTelemetry is not installed.
 
     Example:
         >>> producer = TaskProducer(
@@ -127,6 +130,7 @@ class TaskProducer:
         instance_id: str | None = None,
         settings: Mapping[str, Any] | None = None,
         old_format: bool = False,
+        traces: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self._topic = topic
@@ -135,6 +139,9 @@ class TaskProducer:
         self._key = key or TASK_KEY
         self._value = value
         self._old_format = old_format
+        self._traces = traces
+        if traces:
+            require_opentelemetry()
         self._clock = clock or SystemClock()
         # Ids that cannot be written are told now, not at the first task.
         self._metadata(0, 0).to_bytes()
@@ -220,6 +227,8 @@ class TaskProducer:
         )
         payload = self._payload(task)
         checked = Record(None, None, 0, headers).headers if headers else ()
+        if self._traces:
+            checked = (*checked, *trace_headers())
         if self._old_format:
             payload, written = request_bytes(metadata, payload), without_metadata(checked)
         else:

@@ -13,6 +13,7 @@ from millstream.clock import Deadline, ManualClock
 from millstream.errors import BrokerUnavailableError, ProductionError
 from millstream.runtime.loop.at_least_once import AtLeastOnce
 from millstream.runtime.loop.commits import Commits
+from millstream.runtime.loop.patience import Patience
 
 FLUSH_MS = 130_000
 COMMIT_MS = 15_000
@@ -30,6 +31,7 @@ class Cluster:
         commit_takes_ms: how long an answer to a commit takes.
         down_ms: for how long nothing is answered.
         commit_down_ms: for how long no commit is answered.
+        most_wait_ms: how long the group lets others wait.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Cluster:
         commit_takes_ms: int = 0,
         down_ms: int = 0,
         commit_down_ms: int = 0,
+        most_wait_ms: int | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.flushes: list[int] = []
@@ -56,6 +59,8 @@ class Cluster:
             AtLeastOnce(producer, self.member, self.clock, task_timeout_ms, FLUSH_MS),
             producer,
             self.clock,
+            self.member.progress,
+            most_wait_ms,
         )
 
     def _flush(self, timeout_ms: int) -> None:
@@ -79,20 +84,92 @@ class Cluster:
         return answer
 
 
-@pytest.mark.parametrize(("within_ms", "waits_ms"), [(None, 5_000), (9_000, 5_000), (300, 300)])
-def test_all_that_is_given_up_is_waited_for_together(within_ms: int | None, waits_ms: int) -> None:
+class Lasting:
+    """A task of which something runs for a while, and something else never begins.
+
+    Args:
+        clock: goes on while it is waited for.
+        runs_ms: how long it runs; it is finished then, unless something waits.
+        waits: whether something is queued, which never begins.
+    """
+
+    task_id = "0_0"
+
+    def __init__(self, clock: ManualClock, runs_ms: int, *, waits: bool = True) -> None:
+        self._clock = clock
+        self._runs_ms = runs_ms
+        self._waits = waits
+        self.halted_ms: int | None = None
+
+    @property
+    def may_land(self) -> bool:
+        return self.halted_ms is None or self._clock.now_ms() < self._runs_ms
+
+    def drain(self, deadline: Deadline) -> bool:
+        most_ms = deadline.remaining_ms(1_000_000)
+        if self.halted_ms is not None or not self._waits:
+            most_ms = min(most_ms, max(0, self._runs_ms - self._clock.now_ms()))
+        self._clock.advance(most_ms)
+        return not self._waits and self._clock.now_ms() >= self._runs_ms
+
+    def halt(self) -> None:
+        self.halted_ms = self._clock.now_ms()
+
+
+def test_all_that_is_given_up_is_waited_for_together() -> None:
     """One deadline for all: they come to their ends beside each other."""
     cluster = Cluster(0)
-    ends: list[int] = []
+    tasks: Any = [Lasting(cluster.clock, 0), Lasting(cluster.clock, 0)]
+    cluster.commits.drain(tasks)
+    assert cluster.clock.now_ms() == 5_000
+    assert [task.halted_ms for task in tasks] == [5_000, 5_000]
 
-    def drain(deadline: Deadline) -> bool:
-        ends.append(deadline.remaining_ms(1_000_000))
-        cluster.clock.advance(100)
-        return False
 
-    tasks: Any = [Mock(drain=drain), Mock(drain=drain)]
-    cluster.commits.drain(tasks, within_ms)
-    assert ends == [waits_ms, waits_ms - 100]
+@pytest.mark.parametrize(
+    ("patience", "runs_ms", "waited_ms"),
+    [
+        (Patience(700, None), 20_000, 20_000),
+        (Patience(700, 300), 20_000, 1_000),
+        (Patience(700, 300), 900, 900),
+        (Patience(0, 0), 900, 0),
+        (Patience(700, None), 90_000, 60_000),
+        (Patience(80_000, None), 90_000, 60_000),
+    ],
+)
+def test_first_all_is_waited_for_then_what_runs(
+    patience: Patience, runs_ms: int, waited_ms: int
+) -> None:
+    """Within the time that the group gives, of which it hears meanwhile."""
+    cluster = Cluster(0, most_wait_ms=60_000)
+    cluster.commits.when_given_up = patience
+    task: Any = Lasting(cluster.clock, runs_ms)
+    cluster.commits.drain([task])
+    assert cluster.clock.now_ms() == waited_ms
+    assert task.halted_ms == min(patience.all_ms, 60_000)
+    assert cluster.member.progress.call_count >= waited_ms // STEP_MS - 1
+
+
+def test_what_is_finished_in_time_is_not_halted() -> None:
+    cluster = Cluster(0)
+    task: Any = Lasting(cluster.clock, 300, waits=False)
+    cluster.commits.drain([task])
+    assert (cluster.clock.now_ms(), task.halted_ms) == (300, None)
+
+
+def test_closing_leaves_half_of_its_time_to_the_commit() -> None:
+    cluster = Cluster(0)
+    cluster.commits.when_closing = Patience(1_000_000, None)
+    task: Any = Lasting(cluster.clock, 50_000)
+    cluster.commits.drain_to_close([task], 30_000)
+    assert cluster.clock.now_ms() == 15_000
+
+
+def test_tasks_that_stay_are_waited_for_without_an_end_to_their_work() -> None:
+    cluster = Cluster(0)
+    cluster.commits.when_given_up = Patience(400, None)
+    task: Any = Lasting(cluster.clock, 0)
+    cluster.commits.land([task])
+    assert (cluster.clock.now_ms(), task.halted_ms) == (400, None)
 
 
 @pytest.mark.parametrize("commit_needed", [True, False])

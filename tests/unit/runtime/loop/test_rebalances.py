@@ -85,6 +85,9 @@ class Fakes:
     def drain(self, tasks: Collection[Task]) -> None:
         self.on_drain(tasks)
 
+    def land(self, tasks: Collection[Task]) -> None:
+        self.on_drain(tasks)
+
     def commit(self, tasks: Collection[Task]) -> dict[Any, Any]:
         self.on_commit()
         self.story.append("committed")

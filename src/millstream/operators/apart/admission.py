@@ -1,0 +1,103 @@
+"""Which records of a partition are taken, and how many."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.clock import Clock
+from millstream.operators.apart.subscribed_tasks import Outgoing
+from millstream.operators.batch import Batch
+from millstream.operators.operator import Output
+from millstream.record import TopicPartition
+from millstream.subscriptions.limits.ignored_keys import IgnoredKeys
+from millstream.subscriptions.limits.key_quota import KeyQuota
+from millstream.subscriptions.limits.rate_limiter import RateLimiter
+from millstream.subscriptions.metrics import PartitionMetrics
+from millstream.subscriptions.properties.properties import UNLIMITED, Properties
+from millstream.topology.operations.subscriptions import Subscribe
+
+_US_IN_MS: Final = 1_000
+
+
+class Admission:
+    """Rate, quota and ignored keys of one partition.
+
+    Args:
+        operation: the subscription.
+        properties: those of now.
+        clock: the time.
+    """
+
+    def __init__(self, operation: Subscribe, properties: Properties, clock: Clock) -> None:
+        self._operation = operation
+        self._properties = properties
+        self._clock = clock
+        self._place: TopicPartition | None = None
+        self._limiter = RateLimiter(self._rate, now_us=self._now_us)
+        self._quota = KeyQuota(self._quota_rate)
+        self._ignored = IgnoredKeys(properties.ignore_keys)
+
+    def begin(self, place: TopicPartition) -> None:
+        """This is the partition: the rate of a shaping topic goes by its name."""
+        self._place = place
+        self._limiter.change_rate(self._rate, self._now_us)
+
+    def change(self, new: Properties) -> None:
+        """From now on these hold."""
+        old, self._properties = self._properties, new
+        self._limiter.change_rate(self._rate, self._now_us)
+        self._quota.change_rate(self._quota_rate)
+        if new.ignore_keys != old.ignore_keys:
+            self._ignored = IgnoredKeys(new.ignore_keys)
+
+    @property
+    def permits(self) -> int | None:
+        """How many records may be taken now by the rate; None for any number."""
+        limiter = self._limiter
+        return None if limiter.rate == UNLIMITED else limiter.permits(self._now_us)
+
+    def admitted(
+        self, batch: Batch, outgoing: Outgoing, metrics: PartitionMetrics, output: Output
+    ) -> Batch:
+        """The records to process; those above the quota of their key go elsewhere.
+
+        Args:
+            batch: all that were taken, at least one.
+            outgoing: writes those above the quota.
+            metrics: of the partition.
+            output: where they are written.
+        """
+        self._limiter.take(len(batch))
+        ignored = self._ignored.among(batch.keys)
+        if ignored:
+            metrics.count("tasks.ignored", len(ignored))
+            gone = set(ignored)
+            batch = batch.take([index for index in range(len(batch)) if index not in gone])
+        if self._quota.rate == UNLIMITED or not batch.keys:
+            return batch
+        above = self._quota.violations(batch.keys, self._clock.monotonic_ms())
+        if not above:
+            return batch
+        outgoing.shape(batch, above, output)
+        metrics.count("shaping.queued.tasks", len(above))
+        return batch.take([index for index in range(len(batch)) if index not in above])
+
+    @property
+    def _now_us(self) -> int:
+        return self._clock.monotonic_ms() * _US_IN_MS
+
+    @property
+    def _rate(self) -> int:
+        properties, place = self._properties, self._place
+        if self._operation.role != "shaping":
+            return properties.processing_rate_per_partition
+        rates = properties.shaping_topic_processing_rate_per_partition
+        if place is not None and place.topic in rates:
+            return rates[place.topic]
+        return properties.per_key_quota_processing_rate
+
+    @property
+    def _quota_rate(self) -> int:
+        if self._operation.role != "origin" or self._operation.shaping is None:
+            return UNLIMITED
+        return self._properties.per_key_quota_processing_rate

@@ -1,0 +1,102 @@
+"""What follows when tasks have ended: nothing, a retry, a dead letter, or the end of the thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millstream.errors import StreamsError
+from millstream.operators.apart.subscribed_tasks import Outgoing
+from millstream.operators.batch import Batch
+from millstream.operators.operator import Output
+from millstream.subscriptions.complaints import Complaints
+from millstream.subscriptions.context import ProcessingContext
+from millstream.subscriptions.metrics import PartitionMetrics
+from millstream.subscriptions.plan import SubscriptionPlan
+
+
+class Settling:
+    """Decides what follows when tasks of a partition have ended.
+
+    Args:
+        plan: the subscription.
+        outgoing: writes retries and dead letters.
+        metrics: of the partition.
+        complaints: told of what is passed over.
+        failed: leaves a record out that has failed, or raises.
+    """
+
+    def __init__(
+        self,
+        plan: SubscriptionPlan,
+        outgoing: Outgoing,
+        metrics: PartitionMetrics,
+        complaints: Complaints,
+        failed: Callable[[Batch, int, Exception], None],
+    ) -> None:
+        self._plan = plan
+        self._outgoing = outgoing
+        self._metrics = metrics
+        self._complaints = complaints
+        self._failed = failed
+
+    def settle(self, done: Sequence[ProcessingContext], output: Output) -> list[ProcessingContext]:
+        """Write what has to be written of tasks that have ended; those of which something was.
+
+        Raises:
+            ProcessingError: a task has failed, which ends the thread.
+        """
+        retried: list[ProcessingContext] = []
+        for context in done:
+            if context.outcome == "retry":
+                retried.append(context)
+            elif context.outcome != "complete":
+                self._fail(context, retried)
+        self._metrics.count("tasks.processed", len(done))
+        return self._retry(retried, output) if retried else []
+
+    def _fail(self, context: ProcessingContext, retried: list[ProcessingContext]) -> None:
+        error = context.error
+        assert error is not None
+        self._metrics.count("tasks.error")
+        if not isinstance(error, Exception):
+            raise error
+        if self._plan.on_error == "retry":
+            retried.append(context)
+        elif self._plan.on_error == "skip":
+            self._complaints.tell(context.describe(), error)
+        else:
+            self._failed(context.batch, context.index, error)
+
+    def _retry(
+        self, contexts: Sequence[ProcessingContext], output: Output
+    ) -> list[ProcessingContext]:
+        last = self._outgoing.retry(contexts, output)
+        self._count_retries(contexts, set(last))
+        policy = self._plan.retry
+        assert policy is not None
+        passed_over: set[int] = set()
+        for index in last:
+            context = contexts[index]
+            error = context.error or StreamsError("The processor asked for one more retry.")
+            if policy.after_last == "dead_letter":
+                self._outgoing.bury(context, error, output)
+                self._metrics.count("tasks.dead")
+                continue
+            passed_over.add(index)
+            if policy.after_last == "fail":
+                assert isinstance(error, Exception)
+                self._failed(context.batch, context.index, error)
+            else:
+                self._complaints.tell(f"{context.describe()}, tried for the last time", error)
+        return [context for index, context in enumerate(contexts) if index not in passed_over]
+
+    def _count_retries(self, contexts: Sequence[ProcessingContext], last: set[int]) -> None:
+        counts = [
+            context.metadata.retry_count + 1
+            for index, context in enumerate(contexts)
+            if index not in last
+        ]
+        self._metrics.count("retry.queued.tasks", len(counts))
+        self._metrics.measure(
+            "retry.task.retries", len(counts), sum(counts), max(counts, default=0)
+        )

@@ -1,0 +1,118 @@
+"""How the processors of a subscription are called for the tasks of one partition."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Any, Final
+
+from confluent_kafka import murmur2
+
+from millstream.operators.apart.calls import Apart, Call, Units
+from millstream.record import TopicPartition
+from millstream.subscriptions.context import Next, ProcessingContext
+from millstream.subscriptions.plan import SubscriptionPlan
+from millstream.subscriptions.share import SubscriptionShare
+from millstream.subscriptions.tracing import Traces
+
+#: Keys are spread over units by another hash than over partitions, or those of one partition would
+#: come together in a few units. Decaton's.
+_SALT: Final = b"s:"
+
+
+class TaskCalls:
+    """Calls processors for the tasks of one partition: on the event loop, on threads, or where it
+    is asked to.
+
+    Args:
+        plan: the subscription.
+        share: has the processors that live.
+        apart: makes calls beside the loop.
+        traces: are told of the calls.
+
+    Attributes:
+        units: make the calls beside the loop; None where tasks are processed within it.
+        calls: the processors, but for those of threads.
+    """
+
+    def __init__(
+        self,
+        plan: SubscriptionPlan,
+        share: SubscriptionShare,
+        apart: Apart,
+        traces: Traces | None,
+    ) -> None:
+        self.units: Units | None = None
+        self.calls: tuple[Next, ...] = ()
+        self._plan = plan
+        self._share = share
+        self._apart = apart
+        self._traces = traces
+        self._place: TopicPartition
+        self._concurrency = 1
+
+    def make(self, place: TopicPartition, concurrency: int) -> None:
+        """Make as many units as that; nothing may be in flight.
+
+        Args:
+            place: the partition.
+            concurrency: how many tasks are processed at a time.
+        """
+        self._place, self._concurrency = place, concurrency
+        if self.units is not None:
+            self.units.close()
+        self.calls = ()
+        if self._plan.chain.is_async:
+            self.calls = self._calls_of(None)
+            self.units = self._apart.coroutines(self._run_async, _itself, concurrency, None)
+        elif concurrency == 1:
+            self.calls = self._calls_of(0)
+            self.units = None
+        else:
+            self.units = self._apart.threads(self._run_of_unit, _itself, concurrency)
+
+    def unit(self, key: bytes | None) -> Any:
+        """Which unit works on the tasks of a key; None for any."""
+        if key is None:
+            return None
+        return key if self._plan.chain.is_async else murmur2(_SALT + key, self._concurrency)
+
+    def run(self, context: ProcessingContext) -> bool:
+        """Process a task here and now; whether it is done with that."""
+        return _run(context, self.calls)
+
+    def _calls_of(self, unit: int | None) -> tuple[Next, ...]:
+        calls = self._share.instances(self._plan).calls(self._place, unit)
+        if self._traces is None:
+            return calls
+        return self._traces.around(calls, self._plan.chain.is_async)
+
+    def _run_of_unit(self, call: Call) -> bool:
+        return _run(call.context, self._calls_of(call.unit))
+
+    async def _run_async(self, call: Call) -> bool:
+        context: ProcessingContext = call.context
+        started_ns = perf_counter_ns()
+        error: Exception | None = None
+        try:
+            awaitable = context.call(self.calls)
+            if awaitable is not None:
+                await awaitable
+        except Exception as failure:
+            error = failure
+        context.took_ns = perf_counter_ns() - started_ns
+        return context.returned(error)
+
+
+def _run(context: ProcessingContext, calls: tuple[Next, ...]) -> bool:
+    started_ns = perf_counter_ns()
+    error: BaseException | None = None
+    try:
+        context.call(calls)
+    except BaseException as failure:
+        error = failure
+    context.took_ns = perf_counter_ns() - started_ns
+    return context.returned(error)
+
+
+def _itself(call: Call) -> tuple[Any, ...]:
+    return (call,)
