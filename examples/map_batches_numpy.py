@@ -29,7 +29,7 @@ from millstream.serdes import BYTES, DOUBLE, STRING
 from millstream.testing import EmbeddedKafka
 
 FEATURES = 64
-COUNT = 100_000
+COUNT = 50_000
 DEADLINE_S = 60.0
 
 # In place of a network that was trained: what it expects of features, its layers, and its output.

@@ -60,7 +60,7 @@ def mailer(config: SubscriptionConfig, mail_server: str, properties: Path) -> Pr
         processor=Mailer(mail_server).send,
         value=STRING,
         config=config,
-        properties=Properties(partition_concurrency=50),
+        properties=Properties(partition_concurrency=50, processing_shutdown_timeout_ms=10_000),
         properties_file=PropertiesFile(properties, poll_interval=timedelta(milliseconds=200)),
         retry=Retry(
             backoff=ExponentialBackoff(timedelta(milliseconds=200), most=timedelta(seconds=5)),
