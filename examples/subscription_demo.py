@@ -116,9 +116,9 @@ def demo(mailer: Callable[[SubscriptionConfig, str, Path], ProcessorSubscription
         try:
             subscription.wait_for_state("RUNNING", timedelta(seconds=DEADLINE_S))
             follow(server, properties)
+            dead = given_up(kafka.bootstrap_servers, sum(map(is_unknown, emails)))
         finally:
             subscription.close(timedelta(seconds=30))
-        dead = values_of(kafka.bootstrap_servers, DEAD)
     return verdict(emails, server, dead)
 
 
@@ -140,9 +140,18 @@ def follow(server: MailServer, properties: Path) -> None:
         before, since = tried, now
         if second == SLOW_S:
             limit(properties, FAST)
-        given_up = sum(count == 3 for email, count in server.tries.items() if is_unknown(email))
-        if len(server.taken) + given_up == EMAILS or now > deadline:
+        refused = sum(count == 3 for email, count in server.tries.items() if is_unknown(email))
+        if len(server.taken) + refused == EMAILS or now > deadline:
             return
+
+
+def given_up(bootstrap_servers: str, count: int) -> list[str]:
+    """The emails in the dead-letter topic, once there are so many: the server has refused them for
+    the last time a moment before."""
+    deadline = time.monotonic() + DEADLINE_S / 4
+    while len(found := values_of(bootstrap_servers, DEAD)) < count and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
 
 
 def values_of(bootstrap_servers: str, topic: str) -> list[str]:
