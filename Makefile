@@ -10,16 +10,19 @@ SHARED := -n 2 --dist loadfile --no-loadscope-reorder
 COVERED := tests/unit tests/properties tests/conformance
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test slow fuzz coverage lowest lint types format bench soak chaos simulate mutants ci lock clean
+.PHONY: help venv demo demo-async test slow fuzz coverage lowest lint types format bench soak chaos simulate mutants ci lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
 
 venv: ## create or update .venv with the locked packages
 	@sh .ci/setup
 
 demo: venv ## count words on an embedded Kafka broker, in a minute
 	@$(PY) examples/wordcount.py --demo $(ARGS)
+
+demo-async: venv ## ask a web service about every record, one and a hundred at a time
+	@$(PY) examples/enrich_over_http.py --demo $(ARGS)
 
 test: venv ## run the tests
 	$(PY) -m pytest -m "not slow" $(SHARED) $(ARGS)

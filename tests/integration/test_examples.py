@@ -19,10 +19,15 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PROMISES = {
     "deduplicate": "every event came out once",
     "enrich_orders": "as expected",
+    "enrich_over_http": "those of each customer are in order",
+    "map_batches_numpy": "every score is right",
     "match_ads": "as expected",
     "page_views": "as expected",
+    "subscription": "every email was sent, or given up after three attempts",
     "wordcount": "every count is right",
 }
+#: They start Spark, each for something that other tests start it for as well.
+SLOW = {"map_batches_numpy", "subscription"}
 #: More is asked of a demo that takes longer.
 OPTIONS = {"wordcount": ["--lines", "3000"]}
 
@@ -35,7 +40,10 @@ def test_no_program_is_left_out() -> None:
     assert all(any(module.startswith(program) for program in programs) for module in modules)
 
 
-@pytest.mark.parametrize("name", PROMISES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PROMISES],
+)
 def test_a_demo_keeps_its_promise(name: str, tmp_path: Path) -> None:
     """Started as a user would, from anywhere, with all that it brings along."""
     program = EXAMPLES / f"{name}.py"

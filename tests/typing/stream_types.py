@@ -51,6 +51,23 @@ builder = StreamsBuilder()
 words = builder.stream("words", key=STRING, value=STRING)
 
 
+async def looked_up(word: str) -> int:
+    return len(word)
+
+
+async def looked_up_by_key(key: str, word: str) -> float:
+    return len(word) / len(key)
+
+
+def values_that_wait_or_come_in_batches() -> None:
+    assert_type(words.map_async(looked_up), KStream[str, int])
+    assert_type(words.map_async(looked_up_by_key, with_key=True), KStream[str, float])
+    assert_type(words.map_async(len, concurrency=5), KStream[str, int])
+    assert_type(words.map_async(lambda key, word: key + word, with_key=True), KStream[str, str])
+    assert_type(words.map_batches(lambda batch: batch), KStream[str, Any])
+    words.map_async(looked_up_by_key)  # type: ignore[arg-type]
+
+
 def sources() -> None:
     assert_type(words, KStream[str, str])
     assert_type(builder.stream("a", key=STRING), KStream[str, Any])

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 
 from millstream.errors import EnvironmentMismatchError
+from millstream.operators.apart.event_loop import THREAD_NAME
 from millstream.spark.control import GRACE_MS, ControlChannel
 from millstream.spark.messages import Epoch, Hello, ThreadExit, encode_value
 from millstream.spark.worker_logging import LoggingSetup
@@ -100,7 +101,8 @@ def run_plan(data: bytes) -> bytes:
         _modules_of_the_driver(plan.module_path),
     ):
         ended = _run_thread(plan)
-        left = [thread.name for thread in threading.enumerate() if thread not in started]
+        new = [thread.name for thread in threading.enumerate() if thread not in started]
+        left = [name for name in new if name != THREAD_NAME]
         if left:
             logger.warning("%s left threads behind: %s", plan.thread_name, ", ".join(left))
         return encode_value(ended)

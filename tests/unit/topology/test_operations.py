@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import cloudpickle
+import pyarrow as pa
 import pytest
 
 from millstream import (
@@ -56,6 +57,10 @@ def pairs(key: Any, value: Any) -> list[tuple[Any, Any]]:
 
 def three(key: Any, value: Any, other: Any) -> Any:
     return other
+
+
+async def waiting(value: Any) -> Any:
+    return value
 
 
 class Own(Processor[Any, Any, Any, Any]):
@@ -118,6 +123,9 @@ PROGRAMS: dict[str, Callable[[StreamsBuilder], object]] = {
     "filter_not": lambda b: stream(b).filter_not(two),
     "map": lambda b: stream(b).map(pair),
     "map_values": lambda b: stream(b).map_values(two, with_key=True),
+    "map_async": lambda b: stream(b).map_async(two, with_key=True),
+    "map_batches": lambda b: stream(b).map_batches(one, schema=pa.string(), with_key=True),
+    "map_batches, async": lambda b: stream(b).map_batches(waiting, concurrency=2),
     "flat_map": lambda b: stream(b).flat_map(pairs),
     "flat_map_values": lambda b: stream(b).flat_map_values(one),
     "select_key": lambda b: stream(b).select_key(two),

@@ -89,6 +89,36 @@ def released(calls: Sequence[Call], time: ReleasedTime) -> Batch:
     first = calls[0].batch
     alike = all(call.batch is first for call in calls)
     source = first.take([call.index for call in calls]) if alike else _gathered(calls)
+    source = source.with_values([call.result for call in calls])
+    return _arrived(source, times, ordered=first.order is not None)
+
+
+def arriving(batch: Batch, time: ReleasedTime, *, ordered: bool) -> Batch:
+    """The records of a batch as if they arrived together now, or the first of them, where somebody
+    is to be called by stream time in between.
+
+    Args:
+        batch: at least one record.
+        time: that of what lies behind.
+        ordered: whether they need places in depth-first order.
+    """
+    times = time.pass_on(batch.timestamps)
+    if len(times) < len(batch):
+        batch = batch.take(range(len(times)))
+    return _arrived(batch, times, ordered=ordered)
+
+
+def told(error: Exception, timeout_ms: int | None) -> Exception:
+    """What a call has raised, with words where it took longer than it may."""
+    if isinstance(error, TimeoutError) and timeout_ms is not None and not str(error):
+        late = TimeoutError(f"no result within {timeout_ms} ms")
+        late.__cause__ = error
+        return late
+    return error
+
+
+def _arrived(source: Batch, times: list[int], *, ordered: bool) -> Batch:
+    """Records with an origin of their own, at these stream times."""
     places, offsets = source.read_at()
     origin = Origin(
         [place for place, _ in zip(places, times, strict=False)],
@@ -97,10 +127,9 @@ def released(calls: Sequence[Call], time: ReleasedTime) -> Batch:
         lambda: times,
     )
     order: list[Order] | None = None
-    if first.order is not None:
+    if ordered:
         order = [(index,) for index in range(len(times))]
-    values = [call.result for call in calls]
-    return Batch(source.keys, values, source.timestamps, range(len(times)), origin, order)
+    return Batch(source.keys, source.values, source.timestamps, range(len(times)), origin, order)
 
 
 def _gathered(calls: Sequence[Call]) -> Batch:

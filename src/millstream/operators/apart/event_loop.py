@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from typing import Final
+
+#: What its thread is called, which lives as long as the process.
+THREAD_NAME: Final = "event-loop"
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -20,7 +24,7 @@ def event_loop() -> asyncio.AbstractEventLoop:
         if _loop is None or _pid != os.getpid():
             _loop, _pid = asyncio.new_event_loop(), os.getpid()
             # Nobody who ends waits for calls: what is not finished is done again.
-            threading.Thread(target=_run, args=(_loop,), name="event-loop", daemon=True).start()
+            threading.Thread(target=_run, args=(_loop,), name=THREAD_NAME, daemon=True).start()
         return _loop
 
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
-from millstream.operators.apart.apart_operator import ApartOperator, released
+from millstream.operators.apart.apart_operator import ApartOperator, released, told
 from millstream.operators.apart.calls import Call, Units
 from millstream.operators.apart.window import AsTheyEnd, InOrder, Window
 from millstream.operators.batch import Batch
@@ -146,16 +146,9 @@ class MapAsyncOperator(ApartOperator):
                 error = failure
         if not isinstance(error, Exception):
             raise error
-        self.context.failed(call.batch, call.index, self._told(error))
+        self.context.failed(call.batch, call.index, told(error, self._timeout_ms))
         done.append(call.batch.take([call.index]))
         return False
-
-    def _told(self, error: Exception) -> Exception:
-        if isinstance(error, TimeoutError) and self._timeout_ms is not None and not str(error):
-            told = TimeoutError(f"no result within {self._timeout_ms} ms")
-            told.__cause__ = error
-            return told
-        return error
 
 
 def _value(call: Call) -> tuple[Any, ...]:

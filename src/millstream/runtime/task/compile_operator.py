@@ -25,7 +25,9 @@ from millstream.operators.aggregates.window_aggregate import (
     WindowCountOperator,
 )
 from millstream.operators.apart.map_async import MapAsyncOperator, Ordering
+from millstream.operators.apart.map_batches import MapBatchesAsyncOperator
 from millstream.operators.apart.subscribe import SubscribeOperator
+from millstream.operators.arrow import ArrowFormat
 from millstream.operators.joins.foreign_key_join import (
     ForeignTableJoinOperator,
     ResponseResolverOperator,
@@ -41,6 +43,7 @@ from millstream.operators.joins.stream_table_join import (
     StreamTableJoinOperator,
 )
 from millstream.operators.joins.table_join import TableJoinMergeOperator, TableJoinOperator
+from millstream.operators.map_batches import MapBatchesOperator
 from millstream.operators.operator import Operator
 from millstream.operators.process import ProcessOperator
 from millstream.operators.tables import table_aggregate
@@ -111,6 +114,29 @@ def _(operation: streams.MapAsync) -> Operator:
         concurrency=operation.concurrency,
         ordering=Ordering(operation.ordering),
         timeout_ms=operation.timeout_ms,
+    )
+
+
+@compile_operator.register
+def _(operation: streams.MapBatches) -> Operator:
+    return MapBatchesOperator(operation.function, _arrow(operation), operation.max_records)
+
+
+@compile_operator.register
+def _(operation: streams.MapBatchesAsync) -> Operator:
+    batches = operation.batches
+    return MapBatchesAsyncOperator(
+        batches.function,
+        _arrow(batches),
+        batches.max_records,
+        concurrency=operation.concurrency,
+        timeout_ms=operation.timeout_ms,
+    )
+
+
+def _arrow(operation: streams.MapBatches) -> ArrowFormat:
+    return ArrowFormat(
+        operation.schema, with_key=operation.with_key, with_timestamp=operation.with_timestamp
     )
 
 

@@ -26,6 +26,7 @@ _STRAIGHT: Final[tuple[type[Operation], ...]] = (
     streams.Filter,
     streams.Map,
     streams.MapValues,
+    streams.MapBatches,
     streams.SelectKey,
     streams.Peek,
 )

@@ -34,6 +34,7 @@ from millstream.topology.async_arguments import (
     checked_threads,
     checked_timeout,
 )
+from millstream.topology.batch_arguments import checked_batches
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.aggregation import aggregated_table, count_choice, windowed_table
 from millstream.topology.dsl.cogrouping import COGROUP_PREFIX, Cogrouping
@@ -287,16 +288,60 @@ class KStream(Generic[K, V]):
         operation = streams.MapValues(mapper, with_key)
         return self._revalued("KSTREAM-MAPVALUES-", name, operation)
 
+    @overload
     def map_async(
         self,
-        mapper: Callable[..., Awaitable[V1]] | Callable[..., V1],
+        mapper: Callable[[V], Awaitable[V1]],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: Literal[False] = False,
+        name: str | None = None,
+    ) -> KStream[K, V1]: ...
+    @overload
+    def map_async(
+        self,
+        mapper: Callable[[V], V1],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: Literal[False] = False,
+        name: str | None = None,
+    ) -> KStream[K, V1]: ...
+    @overload
+    def map_async(
+        self,
+        mapper: Callable[[K, V], Awaitable[V1]],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: Literal[True],
+        name: str | None = None,
+    ) -> KStream[K, V1]: ...
+    @overload
+    def map_async(
+        self,
+        mapper: Callable[[K, V], V1],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: Literal[True],
+        name: str | None = None,
+    ) -> KStream[K, V1]: ...
+    def map_async(
+        self,
+        mapper: Callable[..., Any],
         *,
         concurrency: int = 100,
         ordering: Literal["key", "none", "partition"] = "key",
         timeout: timedelta | None = None,
         with_key: bool = False,
         name: str | None = None,
-    ) -> KStream[K, V1]:
+    ) -> KStream[K, Any]:
         """Replace each value by what a function gives that may wait: for a service, a database,
         a model. The key stays. Many records are worked on at a time, in one task, with no topic in
         between; an offset is committed when all before it are done.
@@ -343,6 +388,70 @@ class KStream(Generic[K, V]):
         )
         checked_threads("map_async", mapper, concurrency)
         return self._revalued("KSTREAM-MAPASYNC-", name, operation)
+
+    def map_batches(
+        self,
+        mapper: Callable[[Any], Any],
+        *,
+        max_records: int = 1_000,
+        schema: Any = None,
+        with_key: bool = False,
+        with_timestamp: bool = False,
+        concurrency: int | None = None,
+        timeout: timedelta | None = None,
+        name: str | None = None,
+    ) -> KStream[K, Any]:
+        """Replace many values at a time: the function gets them as columns of Arrow, for numpy,
+        polars, DuckDB or a model, and gives as many new ones. Keys, times and headers stay.
+
+        Values that are mappings, dataclasses or msgspec structs have a column for each field, any
+        others are the column `value`. A record whose value is None goes by: no column of values has
+        nulls at its top, so that numbers are arrays of numpy without a copy.
+
+        How records are cut into batches is not for the function to know: as many as are there, up
+        to `max_records`, one when one is there. Each row's new value must come from that row alone.
+
+        If the function raises, or gives another number of rows, the processing exception handler is
+        asked about each record of the batch; a row whose new value is null, about that one alone.
+
+        A plain function is called in the loop, and everything waits for it. An `async def` function
+        runs on the event loop of its process, with the guarantees of `map_async`; results go on in
+        the order of the records. It needs pyarrow: `pip install 'millstream[arrow]'`.
+
+        Args:
+            mapper: of a `pyarrow.RecordBatch`. Gives a record batch, table, array, a dict of
+                columns, a list, an array of numpy, or what has Arrow's interface, such as frames of
+                polars or relations of DuckDB. Rows of one column `value`, and arrays, become its
+                elements, other rows dicts.
+            max_records: how many a batch has at most.
+            schema: a `pyarrow.Schema` of the columns, or a `pyarrow.DataType` of the column
+                `value`; by default Arrow sees by the values of each batch, so that a column may be
+                of whole numbers in one and of floats in the next.
+            with_key: whether the keys are a column `key`.
+            with_timestamp: whether the times are a column `timestamp`.
+            concurrency: how many calls of an `async def` function each task has in flight at most;
+                1 by default. One batch more waits beside them.
+            timeout: after how long a call of an `async def` function is cancelled.
+            name: of the operation.
+
+        Raises:
+            TypeError: the mapper is no such function, or the schema none.
+            ConfigError: a number cannot be, or something is given that is for `async def` alone.
+            ImportError: pyarrow is not installed.
+
+        Example:
+            >>> prices = StreamsBuilder().stream("prices", key=STRING, value=DOUBLE)
+            >>> with_tax = prices.map_batches(lambda batch: batch["value"].to_numpy() * 1.19)
+        """
+        return self._revalued(
+            "KSTREAM-MAPBATCHES-",
+            name,
+            checked_batches(
+                streams.MapBatches(mapper, schema, with_key, with_timestamp, max_records),
+                concurrency,
+                timeout,
+            ),
+        )
 
     def flat_map(
         self, mapper: Callable[[K, V], Iterable[tuple[K1, V1]]], *, name: str | None = None

@@ -78,6 +78,40 @@ class MapAsync(ApartOperation):
 
 
 @dataclass(frozen=True)
+class MapBatches(Operation):
+    """Replaces each value, many at a time, by what a function of Arrow columns gives.
+
+    Args:
+        function: a record batch of pyarrow → one, a table, an array.
+        schema: a schema or a data type of pyarrow; None to go by the values.
+        with_key: whether the keys are a column.
+        with_timestamp: whether the times are a column.
+        max_records: how many records are in one at most.
+    """
+
+    function: Callable[[Any], Any]
+    schema: Any
+    with_key: bool
+    with_timestamp: bool
+    max_records: int
+
+
+@dataclass(frozen=True)
+class MapBatchesAsync(ApartOperation):
+    """The same with a function that is awaited.
+
+    Args:
+        batches: what the function takes and gives.
+        concurrency: how many batches there are at a time.
+        timeout_ms: after how long a call is given up; None for never.
+    """
+
+    batches: MapBatches
+    concurrency: int
+    timeout_ms: int | None
+
+
+@dataclass(frozen=True)
 class SelectKey(Operation):
     """Replaces each key.
 

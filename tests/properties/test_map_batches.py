@@ -1,0 +1,79 @@
+"""However records are cut into batches, `map_batches` gives what `map_values` gives for each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from support.queued_driver import QueuedDriver
+
+from millstream import LogAndContinueProcessingExceptionHandler, StreamsBuilder, StreamsConfig
+from millstream.serdes import JSON, STRING
+
+CONFIG = StreamsConfig(
+    application_id="app",
+    bootstrap_servers="unused:9092",
+    processing_exception_handler=LogAndContinueProcessingExceptionHandler(),
+)
+SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])
+
+values = st.none() | st.fixed_dictionaries(
+    {"n": st.integers(-(2**40), 2**40), "word": st.text(max_size=3) | st.none()}
+)
+records = st.lists(
+    st.tuples(st.sampled_from(["a", "b", None]), values, st.integers(0, 50)), max_size=30
+)
+
+
+def one(value: Any) -> Any:
+    if value is None:
+        return None
+    if value["n"] % 7 == 0:
+        raise ValueError("not of seven")
+    return {"n": value["n"] * 2, "word": value["word"]}
+
+
+def many(batch: Any) -> Any:
+    """The same for columns: rows of seven have no value, which leaves out each alone."""
+    rows = batch.to_pylist()
+    return [None if row["n"] % 7 == 0 else one(row) for row in rows]
+
+
+async def many_later(batch: Any) -> Any:
+    await asyncio.sleep(0)
+    return many(batch)
+
+
+@given(records, st.integers(1, 9), st.integers(1, 9), st.integers(1, 3))
+def test_the_cuts_do_not_show(
+    given_records: list[tuple[Any, Any, int]], step: int, most: int, concurrency: int
+) -> None:
+    """Keys, times, order, headers and missing values as those of one record at a time, whatever
+    the task takes at once and whatever fits into a batch, in the loop and beside it."""
+    builder = StreamsBuilder()
+    source = builder.stream("in", key=STRING, value=JSON)
+    source.map_values(one).to("one", value=JSON)
+    source.map_batches(many, max_records=most, schema=SCHEMA).to("many", value=JSON)
+    later = source.map_batches(many_later, max_records=most, schema=SCHEMA, concurrency=concurrency)
+    later.to("later", value=JSON)
+    driver = QueuedDriver(builder.build(), CONFIG, batch_size=step)
+    with driver:
+        for number, (key, value, timestamp) in enumerate(given_records):
+            driver.feed(
+                "in",
+                None if key is None else STRING.serialize("in", key),
+                None if value is None else JSON.serialize("in", value),
+                timestamp,
+                (("number", str(number).encode()),),
+            )
+        driver.finish()
+        written = {
+            topic: [record._replace(topic="") for record in found]
+            for topic, found in driver.written().items()
+        }
+    expected = written.get("one", [])
+    assert written.get("many", []) == expected
+    assert written.get("later", []) == expected

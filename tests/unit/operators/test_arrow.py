@@ -1,0 +1,161 @@
+"""Records become columns of Arrow, and what functions give becomes values, of whatever kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from millstream.operators.arrow import ArrowFormat
+from millstream.operators.batch import Batch, Origin
+from millstream.record import TopicPartition
+
+
+def records(*values: Any) -> Batch:
+    """Records with these values, the keys a, b, ..., and times from 1,000 on."""
+    size = len(values)
+    keys = [chr(ord("a") + number) for number in range(size)]
+    origin = Origin(TopicPartition("in", 0), range(size))
+    return Batch(keys, list(values), [1_000 + n for n in range(size)], range(size), origin)
+
+
+def columns(batch: Batch, schema: Any = None, **options: bool) -> pa.RecordBatch:
+    given = {"with_key": False, "with_timestamp": False, **options}
+    return ArrowFormat(schema, **given).columns(batch)
+
+
+@dataclass
+class Place:
+    x: int
+    y: float
+
+
+class Order(msgspec.Struct):
+    item: str
+    place: Place | None = None
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.5, 2.5], {"value": [1.5, 2.5]}),
+        (["a", None, "b"], {"value": ["a", "b"]}),
+        ([[1, 2], []], {"value": [[1, 2], []]}),
+        ([b"a", b""], {"value": [b"a", b""]}),
+        ([{"a": 1}, {"b": "x"}], {"a": [1, None], "b": [None, "x"]}),
+        ([Place(1, 2.0), Place(3, 4.0)], {"x": [1, 3], "y": [2.0, 4.0]}),
+        (
+            [Order("tea"), Order("mug", Place(1, 2.0))],
+            {"item": ["tea", "mug"], "place": [None, {"x": 1, "y": 2.0}]},
+        ),
+    ],
+)
+def test_values_become_columns(values: list[Any], expected: dict[str, list[Any]]) -> None:
+    """Fields are columns, other values one column; those that are None are in no row."""
+    assert columns(records(*values)).to_pydict() == expected
+
+
+def test_keys_and_times_are_columns_where_asked_for() -> None:
+    """They are those of the rows that are there, not of the records without a value."""
+    batch = columns(records(1, None, 3), with_key=True, with_timestamp=True)
+    assert batch.column_names == ["value", "key", "timestamp"]
+    assert batch["key"].to_pylist() == ["a", "c"]
+    assert batch["timestamp"].type == pa.timestamp("ms", "UTC")
+    assert batch["timestamp"].cast(pa.int64()).to_pylist() == [1_000, 1_002]
+
+
+def test_numbers_are_arrays_without_a_copy() -> None:
+    """No nulls among them, so numpy sees Arrow's own memory."""
+    column = columns(records(1.5, None, 2.5))["value"]
+    array = column.to_numpy(zero_copy_only=True)
+    assert array.__array_interface__["data"][0] == column.buffers()[1].address
+
+
+def test_a_schema_decides_on_types_and_columns() -> None:
+    """What a batch happens to hold changes nothing, and other fields are left out."""
+    schema = pa.schema([("x", pa.float32()), ("z", pa.string())])
+    batch = columns(records({"x": 1, "y": 2}), schema)
+    assert batch.schema == schema
+    assert batch.to_pydict() == {"x": [1.0], "z": [None]}
+    assert columns(records(1, 2), pa.int8())["value"].type == pa.int8()
+    keyed = pa.schema([("x", pa.int32()), ("key", pa.large_string())])
+    assert columns(records({"x": 1}), keyed, with_key=True).schema == keyed
+
+
+@pytest.mark.parametrize(
+    ("values", "schema", "options", "error", "told"),
+    [
+        ([{"a": 1}, 2], None, {}, TypeError, "different kinds: Mapping and int"),
+        ([Place(1, 2), Order("a")], None, {}, TypeError, "different kinds: Place and Order"),
+        ([object()], None, {}, ValueError, "column 'value' cannot be made of these values"),
+        ([{"a": "x"}], pa.schema([("a", pa.int64())]), {}, ValueError, "column 'a' cannot be"),
+        ([300], pa.int8(), {}, ValueError, "column 'value' cannot be made"),
+        ([1], pa.schema([("a", pa.int64())]), {}, ValueError, "not in the schema: a"),
+        ([{"key": 1}], None, {"with_key": True}, ValueError, "have a field 'key'"),
+        ([{"timestamp": 1}], None, {"with_timestamp": True}, ValueError, "with_timestamp=True"),
+    ],
+)
+def test_what_is_no_column_is_refused(
+    values: list[Any], schema: Any, options: dict[str, bool], error: type[Exception], told: str
+) -> None:
+    """Each error names the column or the kinds that do not go together."""
+    with pytest.raises(error, match=told):
+        columns(records(*values), schema, **options)
+
+
+class Stream:
+    """What frames of other packages have."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+TABLE = pa.table({"a": [1, 2], "b": ["x", None]})
+ROWS = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: TABLE, ROWS),
+        (lambda: TABLE.to_batches()[0], ROWS),
+        (lambda: Stream(TABLE), ROWS),
+        (lambda: TABLE.to_struct_array(), ROWS),
+        (lambda: {"a": np.array([1, 2]), "b": ["x", None]}, ROWS),
+        (lambda: pa.table({"value": [1, 2]}), [1, 2]),
+        (lambda: pa.table({"other": [1, 2]}), [{"other": 1}, {"other": 2}]),
+        (lambda: pa.array(["x", "y"]), ["x", "y"]),
+        (lambda: pa.chunked_array([["x"], ["y"]]), ["x", "y"]),
+        (lambda: Stream(pa.chunked_array([[1.5], [2.5]])), [1.5, 2.5]),
+        (lambda: np.array([1.5, 2.5]), [1.5, 2.5]),
+        (lambda: np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (lambda: ["x", Place(1, 2)], ["x", Place(1, 2)]),
+    ],
+)
+def test_what_functions_give_becomes_values(make: Callable[[], Any], expected: list[Any]) -> None:
+    """Rows are dicts; an array, or the one column `value`, its elements, of Python's own types."""
+    given = ArrowFormat(None, with_key=False, with_timestamp=False).values(make(), 2)
+    assert given == expected
+    assert [type(each) for each in given] == [type(each) for each in expected]
+
+
+@pytest.mark.parametrize("result", [None, 1, "ab", np.float64(2), object()])
+def test_what_is_no_column_of_values_is_refused(result: Any) -> None:
+    """A function that forgets to return, above all."""
+    with pytest.raises(TypeError, match=f"the function gave {type(result).__name__}"):
+        ArrowFormat(None, with_key=False, with_timestamp=False).values(result, 1)
+
+
+@pytest.mark.parametrize("result", [[], [1], [1, 2, 3], pa.array([1]), {"a": [1, 2, 3]}])
+def test_another_number_of_rows_is_refused(result: Any) -> None:
+    """Nobody could tell which record a row belongs to."""
+    with pytest.raises(ValueError, match=r"got 2 rows and gave \d"):
+        ArrowFormat(None, with_key=False, with_timestamp=False).values(result, 2)

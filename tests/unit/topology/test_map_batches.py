@@ -1,0 +1,95 @@
+"""`map_batches` where it is declared, and within a topology."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from millstream import KStream, Materialized, StreamsBuilder, StreamsConfig
+from millstream.errors import ConfigError
+from millstream.operators import arrow
+from millstream.serdes import JSON, LONG, STRING
+from millstream.testing import TopologyTestDriver
+
+SECOND = timedelta(seconds=1)
+
+
+def stream(builder: StreamsBuilder | None = None) -> KStream[str, int]:
+    return (builder or StreamsBuilder()).stream("in", key=STRING, value=LONG)
+
+
+def plain(batch: Any) -> Any:
+    return batch
+
+
+async def waits(batch: Any) -> Any:
+    await asyncio.sleep(0)
+    return [value + 1 for value in batch["value"].to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "error", "told"),
+    [
+        ("no function", {}, TypeError, "needs a function as its mapper"),
+        (lambda key, batch: batch, {}, TypeError, r"calls its mapper as mapper\(batch\)"),
+        (plain, {"max_records": 0}, ConfigError, "max_records from 1 to 100000, but got 0"),
+        (plain, {"max_records": True}, ConfigError, "max_records from 1"),
+        (plain, {"schema": {"a": int}}, TypeError, r"takes a pyarrow.Schema"),
+        (plain, {"concurrency": 2}, ConfigError, "a concurrency for a plain function"),
+        (plain, {"timeout": SECOND}, ConfigError, "a timeout for a plain function"),
+        (waits, {"concurrency": 0}, ConfigError, "concurrency from 1"),
+        (waits, {"timeout": timedelta(0)}, ConfigError, "timeout"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_written(
+    function: Any, options: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    """Before any record comes."""
+    with pytest.raises(error, match=told):
+        stream().map_batches(function, **options)
+
+
+def test_a_missing_pyarrow_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an extra of the package."""
+
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(arrow, "import_module", missing)
+    with pytest.raises(ImportError, match=r"pip install 'millstream\[arrow\]'"):
+        stream().map_batches(plain)
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_it_stands_between_stores(guarantee: str) -> None:
+    """Counts before it go through it, and what is behind it sees every record of a key in order:
+    with a function in the loop, and with one that is awaited beside it."""
+    builder = StreamsBuilder()
+    counts = stream(builder).group_by_key().count(store="counts").to_stream()
+    for name, mapper in (
+        ("plain", lambda b: [v + 1 for v in b["value"].to_pylist()]),
+        ("async", waits),
+    ):
+        (
+            counts.map_batches(mapper, schema=pa.int64())
+            .group_by_key(key=STRING, value=LONG)
+            .aggregate(
+                list,
+                lambda _, value, seen: [*seen, value],
+                store=Materialized(f"seen-{name}", value=JSON),
+            )
+        )
+    config = StreamsConfig(
+        application_id="app", bootstrap_servers="unused:9092", processing_guarantee=guarantee
+    )
+    with TopologyTestDriver(builder.build(), config) as driver:
+        records = driver.create_input_topic("in", key=STRING, value=LONG)
+        for number in range(6):
+            records.pipe_input("ab"[number % 2], number)
+        for name in ("plain", "async"):
+            seen = driver.get_state_store(f"seen-{name}")
+            assert {key: seen.get(key).value for key in "ab"} == {"a": [2, 3, 4], "b": [2, 3, 4]}
