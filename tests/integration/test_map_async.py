@@ -25,7 +25,7 @@ STATIC = {"group.instance.id": "one", "session.timeout.ms": 10_000, "heartbeat.i
 def application(
     kafka: EmbeddedKafka, folder: Path, kind: str, guarantee: str, **settings: Any
 ) -> ParallelInstances:
-    """Up to 20 calls of up to 20 ms in each of two tasks, in processes without Spark."""
+    """Up to 20 calls of up to 50 ms in each of two tasks, in processes without Spark."""
     return ParallelInstances(
         kafka,
         folder,
@@ -33,7 +33,7 @@ def application(
         partitions=2,
         keys=KEYS,
         alone=True,
-        most_ms=20,
+        most_ms=50,
         processing_guarantee=guarantee,
         # Each count is to be seen.
         statestore_cache_max_bytes=0,
@@ -43,9 +43,11 @@ def application(
 
 
 def wait_until_it_works(running: ParallelInstances, one: Script) -> None:
-    """Wait until much more is done than now."""
-    enough = running.done() + 300
-    wait_for(lambda: not one.is_running or running.done() > enough, 60, "it works")
+    """Wait until more is committed than now, and after that even more is done."""
+    left = running.left
+    wait_for(lambda: not one.is_running or running.left < left - 200, 60, "it commits")
+    done = running.done()
+    wait_for(lambda: not one.is_running or running.done() > done + 20, 60, "it works")
     assert one.is_running, one.errors
 
 
@@ -56,7 +58,9 @@ def kill_and_restart(running: ParallelInstances, kills: int) -> None:
             wait_until_it_works(running, one)
             one.kill()
     with running.start("one") as one:
-        wait_for(lambda: not one.is_running or running.lag == 0, 60, lambda: f"{running.lag} left")
+        wait_for(
+            lambda: not one.is_running or running.left == 0, 60, lambda: f"{running.left} left"
+        )
         one.signal(signal.SIGTERM)
         assert one.wait_ended(30) == 0, one.errors
     assert again(running) > 0, "nobody was killed with calls in flight"
@@ -76,9 +80,7 @@ def again(running: ParallelInstances) -> int:
         "counted_behind",
     ],
 )
-def test_exactly_once_with_calls_in_flight(
-    kafka: EmbeddedKafka, tmp_path: Path, kind: str
-) -> None:
+def test_exactly_once_with_calls_in_flight(kafka: EmbeddedKafka, tmp_path: Path, kind: str) -> None:
     """Goal: whoever reads committed records sees what one call after the other would have
     written: each result once, those of a key in order; also behind and before a store.
 
@@ -86,7 +88,7 @@ def test_exactly_once_with_calls_in_flight(
     of the records, so a record that is counted twice is as visible as one that is lost.
     """
     running = application(kafka, tmp_path, kind, EXACTLY_ONCE_V2, consumer=STATIC)
-    running.records.write(2_000)
+    running.records.write(4_000)
     kill_and_restart(running, kills=2)
     assert running.output() == {k: list(range(n)) for k, n in running.records.written.items()}
     assert overlapping(running.work()) == []
@@ -98,7 +100,7 @@ def test_at_least_once_with_calls_in_flight(kafka: EmbeddedKafka, tmp_path: Path
     Method: the same, at least once.
     """
     running = application(kafka, tmp_path, "mapped", AT_LEAST_ONCE, consumer=STATIC)
-    running.records.write(2_500)
+    running.records.write(4_000)
     kill_and_restart(running, kills=2)
     output = running.output()
     for key, count in running.records.written.items():
@@ -115,17 +117,17 @@ def test_a_zombie_with_calls_in_flight(kafka: EmbeddedKafka, tmp_path: Path) -> 
     Method: SIGSTOP, until the other one has done all; SIGCONT, and more records for both.
     """
     running = application(kafka, tmp_path, "mapped", EXACTLY_ONCE_V2)
-    running.records.write(2_000)
+    running.records.write(4_000)
     with running.start("zombie") as zombie:
         wait_until_it_works(running, zombie)
         zombie.signal(signal.SIGSTOP)
         with running.start("other") as other:
-            wait_for(lambda: not other.is_running or running.lag == 0, 60, "the other does all")
+            wait_for(lambda: not other.is_running or running.left == 0, 60, "the other does all")
             assert other.is_running, other.errors
             zombie.signal(signal.SIGCONT)
             wait_for(lambda: shared(running), 60, "both have a partition")
             running.records.write(500)
-            wait_for(lambda: running.lag == 0, 60, "all is committed")
+            wait_for(lambda: running.left == 0, 60, "all is committed")
             for each in (zombie, other):
                 each.signal(signal.SIGTERM)
                 assert each.wait_ended(30) == 0, each.errors

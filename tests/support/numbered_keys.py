@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from support.topics import read_all
 from support.work_log import Looked
@@ -81,7 +81,11 @@ class NumberedKeys:
         """What a consumer's group has committed now; None if its coordinator cannot be asked."""
         partitions = sorted(set(self._partition.values()))
         places = [TopicPartition(self._topic, number) for number in partitions]
-        found = {each.partition: each.offset for each in consumer.committed(places, _TIMEOUT_S)}
+        try:
+            found = {each.partition: each.offset for each in consumer.committed(places, _TIMEOUT_S)}
+        except KafkaException:
+            # The first group of a cluster waits for the topic of offsets.
+            return None
         committed = {
             key: sum(offset < found[self._partition[key]] for offset in list(offsets))
             for key, offsets in list(self._offsets.items())

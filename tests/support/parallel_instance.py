@@ -20,7 +20,6 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.serdes import STRING, Serde
 from support.lone_thread import LoneControl
+from support.subscribed import inside
 from support.work_log import WorkLog
 
 _NUMBER: Serde[int] = Serde(lambda _, number: b"%d" % number, lambda _, data: int(data))
@@ -160,8 +160,7 @@ def parts(
     """Topology and settings of any kind, to be run without Spark."""
     settings = dict(given)
     if kind in SUBSCRIBED:
-        streams = subscription(kind, bootstrap, name, folder, **settings)._streams
-        return streams._supervisor._topology, streams._config
+        return inside(subscription(kind, bootstrap, name, folder, **settings))
     waits = Waits(WorkLog(folder, name), settings.pop("most_ms", 10))
     calls = settings.pop("calls", {})
     config = StreamsConfig(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,15 @@ from support.numbered_keys import NumberedKeys, numbers_by_key
 from support.records import Places
 from support.scripts import Script
 from support.topics import unique
-from support.work_log import Done, read_work
+from support.work_log import (
+    Done,
+    Looked,
+    begun_again,
+    never_done,
+    out_of_order,
+    overlapping,
+    read_work,
+)
 
 _SUPPORT = Path(__file__).parent
 
@@ -76,12 +84,13 @@ class ParallelInstances:
             yield script
 
     @property
-    def lag(self) -> int | None:
-        """How many records are not committed yet; None if nobody can say."""
+    def left(self) -> int:
+        """How many records are not committed yet, all of them as long as nobody can say."""
         try:
             return self.places.lag(self.name, [self.input])
         except KafkaException:
-            return None
+            # The first group of a cluster waits for the topic of offsets.
+            return sum(self.records.written.values())
 
     def output(self) -> dict[str, list[int]]:
         """What a reader of committed records gets of the output, by key."""
@@ -98,3 +107,16 @@ class ParallelInstances:
     def done(self) -> int:
         """How often work has come to its end."""
         return sum(each.ended_ns is not None for done in self.work().values() for each in done)
+
+    def check(self, looks: Sequence[Looked]) -> None:
+        """Decaton's own three checks of subscriptions, on all that its instances have done.
+
+        Args:
+            looks: what was committed at some times.
+        """
+        work = self.work()
+        assert never_done(self.records.written, work) == []
+        assert overlapping(work) == []
+        for key, done in work.items():
+            assert out_of_order(each.number for each in done) == [], key
+        assert begun_again(work, looks) == []
