@@ -303,7 +303,6 @@ def test_properties_change_on_all_threads(
     Method: nothing is processed at a rate of 0; a thread started anew with the rate that was given
     at first would process.
     """
-    processed = lambda: worked(tmp_path)  # noqa: E731
     subscription = mailer.subscription(noting(tmp_path), num_threads=2, spark=spark)
     with started(subscription):
         mailer.write()
@@ -315,14 +314,14 @@ def test_properties_change_on_all_threads(
         os.kill(victim, signal.SIGKILL)
         wait_for(lambda: victim not in [t.pid for t in threads_of(subscription)], 60, "replaced")
         subscription.wait_for_state("RUNNING", RUNNING)
-        before = processed()
+        before = worked(tmp_path)
         mailer.write(first=TASKS)
-        assert stays(lambda: processed() == before, 2), "tasks were processed at a rate of 0"
+        assert stays(lambda: worked(tmp_path) == before, 2), "tasks were processed at a rate of 0"
         assert mailer.lag == TASKS
         subscription.update_properties(processing_rate_per_partition=-1, partition_concurrency=7)
         assert subscription.properties.partition_concurrency == 7
         wait_for(lambda: mailer.lag == 0, 60, "all is done again")
-    assert processed() == 2 * TASKS
+    assert worked(tmp_path) == 2 * TASKS
 
 
 def threads_of(subscription: ProcessorSubscription) -> Any:

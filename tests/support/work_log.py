@@ -85,8 +85,8 @@ def read_work(folder: Path) -> dict[str, list[Done]]:
                 open_ones[each] = int(at_ns)
             else:
                 found[key].append(Done(each[1], open_ones.pop(each), int(at_ns), path.name))
-        for (key, number), began_ns in open_ones.items():
-            found[key].append(Done(number, began_ns, None, path.name))
+        for (name, left), began_ns in open_ones.items():
+            found[name].append(Done(left, began_ns, None, path.name))
     return {key: sorted(done, key=lambda each: each.began_ns) for key, done in found.items()}
 
 
