@@ -245,7 +245,7 @@ def test_one_closes_and_the_other_takes_over(kafka: EmbeddedKafka, tmp_path: Pat
     with running.start("one") as one, records.looking(running.name) as looks:
         wait_for(lambda: running.done() > 50, 60, "one works")
         with running.start("other") as other:
-            with records.arriving(2_000, 30):
+            with records.arriving(30, least=1_000):
                 wait_for(lambda: worked(tmp_path / "other") > 100, 60, "they share the work")
                 alone = worked(tmp_path / "one")
                 wait_for(lambda: worked(tmp_path / "one") > alone, 60, "cooperatively")

@@ -61,21 +61,22 @@ class NumberedKeys:
         assert not self._failed, self._failed[:3]
 
     @contextmanager
-    def arriving(self, count: int, at_once: int) -> Iterator[threading.Thread]:
-        """Records go on to come, so many in all, a few every 50 ms; the writing thread, which is
-        waited for at the end."""
+    def arriving(self, at_once: int, least: int = 0) -> Iterator[None]:
+        """Records come all the while, a few every 50 ms, and so many in all at least."""
+        enough = threading.Event()
 
         def write() -> None:
-            for left in range(count, 0, -at_once):
-                self.write(min(left, at_once))
-                time.sleep(_PAUSE_S)
+            while not enough.wait(_PAUSE_S):
+                self.write(at_once)
 
         writing = threading.Thread(target=write)
         writing.start()
         try:
-            yield writing
+            yield
         finally:
+            enough.set()
             writing.join()
+        self.write(max(0, least - sum(self.written.values())))
 
     def look(self, consumer: Consumer) -> Looked | None:
         """What a consumer's group has committed now; None if its coordinator cannot be asked."""
