@@ -19,7 +19,8 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from millstream import (
 )
 from millstream.parallel import ProcessorSubscription, Properties, SubscriptionConfig
 from millstream.runtime.build_thread import build_thread
-from millstream.runtime.control import ThreadOutcome
+from millstream.runtime.control import Asked, ChangeProperties, ThreadOutcome
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.serdes import STRING, Serde
@@ -176,8 +177,25 @@ def parts(
     return MAPPED[kind](name, waits, **calls), config
 
 
-def _run_alone(topology: Topology, config: StreamsConfig) -> None:
-    control = LoneControl()
+class _Control(LoneControl):
+    """A driver that passes on properties as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changes: deque[Asked] = deque()
+
+    def change(self, properties: dict[str, Any]) -> None:
+        """From now on these hold."""
+        self._changes.append(Asked(ChangeProperties(properties)))
+        self.on_news()
+
+    def commands(self) -> Sequence[Asked]:
+        changes = [self._changes.popleft() for _ in range(len(self._changes))]
+        return (*changes, *super().commands())
+
+
+def _run_alone(topology: Topology, config: StreamsConfig, given: dict[str, Any]) -> None:
+    control = _Control()
     # Its directory of state is what a thread is known by when it comes back.
     process = uuid.uuid5(uuid.NAMESPACE_URL, str(config.state_dir))
     identity = ThreadIdentity(f"{config.application_id}-StreamThread-1", 1, process)
@@ -187,6 +205,8 @@ def _run_alone(topology: Topology, config: StreamsConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: control.close())
     runner.start()
+    change = lambda values: control.change({**given, **values})  # noqa: E731
+    threading.Thread(target=_obey, args=(change,), daemon=True).start()
     print("started", flush=True)  # noqa: T201
     runner.join()
     (outcome,) = outcomes
@@ -194,11 +214,11 @@ def _run_alone(topology: Topology, config: StreamsConfig) -> None:
         raise SystemExit(f"{outcome.error}; {outcome.close_error}")
 
 
-def _obey(running: ProcessorSubscription) -> None:
+def _obey(change: Callable[[dict[str, Any]], object]) -> None:
     """Lines of stdin are properties to change."""
     while line := os.read(0, 1_000):
         for each in line.decode().splitlines():
-            running.update_properties(**json.loads(each))
+            change(json.loads(each))
 
 
 def _tell_changes(streams: KafkaStreams) -> None:
@@ -220,13 +240,15 @@ def main() -> None:
     kind, bootstrap, name, folder, given = sys.argv[1:]
     settings = json.loads(given)
     if settings.pop("alone", False):
-        _run_alone(*parts(kind, bootstrap, name, Path(folder), settings))
+        at_first = settings.get("properties", {})
+        _run_alone(*parts(kind, bootstrap, name, Path(folder), settings), at_first)
         return
     running: ProcessorSubscription | KafkaStreams
     if kind in SUBSCRIBED:
         running = subscription(kind, bootstrap, name, Path(folder), **settings)
         streams = running._streams
-        threading.Thread(target=_obey, args=(running,), daemon=True).start()
+        change = running.update_properties
+        threading.Thread(target=_obey, args=(lambda new: change(**new),), daemon=True).start()
     else:
         running = streams = KafkaStreams(*parts(kind, bootstrap, name, Path(folder), settings))
     running.set_uncaught_exception_handler(

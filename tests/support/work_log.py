@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 
@@ -61,7 +62,7 @@ class Done:
     Attributes:
         number: the id.
         began_ns: when.
-        ended_ns: when; None if whoever did it was killed before.
+        ended_ns: when; None if it was cancelled before, or whoever did it killed.
         by: the file of the process.
     """
 
@@ -81,7 +82,9 @@ def read_work(folder: Path) -> dict[str, list[Done]]:
             what, key, number, at_ns = line.split()
             each = (key, int(number))
             if what == "began":
-                assert each not in open_ones, f"{each} was begun twice at once by {path.name}"
+                if each in open_ones:
+                    # Cancelled, where a process has lost its partitions.
+                    found[key].append(Done(each[1], open_ones[each], None, path.name))
                 open_ones[each] = int(at_ns)
             else:
                 found[key].append(Done(each[1], open_ones.pop(each), int(at_ns), path.name))
@@ -111,6 +114,15 @@ def overlapping(work: Mapping[str, Sequence[Done]]) -> list[str]:
             if last is None or (each.ended_ns or each.began_ns) >= (last.ended_ns or 0):
                 last = each
     return wrong
+
+
+def most_at_once(work: Mapping[str, Sequence[Done]]) -> int:
+    """How much was worked on at the same time at most, by all together."""
+    steps = [(each.began_ns, 1) for done in work.values() for each in done]
+    steps += [(each.ended_ns, -1) for done in work.values() for each in done if each.ended_ns]
+    # What was killed never ended, but is over with the next time that it begins: left out.
+    steps += [(each.began_ns, -1) for done in work.values() for each in done if not each.ended_ns]
+    return max(accumulate(step for _, step in sorted(steps)), default=0)
 
 
 def out_of_order(numbers: Iterable[int]) -> list[str]:
