@@ -1,6 +1,6 @@
 """Faults come while a thousand calls are in flight: of a subscription, or of `map_async`.
 
-    PYTHONPATH=tests python -m chaos.parallel_storm --kind mapped --seed 7 --minutes 2
+    make chaos ARGS="--kind mapped --seed 7 --minutes 2"
 
 Two processes of a thread each, without Spark, on a broker that they reach through a proxy; `storm`
 has Spark and its workers. Faults come one after another; each is over when everything written by
@@ -194,7 +194,7 @@ class ParallelStorm:
         self._scripts[name].signal(signal.SIGCONT)
 
     def _cut(self, _: str) -> None:
-        for _ in range(3):
+        for _turn in range(3):
             self.proxy.cut(self._chance.choice([0.3, 1.0]), self._chance)
             time.sleep(self._chance.random())
 
