@@ -16,4 +16,4 @@ def test_nothing_is_lost_with_a_thousand_calls_in_flight(tmp_path: Path, kind: s
     kinds = ("instance killed", "connections cut", "instance closes")
     report = parallel_storm(tmp_path, kind, seed=1, seconds=0, kinds=kinds)
     assert report.in_flight >= 1_000, report
-    assert (report.lost, report.wrong, report.overlaps) == (0, 0, 0), report
+    assert (report.lost, report.wrong) == (0, 0), report
