@@ -77,7 +77,7 @@ def again(running: ParallelInstances) -> int:
     [
         "mapped",
         pytest.param("counted_before", marks=pytest.mark.slow),
-        "counted_behind",
+        pytest.param("counted_behind", marks=pytest.mark.slow),
     ],
 )
 def test_exactly_once_with_calls_in_flight(kafka: EmbeddedKafka, tmp_path: Path, kind: str) -> None:

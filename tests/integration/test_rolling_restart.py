@@ -37,7 +37,11 @@ def works(folder: Path, one: Script) -> None:
     assert one.is_running, one.errors
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL], ids=["closed", "killed"])
+@pytest.mark.parametrize(
+    "ending",
+    [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)],
+    ids=["closed", "killed"],
+)
 @pytest.mark.parametrize(
     ("kind", "tasks"),
     [
