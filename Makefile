@@ -55,14 +55,14 @@ format: venv ## put the code into its format
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-bench: venv ## measure speed beside Kafka Streams, ARGS="--only PART" for a part (needs a JDK)
+bench: venv ## measure speed beside Kafka Streams and Decaton, ARGS="--only PART" for a part (needs a JDK)
 	$(PY) benchmarks/bench.py $(ARGS)
 
 soak: venv ## run under load for long, with instances that come and go
 	$(PY) -m pytest -m slow tests/chaos tests/integration/test_standby.py $(ARGS)
 
 chaos: venv ## kill, pause and cut things while records must not be lost, ARGS="--seed N --minutes M"
-	PYTHONPATH=tests $(PY) -m chaos.storm $(ARGS)
+	PYTHONPATH=tests $(PY) -m chaos $(ARGS)
 
 simulate: venv ## run 1,000 histories of a simulated cluster, ARGS="--seed N" for the story of one
 	PYTHONPATH=tests $(PY) -m simulation $(ARGS)

@@ -4,8 +4,8 @@
     python benchmarks/bench.py --only restore      # one part of it
     python benchmarks/bench.py --smoke             # small runs that only show that all works
 
-The parts are throughput, guarantees, restore, failover and stores; each prints its numbers as it
-goes and medians at its end. README.md beside this file says how to read them.
+The parts are throughput, guarantees, restore, failover, async and stores; each prints its numbers
+as it goes and medians at its end. README.md beside this file says how to read them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ from measure import RunFailedError
 from programs import JOBS, PROGRAMS, SETTINGS, build_peer
 from restore import Restoring
 from throughput import Throughput, guarantees, plain
+from waiting import Waiting
 
 RESULTS = Path(__file__).parent / "results"
 
 #: The parts, in the order in which they run. Those without a broker come first.
-PARTS = ("stores", "restore", "failover", "throughput", "guarantees")
+PARTS = ("stores", "restore", "failover", "throughput", "guarantees", "async")
+#: Those in which Kafka Streams takes part.
+_BESIDE_STREAMS = ("restore", "failover", "throughput", "guarantees")
 
 
 def parse() -> argparse.Namespace:
@@ -47,9 +50,7 @@ def parse() -> argparse.Namespace:
         metavar="PART,…",
         help=f"of {', '.join(PARTS)} (default: all)",
     )
-    parser.add_argument(
-        "--records", type=int, help="how many (default: each part has its own number)"
-    )
+    parser.add_argument("--records", type=int, help="how many (default: each part has its own)")
     parser.add_argument("--rounds", type=int, help="how many (default: 3, 1 of failover)")
     parser.add_argument("--partitions", type=int, default=4, help="of the topics of throughput")
     parser.add_argument("--jobs", type=_names(JOBS), default=list(JOBS), metavar="JOB,…")
@@ -107,6 +108,8 @@ def run(part: str, options: argparse.Namespace, on: Cluster, folder: Path) -> di
         return Restoring(options, on, folder).run()
     if part == "failover":
         return Failover(options, on, folder).run()
+    if part == "async":
+        return Waiting(options, on, folder).run()
     cases = guarantees(options) if part == "guarantees" else plain(options)
     return Throughput(options, on, folder / part, cases).run()
 
@@ -140,7 +143,7 @@ def main() -> None:
     options = parse()
     signal.signal(signal.SIGTERM, _terminated)
     on_broker = [part for part in PARTS if part in options.only and part != "stores"]
-    if "java" in options.programs and on_broker:
+    if "java" in options.programs and any(part in _BESIDE_STREAMS for part in on_broker):
         build_peer()
     # Others who use the processors spoil the numbers, also those of one run against each other.
     load = os.getloadavg()[0]

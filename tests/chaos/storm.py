@@ -512,7 +512,7 @@ def _limit_files(pid: int, limit_bytes: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Below the range of outgoing connections, so that none of these can take it."""
     for port in itertools.islice(iter(lambda: random.randrange(20_000, 32_000), None), 100):
         with socket.socket() as probe:
@@ -537,7 +537,7 @@ def storm(
         kinds: those that are to come, instead of all again and again.
         guarantee: the processing guarantee of the application.
     """
-    port = _free_port()
+    port = free_port()
     with (
         TcpProxy(port) as proxy,
         EmbeddedKafka(port=port, advertised_port=proxy.port) as kafka,

@@ -70,6 +70,10 @@ ALLOWED: dict[str, set[str]] = {
     "unit/app/test_restore_audience.py": {"_main", "_process_id", "_supervisor"},
     "unit/app/test_restore_bars.py": {"_progress"},
     "unit/cli/test_cli_arguments.py": {"_port", "_property", "_topic"},
+    # What a subscription is made of, to be run without Spark, or asked for its processes.
+    "integration/test_subscriptions.py": {"_streams"},
+    "support/parallel_instance.py": {"_streams"},
+    "support/subscribed.py": {"_config", "_streams", "_supervisor", "_topology"},
     # Bugs are put where they would be.
     "simulation/planted.py": {"_committer", "_forget", "_make_active"},
     # A round of the loop, and the opening of a task, by themselves.

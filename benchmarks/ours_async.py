@@ -1,0 +1,224 @@
+"""Tasks of a topic on Millstream: what `DecatonPeer.java` is on Decaton.
+
+    ours_async.py PROGRAM BOOTSTRAP TOPIC GROUP CONCURRENCY WORK TASKS URL MARKS FOLDER
+
+PROGRAM is one of `PROGRAMS`. One thread, a Spark task of its own, reads the topic from its start.
+The marks (`marks.py`) get the nanoseconds between the start of the first task and the end of the
+last one. Runs until SIGTERM, then commits and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import itertools
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import marks
+from decaton import Work
+
+from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
+from millstream.parallel import ProcessorSubscription, Properties, SubscriptionConfig
+from millstream.serdes import BYTES
+
+#: A subscription whose tasks are coroutines, one of plain functions, and `map_async`.
+PROGRAMS = ("async", "threads", "map_async")
+WORKS: tuple[Work, ...] = ("sleep", "noop", "http")
+SLEEP_S = 0.01
+
+
+class Timed:
+    """Counts tasks, and tells how long all of them took together.
+
+    Args:
+        file: gets the mark.
+        expected: how many tasks there are.
+    """
+
+    def __init__(self, file: str, expected: int) -> None:
+        self._file = file
+        self._expected = expected
+        # Its `next` is one step for all threads.
+        self._started = itertools.count()
+        self._done = itertools.count(1)
+        self._first_ns = 0
+
+    def begin(self) -> None:
+        """A task begins."""
+        if next(self._started) == 0:
+            self._first_ns = time.perf_counter_ns()
+
+    def end(self) -> None:
+        """A task has ended."""
+        if next(self._done) == self._expected:
+            marks.put(self._file, f"took {time.perf_counter_ns() - self._first_ns}")
+
+
+class Connections:
+    """Keeps connections to one HTTP server for coroutines, as many as are needed at a time.
+
+    No library: the clients of HTTP for Python cost more than all that is measured here.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        self._at = parts.hostname, parts.port
+        path = parts.path or "/"
+        self._request = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
+        self._free: deque[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = deque()
+
+    async def get(self) -> None:
+        """One request, and its answer."""
+        reader, writer = await self._connection()
+        writer.write(self._request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b" 200 " not in head.partition(b"\r\n")[0]:
+            raise RuntimeError(f"the server answered {head[:60]!r}")
+        length = next(
+            int(line.split(b":")[1])
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"content-length:")
+        )
+        await reader.readexactly(length)
+        self._free.append((reader, writer))
+
+    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._free:
+            return self._free.pop()
+        return await asyncio.open_connection(*self._at)
+
+
+class ThreadConnections:
+    """A connection to one HTTP server for each thread."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        self._at = parts.hostname, parts.port
+        self._path = parts.path or "/"
+        self._mine = threading.local()
+
+    def get(self) -> None:
+        """One request, and its answer."""
+        connection = getattr(self._mine, "connection", None)
+        if connection is None:
+            connection = self._mine.connection = http.client.HTTPConnection(*self._at)
+        connection.request("GET", self._path)
+        answer = connection.getresponse()
+        answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"the server answered {answer.status}")
+
+
+async def _nothing() -> None:
+    """A task that has nothing to wait for."""
+
+
+async def _asleep() -> None:
+    await asyncio.sleep(SLEEP_S)
+
+
+class Worker:
+    """Does the work of each task. It is shipped to the process of the thread, and begins there.
+
+    Args:
+        work: what it is.
+        url: what is called for "http".
+        timed: counts.
+    """
+
+    def __init__(self, work: Work, url: str, timed: Callable[[], Timed]) -> None:
+        self._work = work
+        self._url = url
+        self._make_timed = timed
+        self._lock = threading.Lock()
+        self._parts: tuple[Timed, Callable[[], Awaitable[None]], Callable[[], None]] | None = None
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._work, self._url, self._make_timed
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._work, self._url, self._make_timed = state
+        self._lock = threading.Lock()
+        self._parts = None
+
+    async def task(self, _: Any, __: Any) -> None:
+        """Of a subscription, on the event loop."""
+        timed, work, _plain = self._parts or self._begin()
+        timed.begin()
+        await work()
+        timed.end()
+
+    def plain_task(self, _: Any, __: Any) -> None:
+        """Of a subscription, on a thread."""
+        timed, _work, plain = self._parts or self._begin()
+        timed.begin()
+        plain()
+        timed.end()
+
+    async def value(self, value: bytes) -> bytes:
+        """Of `map_async`."""
+        timed, work, _ = self._parts or self._begin()
+        timed.begin()
+        await work()
+        timed.end()
+        return value
+
+    def _begin(self) -> tuple[Timed, Callable[[], Awaitable[None]], Callable[[], None]]:
+        with self._lock:
+            if self._parts is None:
+                self._parts = (self._make_timed(), *self._ways())
+            return self._parts
+
+    def _ways(self) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
+        if self._work == "sleep":
+            return _asleep, lambda: time.sleep(SLEEP_S)
+        if self._work == "noop":
+            return _nothing, lambda: None
+        return Connections(self._url).get, ThreadConnections(self._url).get
+
+
+def _mapped(config: StreamsConfig, topic: str, worker: Worker, concurrency: int) -> KafkaStreams:
+    builder = StreamsBuilder()
+    (
+        builder.stream(topic, key=BYTES, value=BYTES)
+        .map_async(worker.value, concurrency=concurrency)
+        # A subscription writes nothing either.
+        .for_each(lambda key, value: None)
+    )
+    return KafkaStreams(builder.build(), config)
+
+
+def main() -> None:
+    program, bootstrap, topic, group, told, kind, tasks, url, file, folder = sys.argv[1:]
+    concurrency, expected = int(told), int(tasks)
+    work = next(each for each in WORKS if each == kind)
+    worker = Worker(work, url, lambda: Timed(file, expected))
+    if program == "map_async":
+        config = StreamsConfig(
+            application_id=group,
+            bootstrap_servers=bootstrap,
+            state_dir=folder,
+            commit_interval_ms=1_000,
+        )
+        _mapped(config, topic, worker, concurrency).run()
+        return
+    ProcessorSubscription(
+        group,
+        topics=topic,
+        processor=worker.task if program == "async" else worker.plain_task,
+        value=BYTES,
+        config=SubscriptionConfig(group, bootstrap, state_dir=folder),
+        properties=Properties(partition_concurrency=concurrency),
+    ).run()
+
+
+if __name__ == "__main__":
+    main()
