@@ -193,6 +193,32 @@ WITHOUT_EXAMPLE: dict[str, str] = {
         f"EmbeddedKafka.{each}": "its class shows them all, so that one broker does"
         for each in ("create_topic", "kill", "start", "stop")
     },
+    "Completion.time_out": "for the engine, not for users",
+    **{
+        f"ProcessingContext.{each}": "for the engine, not for users"
+        for each in ("call", "describe", "returned")
+    },
+    **{
+        f"{owner}.{each}": "its class shows it"
+        for owner, names in {
+            "Completion": ("complete", "fail", "retry"),
+            "ProcessingContext": ("defer_completion", "push", "retry"),
+            "TaskProcessor": ("close", "open", "process"),
+        }.items()
+        for each in names
+    },
+    **{
+        f"ProcessorSubscription.{each}": "the method of KafkaStreams has one"
+        for each in (
+            "close",
+            "metrics",
+            "run",
+            "set_state_listener",
+            "set_uncaught_exception_handler",
+            "start",
+            "wait_for_state",
+        )
+    },
 }
 
 

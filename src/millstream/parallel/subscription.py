@@ -12,9 +12,10 @@ from millstream.app import KafkaStreams
 from millstream.app_failures import ExceptionHandler
 from millstream.errors import ConfigError
 from millstream.parallel.config import SubscriptionConfig, checked_choice
+from millstream.parallel.subscription_topology import subscription_topology
 from millstream.runtime.client_states import StateListener
 from millstream.runtime.states import ClientState
-from millstream.serdes import BYTES, Serde
+from millstream.serdes import Serde
 from millstream.subscriptions.plan import OnError, SubscriptionPlan
 from millstream.subscriptions.processors import Chain, ProcessorLike
 from millstream.subscriptions.properties.file import PropertiesFile
@@ -23,9 +24,6 @@ from millstream.subscriptions.properties.watch import PropertiesWatch
 from millstream.subscriptions.retry import Retry
 from millstream.subscriptions.tasks.extraction import TaskExtractor, TaskReader
 from millstream.subscriptions.tracing import Tracing
-from millstream.topology.call_site import call_site
-from millstream.topology.operations.subscriptions import Subscribe
-from millstream.topology.physical.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,7 +127,7 @@ class ProcessorSubscription:
         shaping = (shaping_topic or f"{topics}-shaping") if shapes else None
         settings = config.streams.replace(commit_interval_ms=given.commit_interval_ms)
         self._name = name
-        self._streams = KafkaStreams(_topology(plan, topics, shaping), settings, spark)
+        self._streams = KafkaStreams(subscription_topology(plan, topics, shaping), settings, spark)
 
     def __repr__(self) -> str:
         return f"<ProcessorSubscription {self._name!r}: {self.state.name}>"
@@ -244,39 +242,3 @@ class ProcessorSubscription:
         with self._lock:
             self._properties = properties
             self._streams._change_properties(properties.as_given())
-
-
-def _topology(plan: SubscriptionPlan, topic: str, shaping: str | None) -> Topology:
-    """Each of its topics is a sub-topology of its own, so that each partition is a task."""
-    topology = Topology()
-    _add_part(topology, plan, topic, "origin", topic, shaping)
-    if plan.retry is not None:
-        _add_part(topology, plan, plan.retry.topic_for(topic), "retry", topic, None)
-    if shaping is not None:
-        _add_part(topology, plan, shaping, "shaping", topic, None)
-    return topology
-
-
-def _add_part(
-    topology: Topology,
-    plan: SubscriptionPlan,
-    topic: str,
-    role: Any,
-    origin: str,
-    shaping: str | None,
-) -> None:
-    name = f"{plan.name}-{role}"
-    source = f"{name}-source"
-    topology.add_source(source, topic, key=BYTES, value=BYTES)
-    retry = plan.retry
-    sinks = {
-        "retries": retry.topic_for(origin) if retry else None,
-        "dead_letters": retry.dead_letter_topic if retry else None,
-        "shaping": shaping,
-    }
-    nodes = {what: f"{name}-{what}" for what, to in sinks.items() if to is not None}
-    topology._add_operation(name, Subscribe(plan, role, **nodes), source, call_site())
-    for what, node in nodes.items():
-        to = sinks[what]
-        assert to is not None
-        topology.add_sink(node, to, name, key=BYTES, value=BYTES)

@@ -30,6 +30,11 @@ class Deferral(Protocol):
         """It is done: "complete", "retry" or "fail"."""
         ...
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody has to complete it any more, since its processor has raised."""
+        ...
+
     def leaked(self) -> None:
         """Nobody is left who could complete it."""
         ...
@@ -91,7 +96,7 @@ class Completion:
         self._land("complete" if error is None else "fail", error)
 
     def __del__(self) -> None:
-        if not self._is_done:
+        if not self._is_done and not self._deferral.is_over:
             logger.error(
                 "%s was deferred %d ms ago, and nobody can complete it any more: a Completion was "
                 "thrown away. Keep it until complete() is called, or use it in a with block.",

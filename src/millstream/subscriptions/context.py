@@ -54,6 +54,16 @@ class ProcessingContext:
     Belongs to the processor's call: what is needed later, keep in variables of your own.
 
     Semantics: Decaton's `ProcessingContext`.
+
+    Example:
+        >>> def send(context, task):
+        ...     if task["urgent"]:
+        ...         context.push(task["text"])
+        ...     elif context.metadata.retry_count < 3:
+        ...         context.retry()
+        ...     else:
+        ...         completion = context.defer_completion(timeout=timedelta(minutes=1))
+        ...         pool.submit(deliver, task).add_done_callback(lambda _: completion.complete())
     """
 
     __slots__ = (
@@ -152,11 +162,7 @@ class ProcessingContext:
             raise IllegalStateError(
                 "The last processor of a subscription pushed a task: there is none after it."
             )
-        self._next = position + 1
-        try:
-            return self._calls[position](self, task)
-        finally:
-            self._next = position
+        return self._calls[position](_Pushed(self, position + 1), task)
 
     def defer_completion(
         self,
@@ -174,10 +180,12 @@ class ProcessingContext:
                 block.
 
         Raises:
-            IllegalStateError: it was deferred before.
+            IllegalStateError: it was deferred before, or goes to the retry topic.
         """
         if self._deferral is not None:
             raise IllegalStateError("The completion of this task was deferred before.")
+        if self.outcome is not None:
+            raise IllegalStateError("This task goes to the retry topic: nothing is left to defer.")
         if timeout is None:
             timeout_ms = self._host.deferred_timeout_ms
         else:
@@ -192,11 +200,15 @@ class ProcessingContext:
         """Let the task go to the retry topic when its processor returns, to be tried again later.
 
         Raises:
-            IllegalStateError: the subscription has none (`retry=Retry(...)`).
+            IllegalStateError: the subscription has none (`retry=Retry(...)`), or the task was
+                deferred: then its completion has such a method.
         """
         if not self._host.can_retry:
+            raise no_retry_topic()
+        if self._deferral is not None:
             raise IllegalStateError(
-                "There is no retry topic: give the subscription retry=Retry(backoff=...)."
+                "The completion of this task was deferred: call retry() of what "
+                "defer_completion() gave."
             )
         self.outcome = "retry"
 
@@ -215,6 +227,39 @@ class ProcessingContext:
         return deferral.returned()
 
 
+def no_retry_topic() -> IllegalStateError:
+    """What a task meets that asks for a retry where nobody can give it one."""
+    return IllegalStateError(
+        "There is no retry topic: give the subscription retry=Retry(backoff=...)."
+    )
+
+
+class _Pushed(ProcessingContext):
+    """The same task, as a processor further down the chain sees it: several of them may be at work
+    at a time, each with those after it."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, above: ProcessingContext, after: int) -> None:
+        whole = above._whole if isinstance(above, _Pushed) else above
+        self._whole: ProcessingContext = whole
+        self._host, self._calls, self._next = whole._host, whole._calls, after
+        self.batch, self.index = whole.batch, whole.index
+        self.metadata, self.task, self.payload = whole.metadata, whole.task, whole.payload
+
+    def defer_completion(
+        self,
+        timeout: timedelta | None = None,
+        on_timeout: Callable[[Completion], TimeoutAnswer] | None = None,
+    ) -> Completion:
+        """Defer all of it."""
+        return self._whole.defer_completion(timeout, on_timeout)
+
+    def retry(self) -> None:
+        """Retry all of it."""
+        self._whole.retry()
+
+
 class _Deferral:
     """What a completion has of its task. It is `Deferral`.
 
@@ -226,7 +271,8 @@ class _Deferral:
     def __init__(self, context: ProcessingContext, host: Host) -> None:
         self._context = context
         self._host = host
-        self._lock = threading.Lock()
+        # Entered again by a completion that is thrown away just then.
+        self._lock = threading.RLock()
         self._has_landed = False
         self._has_returned = False
 
@@ -244,6 +290,11 @@ class _Deferral:
             tell = self._has_returned
         if tell:
             self._host.landed(self._context)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody has to complete it any more."""
+        return self._has_landed
 
     def leaked(self) -> None:
         """Nobody is left who could complete it."""

@@ -19,7 +19,8 @@ class Metrics:
     """What is counted, by name and labels. Usable from several threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Entered again by a completion that is thrown away while something is counted.
+        self._lock = threading.RLock()
         self._counts: Counter[Labelled] = Counter()
         self._gauges: dict[Labelled, float] = {}
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import weakref
+from asyncio import CancelledError
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from inspect import isawaitable
 from itertools import count
 from typing import Any, Final
 
@@ -17,18 +18,21 @@ from millstream.errors import StreamsError
 from millstream.kafka.data.record_columns import RecordColumns
 from millstream.operators.apart.apart_operator import ApartOperator
 from millstream.operators.apart.calls import Call, Units
+from millstream.operators.apart.coroutines import as_failure
+from millstream.operators.apart.deadlines import Deadlines
 from millstream.operators.apart.subscribed_tasks import Outgoing
 from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import OperatorContext, Output
 from millstream.record import TopicPartition
 from millstream.subscriptions.completion import Completion
-from millstream.subscriptions.context import Next, ProcessingContext
+from millstream.subscriptions.context import Next, ProcessingContext, no_retry_topic
 from millstream.subscriptions.limits.ignored_keys import IgnoredKeys
 from millstream.subscriptions.limits.key_quota import KeyQuota
 from millstream.subscriptions.limits.rate_limiter import RateLimiter
+from millstream.subscriptions.plan import SubscriptionPart
 from millstream.subscriptions.properties.properties import UNLIMITED, Properties
 from millstream.subscriptions.share import SubscriptionShare
-from millstream.topology.operations.subscriptions import Subscribe
+from millstream.unawaited import checked_result
 
 logger = logging.getLogger(__name__)
 
@@ -49,23 +53,21 @@ class SubscribeOperator(ApartOperator):
     Semantics: Decaton's `PartitionContext` and `ProcessorUnit`.
 
     Args:
-        operation: what the subscription is.
+        part: what the subscription does with the topic.
     """
 
-    def __init__(self, operation: Subscribe) -> None:
-        self._operation = operation
-        self._plan = operation.plan
-        self._properties = operation.plan.properties
+    def __init__(self, part: SubscriptionPart) -> None:
+        self._part = part
+        self._plan = part.plan
+        self._properties = part.plan.properties
         self._version = 0
-        self._place: TopicPartition | None = None
+        self._place: TopicPartition
         self._in_flight = 0
         self._tickets = count()
         #: Tasks that are not to begin yet: when, and in which order.
         self._delayed: list[tuple[int, int, Call]] = []
-        #: Deferred tasks: by when they have to be completed.
-        self._deadlines: list[tuple[int, int, weakref.ref[Completion]]] = []
-        #: From any thread: new deadlines, and deferred tasks that are completed.
-        self._new_deadlines: deque[weakref.ref[Completion]] = deque()
+        self._deadlines = Deadlines()
+        #: From any thread: deferred tasks that are completed.
         self._landed: deque[ProcessingContext] = deque()
         self._untold = 0
         self._tell_ms = 0
@@ -103,19 +105,18 @@ class SubscribeOperator(ApartOperator):
         """Whether tasks were completed, or are due."""
         if self._landed or (self._units is not None and self._units.have_ended):
             return True
-        if self._new_deadlines:
-            return True
         if self._delayed and self._delayed[0][0] <= self._clock.now_ms():
             return True
-        return bool(self._deadlines) and self._deadlines[0][0] <= self._clock.monotonic_ms()
+        return self._deadlines.is_due(self._clock.monotonic_ms())
 
     def init(self, context: OperatorContext) -> None:
         """Begin with nothing in flight."""
         super().init(context)
+        self._place = TopicPartition(self._part.topic, context.task_id.partition)
         self._share = self.equipment.share
         self._clock: Clock = context.clock
         self._outgoing = Outgoing(
-            self._operation,
+            self._part,
             context.task_id,
             self._clock,
             lambda: self._properties.retry_task_in_legacy_format,
@@ -129,7 +130,8 @@ class SubscribeOperator(ApartOperator):
 
     def process(self, batch: Batch, output: Output) -> None:
         """Take records: begin their tasks."""
-        self._begin_partition(batch)
+        if not self._calls and self._units is None:
+            self._make_units()
         self._limiter.take(len(batch))
         batch = self._without_ignored(batch)
         if batch.keys and self._quota.rate != UNLIMITED:
@@ -173,9 +175,8 @@ class SubscribeOperator(ApartOperator):
         self._is_closed = True
         if self._units is not None:
             self._units.close()
-        if self._place is not None:
-            self._share.instances(self._plan).close_partition(self._place)
-            self._share.metrics.forget(self._place)
+        self._share.instances(self._plan).close_partition(self._place)
+        self._share.metrics.forget(self._place)
 
     # --- what contexts ask -----------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ class SubscribeOperator(ApartOperator):
     @property
     def can_retry(self) -> bool:
         """Whether there is a retry topic."""
-        return self._operation.retries is not None
+        return self._part.retries is not None
 
     @property
     def deferred_timeout_ms(self) -> int | None:
@@ -197,7 +198,7 @@ class SubscribeOperator(ApartOperator):
 
     def keep(self, completion: Completion) -> None:
         """Look after a deadline."""
-        self._new_deadlines.append(weakref.ref(completion))
+        self._deadlines.keep(completion)
 
     def landed(self, context: ProcessingContext) -> None:
         """A deferred task whose processor has returned is done."""
@@ -210,11 +211,6 @@ class SubscribeOperator(ApartOperator):
         self._count("tasks.leaked")
 
     # --- taking ----------------------------------------------------------------------------------
-
-    def _begin_partition(self, batch: Batch) -> None:
-        if self._place is None:
-            self._place = batch.origin.place(batch.rows[0])
-            self._make_units()
 
     def _without_ignored(self, batch: Batch) -> Batch:
         ignored = self._ignored.among(batch.keys)
@@ -235,7 +231,6 @@ class SubscribeOperator(ApartOperator):
     def _contexts(self, batch: Batch, output: Output) -> list[ProcessingContext]:
         """The tasks of records; those that hold none are dealt with."""
         place, origin = self._place, batch.origin
-        assert place is not None
         headers = batch.all_headers()
         offsets = [origin.offsets[row] for row in batch.rows]
         columns = RecordColumns(
@@ -243,7 +238,7 @@ class SubscribeOperator(ApartOperator):
         )
         reader = self._plan.reader
         reader.legacy_parse_fallback = self._properties.legacy_parse_fallback_enabled
-        extracted = reader.read(place, columns, retried=self._operation.role == "retry")
+        extracted = reader.read(place, columns, retried=self._part.role == "retry")
         calls = self._calls
         made = [
             ProcessingContext(self, batch, index, task, calls)
@@ -307,10 +302,10 @@ class SubscribeOperator(ApartOperator):
     def _make_units(self) -> None:
         """As many as the properties of now say; nothing may be in flight."""
         place, plan = self._place, self._plan
-        assert place is not None
+        instances = self._share.instances(plan)
         if self._units is not None:
             self._units.close()
-        instances = self._share.instances(plan)
+        instances.close_units(place)
         concurrency = self._properties.partition_concurrency
         self._calls = ()
         if plan.chain.is_async:
@@ -336,12 +331,13 @@ class SubscribeOperator(ApartOperator):
                 self._delay(Call(batch, context.index, None, context))
                 continue
             try:
-                first(context, context.task)
+                if (result := first(context, context.task)) is not None:
+                    checked_result(result)
             except Exception as error:
                 context.returned(error)
             if context.is_plain:
                 continue
-            if context.outcome is None and not context.returned(None):
+            if context.outcome != "fail" and not context.returned(None):
                 self._in_flight += 1
                 self.equipment.flights.hold_one(context.place, context.offset)
             else:
@@ -354,17 +350,16 @@ class SubscribeOperator(ApartOperator):
         """Process a task; whether it is done with that."""
         context: ProcessingContext = call.context
         try:
-            context.call(self._calls)
+            checked_result(context.call(self._calls))
         except BaseException as error:
             return context.returned(error)
         return context.returned(None)
 
     def _run_of_unit(self, call: Call) -> bool:
-        place = self._place
-        assert place is not None
         context: ProcessingContext = call.context
         try:
-            context.call(self._share.instances(self._plan).calls(place, call.unit))
+            calls = self._share.instances(self._plan).calls(self._place, call.unit)
+            checked_result(context.call(calls))
         except BaseException as error:
             return context.returned(error)
         return context.returned(None)
@@ -372,11 +367,13 @@ class SubscribeOperator(ApartOperator):
     async def _run_async(self, call: Call) -> bool:
         context: ProcessingContext = call.context
         try:
-            awaitable = context.call(self._calls)
-            if awaitable is not None:
-                await awaitable
-        except Exception as error:
-            return context.returned(error)
+            result = context.call(self._calls)
+            if isawaitable(result):
+                await result
+        except (Exception, CancelledError) as error:
+            if self._is_closed:
+                raise
+            return context.returned(as_failure(error))
         return context.returned(None)
 
     # --- settling --------------------------------------------------------------------------------
@@ -388,6 +385,9 @@ class SubscribeOperator(ApartOperator):
         for context in done:
             if context.outcome == "complete":
                 completed += 1
+            elif context.outcome == "retry" and self._part.retries is None:
+                context.error = no_retry_topic()
+                self._fail(context, retried)
             elif context.outcome == "retry":
                 retried.append(context)
             else:
@@ -427,23 +427,9 @@ class SubscribeOperator(ApartOperator):
                 self._tell(f"{context.describe()}, tried for the last time", error)
 
     def _expire(self) -> None:
-        while self._new_deadlines:
-            self._watch(self._new_deadlines.popleft())
-        now_ms = self._clock.monotonic_ms()
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            _, _, reference = heappop(self._deadlines)
-            completion = reference()
-            if completion is None or completion.is_done:
-                continue
+        for completion in self._deadlines.expired(self._clock.monotonic_ms()):
             self._count("tasks.timeout")
             completion.time_out()
-            self._watch(reference)
-
-    def _watch(self, reference: weakref.ref[Completion]) -> None:
-        completion = reference()
-        if completion is not None and not completion.is_done:
-            assert completion.deadline_ms is not None
-            heappush(self._deadlines, (completion.deadline_ms, next(self._tickets), reference))
 
     def _tell(self, what: str, error: BaseException) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -458,16 +444,16 @@ class SubscribeOperator(ApartOperator):
     @property
     def _rate(self) -> int:
         properties, place = self._properties, self._place
-        if self._operation.role != "shaping":
+        if self._part.role != "shaping":
             return properties.processing_rate_per_partition
         rates = properties.shaping_topic_processing_rate_per_partition
-        if place is not None and place.topic in rates:
+        if place.topic in rates:
             return rates[place.topic]
         return properties.per_key_quota_processing_rate
 
     @property
     def _quota_rate(self) -> int:
-        if self._operation.role != "origin" or self._operation.shaping is None:
+        if self._part.role != "origin" or self._part.shaping is None:
             return UNLIMITED
         return self._properties.per_key_quota_processing_rate
 
@@ -487,11 +473,11 @@ class SubscribeOperator(ApartOperator):
         self._quota.change_rate(self._quota_rate)
         if new.ignore_keys != old.ignore_keys:
             self._ignored = IgnoredKeys(new.ignore_keys)
-        if new.partition_concurrency != old.partition_concurrency and self._place is not None:
+        if new.partition_concurrency != old.partition_concurrency:
             self._is_rebuilding = True
 
     def _count(self, name: str, by: int = 1) -> None:
-        if by and self._place is not None:
+        if by:
             self._share.metrics.count(name, self._place, by)
 
 

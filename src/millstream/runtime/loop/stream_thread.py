@@ -267,7 +267,8 @@ class StreamThread:
         except OffsetOutOfRangeError as error:
             self._tasks.reset_position(error)
         except UnknownTopicError as error:
-            readers = [task for task in self._tasks.running if _reads(task, error.topic)]
+            active = self._tasks.running
+            readers = [t for t in active if error.topic in {p.topic for p in t.partitions}]
             if not readers:
                 raise
             # Whether that is an error, or one topic less that matches a pattern, the leader says.
@@ -339,8 +340,7 @@ class StreamThread:
             self._ask_all_for_commits()
 
     def _ask_all_for_commits(self) -> None:
-        asked = any(task.commit_requested for task in self._tasks.running)
-        self._commit_wanted = self._commit_wanted or asked
+        self._commit_wanted |= any(task.commit_requested for task in self._tasks.running)
 
     def _in_turn(self, tasks: Sequence[Work]) -> list[Work]:
         """The tasks, those first that come after the last one which had its turn."""
@@ -498,7 +498,3 @@ class StreamThread:
 
     def _as_streams_error(self, error: BaseException) -> StreamsError:
         return as_streams_error(self._settings.name, error, _DEFECT)
-
-
-def _reads(task: Work, topic: str | None) -> bool:
-    return any(place.topic == topic for place in task.partitions)

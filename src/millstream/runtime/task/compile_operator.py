@@ -116,7 +116,7 @@ def _(operation: streams.MapAsync) -> Operator:
 
 @compile_operator.register
 def _(operation: subscriptions.Subscribe) -> Operator:
-    return SubscribeOperator(operation)
+    return SubscribeOperator(operation.part)
 
 
 @compile_operator.register
