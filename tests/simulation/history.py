@@ -9,7 +9,7 @@ import tempfile
 import zlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ import orjson
 from millstream.errors import ProductionError, StreamsError
 from millstream.kafka.partitioner import partition_for
 from millstream.record import TopicPartition
-from simulation.application import INPUT, OUTPUT, REPARTITION, WINDOWS, Shape, key_of
+from simulation.application import INPUT, OUTPUT, REPARTITION, WINDOWS, Asking, Shape, key_of
 from simulation.broker.cluster import Cluster
 from simulation.broker.group import State
 from simulation.checks import Checks, ViolationError
@@ -34,6 +34,8 @@ from simulation.watching import OpenFiles, watched
 _OUTSIDE: Final = re.compile(r"locked by process \d+ since [-\d: ]+ UTC")
 _LAST_LINES: Final = 80
 _MOST_INSTANCES: Final = 4
+#: How many of the histories ask beside their loops.
+_ASKS: Final = 0.3
 _READ: Final = (INPUT, REPARTITION)
 _LOOK_US: Final = 250_000
 _SETTLES_US: Final = 240_000_000
@@ -81,12 +83,18 @@ class History:
         self.scheduler = Scheduler(seed, self._note)
         self.cluster = Cluster(self.scheduler)
         self.shape = Shape.chosen(self._chance, exactly_once=exactly_once)
+        # Chance of its own: what a seed does beside this stays as it was.
+        asks = random.Random(f"asking {seed}")
+        if asks.random() < _ASKS:
+            self.shape = replace(self.shape, asking=Asking.chosen(asks))
         self.instances: list[Instance] = []
         self._records = self._chance.randrange(80, 220)
         self._next_id = 0
         make_checks = TransactionalChecks if exactly_once else Checks
         self.checks = make_checks(self.cluster)
         self.checks.member_of = self._member_of
+        if self.shape.asking is not None:
+            self.checks.line_of = self.shape.asking.line_of
         self.disk_faults = DiskFaults(self.scheduler)
         self.files = OpenFiles(self.scheduler)
         self.scheduler.on_end = self._process_ended

@@ -24,6 +24,7 @@ class HeldCalls:
 
     def __init__(self) -> None:
         self.begun: list[tuple[HeldUnits, Call]] = []
+        self.made: list[HeldUnits] = []
         self.told = 0
         self.on_wait: Callable[[], None] = lambda: None
 
@@ -34,10 +35,15 @@ class HeldCalls:
         most: int,
         timeout_ms: int | None,
     ) -> HeldUnits:
-        return HeldUnits(self, function, arguments, most)
+        return self.threads(function, arguments, most)
 
     def threads(self, function: Callable[..., Any], arguments: Arguments, most: int) -> HeldUnits:
-        return HeldUnits(self, function, arguments, most)
+        self.made.append(HeldUnits(self, function, arguments, most))
+        return self.made[-1]
+
+    def began(self, units: HeldUnits, call: Call) -> None:
+        """One runs from now on."""
+        self.begun.append((units, call))
 
     def tell(self) -> None:
         self.told += 1
@@ -93,7 +99,7 @@ class HeldUnits:
     def _begin(self) -> None:
         while self._ready and self._running < self._most:
             self._running += 1
-            self._held.begun.append((self, self._ready.popleft()))
+            self._held.began(self, self._ready.popleft())
 
     def ended(self) -> list[Call]:
         ended, self._ended = self._ended, []

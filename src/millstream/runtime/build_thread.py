@@ -15,6 +15,7 @@ from millstream.kafka.member.events import Assigned
 from millstream.kafka.protocols import Member
 from millstream.kafka.rights import user_of
 from millstream.kafka.settings.clients import client_setting, librdkafka_settings
+from millstream.operators.apart.calls import Apart
 from millstream.operators.apart.real import RealApart
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import Control
@@ -84,6 +85,7 @@ def build_thread(
     clock: Clock | None = None,
     disk: Disk | None = None,
     storages: Storages | None = None,
+    make_apart: Callable[[Callable[[], None]], Apart] = RealApart,
 ) -> StreamThread:
     """Make a stream thread with everything it owns; nothing talks to Kafka before it runs.
 
@@ -97,6 +99,7 @@ def build_thread(
         clock: time, by default the system's.
         disk: what its state directory is on, by default this host's.
         storages: opens those of persistent stores, by default databases of RocksDB.
+        make_apart: gives a task what makes calls beside its loop, of what ends the loop's waits.
 
     Raises:
         ConfigError: a Kafka client refuses its settings, or a serde is missing.
@@ -128,6 +131,7 @@ def build_thread(
             ),
             clock,
             waker,
+            lambda: make_apart(waker.wake),
         )
         thread = parts.thread(control)
         undo.pop_all()
@@ -157,6 +161,7 @@ class _Parts:
     incarnations: TopicIncarnations
     clock: Clock
     waker: Waker
+    make_apart: Callable[[], Apart]
     dropped: DroppedTotal = field(default_factory=DroppedTotal)
     share: SubscriptionShare = field(default_factory=SubscriptionShare)
 
@@ -297,7 +302,7 @@ class _Parts:
             global_stores=global_updates.stores,
             settle=collector.settle,
             dropped=self.dropped,
-            make_apart=lambda: RealApart(self.waker.wake),
+            make_apart=self.make_apart,
             share=self.share,
         )
         by_id = {part.id: part for part in subtopologies}
