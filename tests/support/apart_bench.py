@@ -78,9 +78,11 @@ class ApartBench:
 
     def fetch(self) -> None:
         """Hand over what is in the topic."""
-        for offset in range(self._fetched, len(self.log)):
-            key, value, timestamp = self.log[offset]
-            self.task.add_records(IN, RawColumns([key], [value], [timestamp], [offset], None))
+        if self._fetched == len(self.log):
+            return
+        keys, values, timestamps = map(list, zip(*self.log[self._fetched :], strict=True))
+        offsets = list(range(self._fetched, len(self.log)))
+        self.task.add_records(IN, RawColumns(keys, values, timestamps, offsets, None))
         self._fetched = len(self.log)
 
     def step(self, limit: int = 1_000) -> None:

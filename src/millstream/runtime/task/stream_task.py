@@ -251,7 +251,10 @@ class StreamTask:
 
     def drain(self, deadline: Deadline) -> bool:
         """Wait until nothing is in flight, and take nothing meanwhile."""
-        at_work = self.processing
+        at_work = self._processing
+        if at_work is None:
+            # Revoked before it has begun.
+            return True
         while not self._has_landed():
             if deadline.passed:
                 return False
