@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from millstream.operators.apart import map_async
 from millstream.operators.apart.flights import Flights
+from millstream.operators.apart.subscribe import SubscribeOperator
 from millstream.operators.apart.window import InOrder
 from millstream.runtime.task.executor import Executor
 from millstream.runtime.task.stream_task import StreamTask
@@ -50,6 +51,24 @@ def _keys_side_by_side() -> list[Replacement]:
     return [(map_async, "_unit", lambda key: None)]
 
 
+def _tasks_side_by_side() -> list[Replacement]:
+    """Tasks of one key do not wait for each other."""
+    return [(SubscribeOperator, "_unit", lambda self, key: None)]
+
+
+def _rebuilt_at_once() -> list[Replacement]:
+    """Another concurrency holds at once, with tasks in flight among the old units."""
+    right = SubscribeOperator._apply
+
+    def apply(self: Any, new: Any) -> None:
+        right(self, new)
+        if self._is_rebuilding:
+            self._is_rebuilding = False
+            self._make_units()
+
+    return [(SubscribeOperator, "_apply", apply)]
+
+
 def _in_no_order() -> list[Replacement]:
     """Results go on as they come, though a transaction holds them."""
     return [(InOrder, "pass_on", lambda self, ended: ended)]
@@ -60,6 +79,8 @@ BUGS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "in flight, and finished": _in_flight_finished,
     "commit while landing": _commit_while_landing,
     "keys side by side": _keys_side_by_side,
+    "tasks side by side": _tasks_side_by_side,
+    "rebuilt at once": _rebuilt_at_once,
 }
 
 BUGS_OF_TRANSACTIONS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {

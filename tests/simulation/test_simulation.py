@@ -56,6 +56,7 @@ def test_a_seed_tells_the_same_story_twice(seed: str) -> None:
         ("finished before its steps", 1),
         ("commit while landing", 1),
         ("keys side by side", 1),
+        ("tasks side by side", 1),
         ("results in no order", 1),
         ("group metadata left out", 15),
         ("aborted, and work kept", 1),

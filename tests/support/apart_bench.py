@@ -9,7 +9,7 @@ from typing import Any
 from millstream.clock import Deadline, ManualClock
 from millstream.config import StreamsConfig
 from millstream.kafka.member.events import CommitOffset
-from millstream.record import TaskId, TopicPartition
+from millstream.record import Headers, TaskId, TopicPartition
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.caches.cache_entries import CacheBudget
@@ -52,7 +52,9 @@ class ApartBench:
             make_apart=lambda: self.held,
             share=self.share,
         )
-        self.log: list[tuple[bytes | None, bytes | None, int]] = []
+        self.log: list[tuple[bytes | None, bytes | None, int, Headers]] = []
+        #: Of the records that are fed from now on.
+        self.headers: Headers = ()
         self._fetched = 0
         self.committed: CommitOffset | None = None
         #: What consumers that read committed have.
@@ -74,15 +76,15 @@ class ApartBench:
 
     def feed(self, key: bytes | None, value: bytes | None, timestamp: int = 0) -> None:
         """Append a record to the topic."""
-        self.log.append((key, value, timestamp))
+        self.log.append((key, value, timestamp, self.headers))
 
     def fetch(self) -> None:
         """Hand over what is in the topic."""
         if self._fetched == len(self.log):
             return
-        keys, values, timestamps = map(list, zip(*self.log[self._fetched :], strict=True))
+        keys, values, timestamps, headers = map(list, zip(*self.log[self._fetched :], strict=True))
         offsets = list(range(self._fetched, len(self.log)))
-        self.task.add_records(IN, RawColumns(keys, values, timestamps, offsets, None))
+        self.task.add_records(IN, RawColumns(keys, values, timestamps, offsets, headers))
         self._fetched = len(self.log)
 
     def step(self, limit: int = 1_000) -> None:

@@ -79,7 +79,10 @@ def test_records_without_a_key_wait_for_none(tmp_path: Path) -> None:
 
 def test_keys_that_cannot_be_hashed_keep_their_order(tmp_path: Path) -> None:
     """Two that look alike are one."""
-    ask = lambda s: s.select_key(lambda k, v: [k]).map_async(answer).to("out", key=JSON, value=JSON)  # noqa: E731
+
+    def ask(s: Any) -> None:
+        s.select_key(lambda k, v: [k]).map_async(answer).to("out", key=JSON, value=JSON)
+
     bench = bench_of(tmp_path, ask)
     fed(bench, ("a", "a1"), ("a", "a2"), ("b", "b1"))
     bench.step()
@@ -211,9 +214,11 @@ class Ticking(Processor[str, Any, str, Any]):
 
 def test_behind_it_time_is_that_of_what_was_released(tmp_path: Path) -> None:
     """Stream time and punctuations are those of records that arrive when they are released."""
-    ask = lambda s: (
-        s.map_async(answer, ordering="none").process(Ticking).to("out", key=STRING, value=JSON)
-    )
+
+    def ask(stream: Any) -> None:
+        ticking = stream.map_async(answer, ordering="none").process(Ticking)
+        ticking.to("out", key=STRING, value=JSON)
+
     bench = bench_of(tmp_path, ask)
     for time in (5, 31, 12):
         bench.feed(b"k%d" % time, b'"%d"' % time, time)
@@ -231,7 +236,10 @@ def test_behind_it_time_is_that_of_what_was_released(tmp_path: Path) -> None:
 
 def test_what_a_punctuation_sends_is_waited_for_by_a_commit(tmp_path: Path) -> None:
     """It belongs to no offset: nobody would do it again."""
-    ask = lambda s: s.process(Ticking).map_async(answer).to("out", key=STRING, value=JSON)  # noqa: E731
+
+    def ask(s: Any) -> None:
+        s.process(Ticking).map_async(answer).to("out", key=STRING, value=JSON)
+
     bench = bench_of(tmp_path, ask)
     fed(bench, ("a", "1"), timestamp=5)
     bench.step()
@@ -248,10 +256,12 @@ def test_what_a_punctuation_sends_is_waited_for_by_a_commit(tmp_path: Path) -> N
 
 def test_one_that_fills_another_takes_nothing_more(tmp_path: Path) -> None:
     """The second has less room than the first gives it."""
-    twice = lambda s: (  # noqa: E731
-        s.map_async(answer, concurrency=400).map_async(answer, concurrency=1).to("out", value=JSON)
-    )
-    bench = bench_of(tmp_path, lambda s: twice(s))
+
+    def twice(stream: Any) -> None:
+        first = stream.map_async(answer, concurrency=400)
+        first.map_async(answer, concurrency=1).to("out", value=JSON)
+
+    bench = bench_of(tmp_path, twice)
     fed(bench, *[(str(n), str(n)) for n in range(3_000)])
     for _ in range(400):
         bench.step()
