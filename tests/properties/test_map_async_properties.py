@@ -158,7 +158,7 @@ class MapAsync(RuleBasedStateMachine):
 
     def _done(self) -> list[int]:
         outputs = [each for each in self.bench.outputs if each.topic == "out"]
-        return [int.from_bytes(each.value, "big") for each in outputs]
+        return [int.from_bytes(each.value or b"", "big") for each in outputs]
 
     def _check_bounds(self) -> None:
         mine = [call for units, call in self.bench.held.begun if not units.is_closed]
@@ -174,11 +174,11 @@ class MapAsync(RuleBasedStateMachine):
                 if each.topic != "out" or (self.ordering == "key" and each.key is None):
                     continue
                 line = each.key if self.ordering == "key" else None
-                lines[line].append(int.from_bytes(each.value, "big"))
+                lines[line].append(int.from_bytes(each.value or b"", "big"))
             in_offset_order = self.guarantee == EXACTLY_ONCE_V2 and self.shape == "alone"
             if self.ordering != "none" or in_offset_order:
-                for line in lines.values():
-                    assert line == sorted(line)
+                for numbers in lines.values():
+                    assert numbers == sorted(numbers)
 
 
 @pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, EXACTLY_ONCE_V2])
@@ -189,6 +189,6 @@ def test_map_async_keeps_its_promises(shape: Shape, ordering: Ordering, guarante
     machine = type(
         "Machine", (MapAsync,), {"shape": shape, "ordering": ordering, "guarantee": guarantee}
     )
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         machine, settings=settings(max_examples=6, stateful_step_count=30, deadline=None)
     )

@@ -153,13 +153,13 @@ class Lived(TaskProcessor):
         self.is_closed = False
         self.lives.append(self)
 
-    def open(self, place: TopicPartition | None) -> None:
+    def open(self, place: TopicPartition | None) -> Any:
         self.places.append(place)
 
-    def process(self, context: Context, task: bytes) -> None:
+    def process(self, context: Context, task: bytes) -> Any:
         self.tasks.append(task)
 
-    def close(self) -> None:
+    def close(self) -> Any:
         self.is_closed = True
 
 

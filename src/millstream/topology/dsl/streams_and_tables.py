@@ -287,16 +287,39 @@ class KStream(Generic[K, V]):
         operation = streams.MapValues(mapper, with_key)
         return self._revalued("KSTREAM-MAPVALUES-", name, operation)
 
+    @overload
     def map_async(
         self,
-        mapper: Callable[..., Awaitable[V1]] | Callable[..., V1],
+        mapper: Callable[..., Awaitable[V1]],
+        *,
+        concurrency: int = ...,
+        ordering: Literal["key", "none", "partition"] = ...,
+        timeout: timedelta | None = ...,
+        with_key: bool = ...,
+        name: str | None = ...,
+    ) -> KStream[K, V1]: ...
+
+    @overload
+    def map_async(
+        self,
+        mapper: Callable[..., V1],
+        *,
+        concurrency: int = ...,
+        ordering: Literal["key", "none", "partition"] = ...,
+        with_key: bool = ...,
+        name: str | None = ...,
+    ) -> KStream[K, V1]: ...
+
+    def map_async(
+        self,
+        mapper: Callable[..., Any],
         *,
         concurrency: int = 100,
         ordering: Literal["key", "none", "partition"] = "key",
         timeout: timedelta | None = None,
         with_key: bool = False,
         name: str | None = None,
-    ) -> KStream[K, V1]:
+    ) -> KStream[K, Any]:
         """Replace each value by what a function gives that may wait: for a service, a database,
         a model. The key stays. Many records are worked on at a time, in one task, with no topic in
         between; an offset is committed when all before it are done.

@@ -38,8 +38,12 @@ def counted(stream: Stream) -> Any:
     return stream.group_by_key(key=STRING, value=STRING).count(store=kept).to_stream()
 
 
-def written(stream: Any, topic: str = "out") -> None:
-    stream.to(topic, key=STRING, value=STRING)
+def written(stream: Any, topic: str = "out") -> Any:
+    return stream.to(topic, key=STRING, value=STRING)
+
+
+def ended(stream: Any) -> Any:
+    return stream.for_each(keep)
 
 
 def diamond(stream: Stream) -> None:
@@ -65,9 +69,9 @@ SHAPES: dict[str, tuple[Callable[[Stream], object], bool, bool]] = {
     "a store behind": (lambda s: written(counted(asked(s))), False, False),
     "two sinks behind": (lambda s: [written(x) for x in [asked(s)] for _ in "12"], False, False),
     "a store before": (lambda s: written(asked(counted(s))), True, True),
-    "a store beside": (lambda s: [asked(s).to("out"), counted(s)], False, True),
-    "a sink beside": (lambda s: [asked(s).to("out"), written(s, "too")], False, True),
-    "an end beside": (lambda s: [asked(s).to("out"), s.for_each(keep)], False, False),
+    "a store beside": (lambda s: [written(asked(s)), counted(s)], False, True),
+    "a sink beside": (lambda s: [written(asked(s)), written(s, "too")], False, True),
+    "an end beside": (lambda s: [written(asked(s)), ended(s)], False, False),
     "a processor before": (lambda s: written(asked(s.process(Own))), False, True),
     "a processor behind": (lambda s: written(asked(s).process(Own)), False, False),
     "fanned out before": (lambda s: written(asked(s.flat_map_values(list))), False, True),
@@ -119,7 +123,7 @@ def test_a_subscription_writes_as_its_tasks_end(retry: Retry | None, *, lands: b
 
 
 def test_what_lies_behind() -> None:
-    (part,) = built(lambda s: [written(asked(s).filter(keep)), s.for_each(keep)])._subtopologies()
+    (part,) = built(lambda s: [written(asked(s).filter(keep)), ended(s)])._subtopologies()
     (name,) = apart_nodes(part.nodes)
     found = behind(part.nodes, [name])
     assert {each.split("-")[1] for each in found} == {"FILTER", "SINK"}
