@@ -64,8 +64,7 @@ _LOST_COMMIT_MS = 30_000
 #: How long running tasks wait for those that restore to get records.
 _RESTORE_WAIT_MS = 10
 #: How the two share the thread: for how long there is restored, then processed, in each round.
-_RESTORE_MS = 100
-_PROCESS_WHILE_RESTORING_MS = 100
+_RESTORE_MS, _PROCESS_WHILE_RESTORING_MS = 100, 100
 #: How long records wait to be polled while others are in flight, of which the end wakes the loop.
 _LANDING_WAIT_MS = 5
 _DEFECT = " This is probably a defect of Millstream; its log has the whole story."
@@ -340,7 +339,8 @@ class StreamThread:
             self._ask_all_for_commits()
 
     def _ask_all_for_commits(self) -> None:
-        self._commit_wanted |= any(task.commit_requested for task in self._tasks.running)
+        asked = any(task.commit_requested for task in self._tasks.running)
+        self._commit_wanted = self._commit_wanted or asked
 
     def _in_turn(self, tasks: Sequence[Work]) -> list[Work]:
         """The tasks, those first that come after the last one which had its turn."""
