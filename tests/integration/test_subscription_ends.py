@@ -17,7 +17,7 @@ from support.topics import committed_lag, fill, read_all, unique
 from support.waiting import wait_for
 
 from millstream.parallel import ProcessingContext, Properties, Retry
-from millstream.parallel.topology import subscription_topology
+from millstream.parallel.subscription_topology import subscription_topology
 from millstream.serdes import STRING
 from millstream.subscriptions.plan import OnError, SubscriptionPlan
 from millstream.subscriptions.processors import Chain

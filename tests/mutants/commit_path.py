@@ -95,8 +95,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "caches of the first task only are flushed",
         _COMMITS,
-        "        for task in needing:\n            with",
-        "        for task in needing[:1]:\n            with",
+        "for task in needing if not self._is_prepared(task)]",
+        "for task in needing[:1] if not self._is_prepared(task)]",
     ),
     _mutant(
         "offsets of the first task only are committed",
@@ -386,7 +386,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a commit that was asked for is made again and again",
         _TASK,
-        "        self.processing.engine_task.commit_requested = False\n",
+        "        self.processing.engine_task.notes.commit_requested = False\n",
         "",
     ),
     _mutant(
@@ -404,14 +404,32 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a batch is never finished",
         _TASK,
-        "        at_work.group.finish_all()\n",
-        "",
+        "            at_work.group.finish_all()\n",
+        "            pass\n",
     ),
     _mutant(
         "a batch is finished before it is taken through the nodes",
         _TASK,
-        "        at_work.executor.run(batches)\n        at_work.group.finish_all()\n",
+        "        at_work.executor.run(batches)\n",
         "        at_work.group.finish_all()\n        at_work.executor.run(batches)\n",
+    ),
+    _mutant(
+        "records in flight are finished with their batch",
+        _TASK,
+        "        if flights:\n",
+        "        if False:\n",
+    ),
+    _mutant(
+        "a commit does not wait for what is in flight",
+        _TASK,
+        "        self._is_landing = lands and not self._has_landed()\n",
+        "        self._is_landing = False\n",
+    ),
+    _mutant(
+        "what a punctuation has caused is in flight at a commit",
+        _TASK,
+        "        lands = at_work.lands or at_work.equipment.flights.unplaced > 0\n",
+        "        lands = at_work.lands\n",
     ),
     # --- stores ---
     _mutant(
@@ -629,8 +647,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "revoked tasks are committed without those that stay",
         _REBALANCES,
-        "                offsets = self._commits.commit(self._tasks.running)\n",
-        "                offsets = self._commits.commit(tasks)\n",
+        "        committing = self._tasks.running\n",
+        "        committing = self._tasks.running if tasks is None else tasks\n",
     ),
     _mutant(
         "what was sent by lost tasks is sent all the same",

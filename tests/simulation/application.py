@@ -11,14 +11,16 @@ has seen, so that one lost or repeated can be told from its list.
 from __future__ import annotations
 
 import random
+from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import orjson
 
 from millstream import (
     EXACTLY_ONCE_V2,
+    KStream,
     Materialized,
     Processor,
     ProcessorContext,
@@ -58,6 +60,60 @@ def group_of(record_id: int) -> str:
     return f"g{record_id * 3 % GROUPS}"
 
 
+async def answer(value: Any) -> Any:
+    """What is asked beside the loop; the answer is the question, some time later."""
+    return value
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Where and how the application asks beside its loop.
+
+    Args:
+        before: whether it asks before the store `seen`.
+        behind: whether it asks behind it, before the repartition topic.
+        at_last: whether it asks behind the store `folded`, before the output.
+        ordering: of the answers.
+        concurrency: how many questions there are at a time.
+    """
+
+    before: bool
+    behind: bool
+    at_last: bool
+    ordering: Literal["key", "none", "partition"]
+    concurrency: int
+
+    @classmethod
+    def chosen(cls, chance: random.Random) -> Asking:
+        """One of them."""
+        before, behind, at_last = chance.choice(
+            (
+                (True, False, False),
+                (True, False, False),
+                (False, True, False),
+                (False, False, True),
+                (True, True, False),
+                (True, False, True),
+            )
+        )
+        return cls(
+            before,
+            behind,
+            at_last,
+            ordering=chance.choice(("key", "key", "none", "partition")),
+            concurrency=chance.choice((1, 3, 20)),
+        )
+
+    def line_of(self, record_id: int) -> Hashable:
+        """What keeps its order from the input to the repartition topic, beside the partition; the
+        id itself where nothing does."""
+        if self.ordering == "partition" or not (self.before or self.behind):
+            return None
+        if self.ordering == "none":
+            return record_id
+        return (self.before and key_of(record_id), self.behind and group_of(record_id))
+
+
 class Remember(Processor[str, Any, str, Any]):
     """Keeps the ids of each key, and sends each on to its group."""
 
@@ -85,6 +141,7 @@ class Shape:
         commit_interval_ms: between commits.
         max_poll_records: at a poll, and in a batch.
         exactly_once: the processing guarantee.
+        asking: where it asks beside its loop; None for nowhere.
     """
 
     partitions: int
@@ -95,6 +152,7 @@ class Shape:
     commit_interval_ms: int
     max_poll_records: int
     exactly_once: bool = False
+    asking: Asking | None = None
 
     @classmethod
     def chosen(cls, chance: random.Random, *, exactly_once: bool = False) -> Shape:
@@ -117,13 +175,20 @@ class Shape:
         seen = Stores.key_value_builder(supplier("seen"), STRING, JSON).with_caching(self.caching)
         builder = StreamsBuilder()
         builder.add_state_store(seen)
-        grouped = (
-            builder.stream(INPUT, key=STRING, value=JSON)
-            .process(Remember, stores=["seen"])
-            .group_by_key(key=STRING, value=JSON, name="folded")
-        )
+        asking = self.asking
+        stream: KStream[str, Any] = builder.stream(INPUT, key=STRING, value=JSON)
+        if asking is not None and asking.before:
+            stream = self._asked(stream)
+        stream = stream.process(Remember, stores=["seen"])
+        if asking is not None and asking.behind:
+            stream = self._asked(stream)
+        grouped = stream.group_by_key(key=STRING, value=JSON, name="folded")
         kept = Materialized("folded", kind=kind, key=STRING, value=JSON, caching=self.caching)
-        (grouped.aggregate(list, _fold, store=kept).to_stream().to(OUTPUT, key=STRING, value=JSON))
+        folded = grouped.aggregate(list, _fold, store=kept).to_stream()
+        if asking is not None and asking.at_last:
+            # The last one of a key is to be the last.
+            folded = self._asked(folded, "key" if asking.ordering == "none" else asking.ordering)
+        folded.to(OUTPUT, key=STRING, value=JSON)
         windows = TimeWindows(timedelta(milliseconds=WINDOW_MS), grace=timedelta(days=1))
         kept = Materialized(
             "windowed",
@@ -141,6 +206,14 @@ class Shape:
             .to(WINDOWS, key=STRING, value=JSON)
         )
         return builder.build()
+
+    def _asked(self, stream: KStream[str, Any], ordering: Any = None) -> KStream[str, Any]:
+        assert self.asking is not None
+        return stream.map_async(
+            answer,
+            concurrency=self.asking.concurrency,
+            ordering=ordering or self.asking.ordering,
+        )
 
     def config(self, state_dir: str, instance: str, threads: int) -> StreamsConfig:
         """The settings of one instance."""

@@ -11,7 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,8 @@ import orjson
 from millstream.errors import ProductionError, StreamsError
 from millstream.kafka.partitioner import partition_for
 from millstream.record import TopicPartition
-from simulation.application import INPUT, OUTPUT, REPARTITION, WINDOWS, Shape, key_of
+from millstream.runtime.control import ChangeProperties
+from simulation.application import INPUT, OUTPUT, REPARTITION, WINDOWS, Asking, Shape, key_of
 from simulation.broker.cluster import Cluster
 from simulation.broker.group import State
 from simulation.checks import Checks, ViolationError
@@ -29,6 +30,7 @@ from simulation.disks import DiskFaults
 from simulation.faults import Faults
 from simulation.instance import Instance, Worker
 from simulation.scheduler import EPOCH_MS, Process, Scheduler
+from simulation.subscribed import CAUSED, SubscribedShape, chosen_properties
 from simulation.transactional_checks import TransactionalChecks
 from simulation.watching import OpenFiles, watched
 
@@ -36,6 +38,11 @@ from simulation.watching import OpenFiles, watched
 _OUTSIDE: Final = re.compile(r"locked by process \d+ since [-\d: ]+ UTC")
 _LAST_LINES: Final = 80
 _MOST_INSTANCES: Final = 4
+#: How many of the histories ask beside their loops.
+_ASKS: Final = 0.3
+#: How many are those of a subscription, and how often its properties change.
+_SUBSCRIBES: Final = 0.15
+_CHANGES: Final = 0.2
 _READ: Final = (INPUT, REPARTITION)
 _LOOK_US: Final = 250_000
 _SETTLES_US: Final = 240_000_000
@@ -95,12 +102,23 @@ class History:
         self.scheduler = Scheduler(seed, self._note)
         self.cluster = Cluster(self.scheduler)
         self.shape = Shape.chosen(self._chance, exactly_once=exactly_once)
+        # Chance of its own: what a seed does beside this stays as it was.
+        self._asks = asks = random.Random(f"asking {seed}")
+        kind = asks.random()
+        if kind < _ASKS:
+            self.shape = replace(self.shape, asking=Asking.chosen(asks))
+        elif kind > 1 - _SUBSCRIBES and not exactly_once:
+            self.shape = SubscribedShape.of(self.shape, asks)
         self.instances: list[Instance] = []
         self._records = self._chance.randrange(80, 220)
         self._next_id = 0
         make_checks = TransactionalChecks if exactly_once else Checks
         self.checks = make_checks(self.cluster)
         self.checks.member_of = self._member_of
+        if isinstance(self.shape, SubscribedShape):
+            self.checks.line_of, self.checks.caused = self.shape.line_of, CAUSED
+        elif self.shape.asking is not None:
+            self.checks.line_of = self.shape.asking.line_of
         self.disk_faults = DiskFaults(self.scheduler)
         self.files = OpenFiles(self.scheduler)
         self.scheduler.on_end = self._process_ended
@@ -151,7 +169,10 @@ class History:
 
     def _play(self) -> None:
         self.scheduler.tell(f"seed {self.result.seed}: {self.shape}")
-        for topic in (INPUT, OUTPUT, WINDOWS):
+        topics = (INPUT, OUTPUT, WINDOWS)
+        if isinstance(self.shape, SubscribedShape):
+            topics = (INPUT, REPARTITION, OUTPUT)
+        for topic in topics:
             self.cluster.create_topic(topic, self.shape.partitions, {})
         for _ in range(2):
             self._add_instance()
@@ -246,7 +267,18 @@ class History:
                 first = log.append([(key, orjson.dumps(self._next_id), timestamp, None)])
                 self.cluster.appended(place, first, None)
                 self._next_id += 1
+            self._change_properties()
             self.wait(self._chance.randrange(10_000, 2_000_000))
+
+    def _change_properties(self) -> None:
+        """Of a subscription, while it works."""
+        if not isinstance(self.shape, SubscribedShape) or self._asks.random() > _CHANGES:
+            return
+        properties = chosen_properties(self._asks)
+        self.scheduler.tell(f"--- {properties}")
+        for instance in self.instances:
+            for worker in instance.living:
+                worker.driver.ask(ChangeProperties(properties.as_given()))
 
     def settled(self) -> bool:
         """Whether everything was processed and committed, by somebody who lives."""

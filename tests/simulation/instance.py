@@ -24,6 +24,7 @@ from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.thread_identity import ThreadIdentity
 from simulation.application import Shape
 from simulation.broker.cluster import Cluster
+from simulation.calls import SimulatedCalls
 from simulation.clients.opening import SimulatedClients, opening
 from simulation.disks import DiskFaults, SimulatedDisk, SimulatedStorages
 from simulation.scheduler import Actor, Process, SimulatedClock
@@ -194,6 +195,12 @@ class Instance:
                 clock=SimulatedClock(self._scheduler, _STALLS),
                 disk=worker.disk,
                 storages=worker.storages,
+                make_apart=lambda wake: SimulatedCalls(
+                    self._scheduler,
+                    worker.process,
+                    lambda: None if worker.clients is None else worker.clients.waits,
+                    wake,
+                ),
             )
             outcome = worker.thread.run()
         except StreamsError as error:

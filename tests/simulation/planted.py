@@ -24,7 +24,7 @@ from millstream.runtime.states import TaskState
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.changelogs.restore import StoreRestorer
 from millstream.state.task_stores import TaskStores
-from simulation import planted_transactions
+from simulation import planted_calls, planted_transactions
 from simulation.history import History
 from simulation.running import silence
 
@@ -152,8 +152,9 @@ def _store_not_written() -> list[Replacement]:
 def _cache_not_flushed() -> list[Replacement]:
     """A commit leaves behind what caches hold back."""
 
-    def prepare(self: Any) -> None:
+    def prepare(self: Any) -> bool:
         self.stores.log_changes()
+        return True
 
     return [(StreamTask, "prepare_commit", prepare)]
 
@@ -190,13 +191,18 @@ BUGS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "cache not flushed": _cache_not_flushed,
     "restored record left out": _restored_record_left_out,
     "work not dropped": _failed_send_forgotten,
+    **planted_calls.BUGS,
+}
+TRANSACTIONAL: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
+    **planted_transactions.BUGS,
+    **planted_calls.BUGS_OF_TRANSACTIONS,
 }
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """Have a bug until this is left."""
-    replacements = {**BUGS, **planted_transactions.BUGS}[name]()
+    replacements = {**BUGS, **TRANSACTIONAL}[name]()
     originals = [(owner, what, getattr(owner, what)) for owner, what, _ in replacements]
     for owner, what, wrong in replacements:
         setattr(owner, what, wrong)
@@ -214,7 +220,7 @@ def first_finding(name: str, first: int = 1) -> tuple[int, str] | None:
         name: of the bug.
         first: the seed to begin with.
     """
-    exactly_once = name in planted_transactions.BUGS
+    exactly_once = name in TRANSACTIONAL
     with planted(name):
         for seed in range(first, first + _MOST_SEEDS):
             failure = History(seed, exactly_once=exactly_once).run().failure
@@ -236,7 +242,7 @@ def main(arguments: list[str]) -> int:
         )
     silence()
     missed = 0
-    for name in asked.names or [*BUGS, *planted_transactions.BUGS]:
+    for name in asked.names or [*BUGS, *TRANSACTIONAL]:
         began = time.process_time()
         found = first_finding(name, asked.first)
         took = time.process_time() - began

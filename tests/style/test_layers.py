@@ -31,14 +31,14 @@ STAGES = (
     ("embedded",),
     ("state",),
     ("processor",),
-    ("parallel",),
-    ("operators",),
+    ("operators", "subscriptions"),
     ("topology",),
     ("assignment",),
     ("runtime",),
     ("spark",),
     ("query",),
-    ("app", "subscription"),
+    ("app",),
+    ("parallel",),
     ("lake", "testing", "console", "cli"),
 )
 STAGE_OF = {name: level for level, names in enumerate(STAGES) for name in names}

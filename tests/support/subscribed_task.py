@@ -12,7 +12,7 @@ from typing import Any, Self
 from millstream import StreamsConfig
 from millstream.clock import Clock, Deadline, SystemClock
 from millstream.parallel import Properties, Retry
-from millstream.parallel.topology import subscription_topology
+from millstream.parallel.subscription_topology import subscription_topology
 from millstream.record import Headers, TaskId, TopicPartition
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.stream_task import StreamTask

@@ -193,6 +193,35 @@ WITHOUT_EXAMPLE: dict[str, str] = {
         f"EmbeddedKafka.{each}": "its class shows them all, so that one broker does"
         for each in ("create_topic", "kill", "start", "stop")
     },
+    **{f"Completion.{each}": "for the engine, not for users" for each in ("land", "time_out")},
+    **{
+        f"ProcessingContext.{each}": "for the engine, not for users"
+        for each in ("call", "describe", "returned")
+    },
+    **{
+        f"{owner}.{each}": "its class shows it"
+        for owner, names in {
+            "Completion": ("complete", "fail", "retry"),
+            "OpenTelemetryTracing": ("trace_for",),
+            "ProcessingContext": ("defer_completion", "push", "retry"),
+            "TaskProcessor": ("close", "open", "process"),
+            "TaskTrace": ("completed", "processing", "retry_headers"),
+            "Tracing": ("trace_for",),
+        }.items()
+        for each in names
+    },
+    **{
+        f"ProcessorSubscription.{each}": "the method of KafkaStreams has one"
+        for each in (
+            "close",
+            "run",
+            "set_state_listener",
+            "set_uncaught_exception_handler",
+            "start",
+            "thread_metrics",
+            "wait_for_state",
+        )
+    },
 }
 
 

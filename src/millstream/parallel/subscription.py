@@ -13,7 +13,7 @@ from millstream.app_failures import ExceptionHandler
 from millstream.errors import ConfigError
 from millstream.parallel.config import SubscriptionConfig, checked_choice
 from millstream.parallel.metrics import SubscriptionMetrics, gathered
-from millstream.parallel.topology import subscription_topology
+from millstream.parallel.subscription_topology import subscription_topology
 from millstream.runtime.client_states import StateListener
 from millstream.runtime.states import ClientState
 from millstream.serdes import Serde

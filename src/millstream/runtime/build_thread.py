@@ -16,6 +16,7 @@ from millstream.kafka.member.events import Assigned
 from millstream.kafka.protocols import Member
 from millstream.kafka.rights import user_of
 from millstream.kafka.settings.clients import client_setting, librdkafka_settings
+from millstream.operators.apart.calls import Apart
 from millstream.operators.apart.real import RealApart
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import Control
@@ -90,6 +91,7 @@ def build_thread(
     clock: Clock | None = None,
     disk: Disk | None = None,
     storages: Storages | None = None,
+    make_apart: Callable[[Callable[[], None]], Apart] = RealApart,
 ) -> StreamThread:
     """Make a stream thread with everything it owns; nothing talks to Kafka before it runs.
 
@@ -103,6 +105,7 @@ def build_thread(
         clock: time, by default the system's.
         disk: what its state directory is on, by default this host's.
         storages: opens those of persistent stores, by default databases of RocksDB.
+        make_apart: gives a task what makes calls beside its loop, of what ends the loop's waits.
 
     Raises:
         ConfigError: a Kafka client refuses its settings, or a serde is missing.
@@ -134,6 +137,7 @@ def build_thread(
             ),
             clock,
             waker,
+            lambda: make_apart(waker.wake),
         )
         thread = parts.thread(control)
         undo.pop_all()
@@ -163,13 +167,14 @@ class _Parts:
     incarnations: TopicIncarnations
     clock: Clock
     waker: Waker
+    make_apart: Callable[[], Apart]
     dropped: DroppedTotal = field(default_factory=DroppedTotal)
 
     @cached_property
     def share(self) -> SubscriptionShare:
         nodes = [node for part in self.topology._subtopologies() for node in part.nodes]
         plans = [
-            node.operation.plan
+            node.operation.part.plan
             for node in nodes
             if isinstance(node, ProcessorNode) and isinstance(node.operation, Subscribe)
         ]
@@ -312,7 +317,7 @@ class _Parts:
             global_stores=global_updates.stores,
             settle=collector.settle,
             dropped=self.dropped,
-            make_apart=lambda: RealApart(self.waker.wake),
+            make_apart=self.make_apart,
             share=self.share,
         )
         by_id = {part.id: part for part in subtopologies}

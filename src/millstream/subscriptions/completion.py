@@ -35,6 +35,11 @@ class Deferral(Protocol):
         """It is done: "complete", "retry" or "fail"."""
         ...
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody has to complete it any more, since its processor has raised."""
+        ...
+
     def leaked(self) -> None:
         """Nobody is left who could complete it."""
         ...

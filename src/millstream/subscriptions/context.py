@@ -83,6 +83,16 @@ class ProcessingContext:
     Belongs to the processor's call: what is needed later, keep in variables of your own.
 
     Semantics: Decaton's `ProcessingContext`.
+
+    Example:
+        >>> def send(context, task):
+        ...     if task["urgent"]:
+        ...         context.push(task["text"])
+        ...     elif context.metadata.retry_count < 3:
+        ...         context.retry()
+        ...     else:
+        ...         completion = context.defer_completion(timeout=timedelta(minutes=1))
+        ...         pool.submit(deliver, task).add_done_callback(lambda _: completion.complete())
     """
 
     __slots__ = (
@@ -132,6 +142,16 @@ class ProcessingContext:
         #: When it was taken, and how long its processor took.
         self.taken_ns = taken_ns
         self.took_ns = 0
+
+    @property
+    def host(self) -> Host:
+        """The partition at work; for processors that gather tasks."""
+        return self._host
+
+    @property
+    def further(self) -> tuple[Next, ...]:
+        """The processors after the one that was given this; for those that gather tasks."""
+        return self._calls[self._next :]
 
     @property
     def key(self) -> bytes | None:
@@ -188,23 +208,7 @@ class ProcessingContext:
             raise IllegalStateError(
                 "The last processor of a subscription pushed a task: there is none after it."
             )
-        self._next = position + 1
-        try:
-            return self._calls[position](self, task)
-        finally:
-            self._next = position
-
-    def later(self, task: Any) -> Later:
-        """Defer the task, to go on with it after its processor has returned.
-
-        Args:
-            task: it, or what was made of it.
-
-        Raises:
-            IllegalStateError: it was deferred before.
-        """
-        calls = self._calls[self._next :]
-        return Later(self, task, self._host, self.defer_completion(), calls)
+        return self._calls[position](PushedContext(self, position + 1), task)
 
     def defer_completion(
         self,
@@ -222,10 +226,12 @@ class ProcessingContext:
                 block.
 
         Raises:
-            IllegalStateError: it was deferred before.
+            IllegalStateError: it was deferred before, or goes to the retry topic.
         """
         if self._deferral is not None:
             raise IllegalStateError("The completion of this task was deferred before.")
+        if self.outcome is not None:
+            raise IllegalStateError("This task goes to the retry topic: nothing is left to defer.")
         if timeout is None:
             timeout_ms = self._host.deferred_timeout_ms
         else:
@@ -241,11 +247,15 @@ class ProcessingContext:
         """Let the task go to the retry topic when its processor returns, to be tried again later.
 
         Raises:
-            IllegalStateError: the subscription has none (`retry=Retry(...)`).
+            IllegalStateError: the subscription has none (`retry=Retry(...)`), or the task was
+                deferred: then its completion has such a method.
         """
         if not self._host.can_retry:
+            raise no_retry_topic()
+        if self._deferral is not None:
             raise IllegalStateError(
-                "There is no retry topic: give the subscription retry=Retry(backoff=...)."
+                "The completion of this task was deferred: call retry() of what "
+                "defer_completion() gave."
             )
         self.is_plain = False
         self.outcome = "retry"
@@ -266,119 +276,43 @@ class ProcessingContext:
         return deferral.returned()
 
 
-class Later:
-    """A deferred task that is gone on with later, on any thread.
+def no_retry_topic() -> IllegalStateError:
+    """What a task meets that asks for a retry where nobody can give it one."""
+    return IllegalStateError(
+        "There is no retry topic: give the subscription retry=Retry(backoff=...)."
+    )
+
+
+class PushedContext(ProcessingContext):
+    """The same task, as a processor further down the chain sees it: several of them may be at work
+    at a time, each with those after it.
 
     Args:
-        context: where it came from.
-        task: what is handed on.
-        host: its partition.
-        completion: completes it.
-        calls: the processors that it is pushed to.
+        above: the one that it was pushed by.
+        after: the position of the processor after it; by default as `above` has it.
     """
 
-    __slots__ = ("_calls", "_host", "completion", "context", "task")
+    __slots__ = ("_whole",)
 
-    def __init__(
+    def __init__(self, above: ProcessingContext, after: int | None = None) -> None:
+        whole = above._whole if isinstance(above, PushedContext) else above
+        task = DecatonTask(whole.metadata, whole.task, whole.payload)
+        super().__init__(whole._host, whole.batch, whole.index, task, whole._calls, whole.taken_ns)
+        self._whole: ProcessingContext = whole
+        self._next = above._next if after is None else after
+        self.trace = whole.trace
+
+    def defer_completion(
         self,
-        context: ProcessingContext,
-        task: Any,
-        host: Host,
-        completion: Completion,
-        calls: tuple[Next, ...],
-    ) -> None:
-        self.context = context
-        self.task = task
-        self.completion = completion
-        self._host = host
-        self._calls = calls
+        timeout: timedelta | None = None,
+        on_timeout: Callable[[Completion], TimeoutAnswer] | None = None,
+    ) -> Completion:
+        """Defer all of it."""
+        return self._whole.defer_completion(timeout, on_timeout)
 
-    def enter(self) -> bool:
-        """Whether it still may be processed; if so, `leave` follows."""
-        return self._host.enter()
-
-    def leave(self) -> None:
-        """What was done with it has returned."""
-        self._host.leave()
-
-    @property
-    def has_next(self) -> bool:
-        """Whether there is a processor to push it to."""
-        return bool(self._calls)
-
-    def count(self, name: str) -> None:
-        """Add one to a counter of its partition."""
-        self._host.count(name, 1)
-
-    def push(self) -> None:
-        """Call the next processor, which is not `async`; the task is completed when that is done
-        with it."""
-        pushed = self._pushed()
-        try:
-            self._calls[0](pushed, pushed.task)
-        except BaseException as error:
-            self._end(pushed, error)
-        else:
-            self._end(pushed, None)
-
-    async def push_async(self) -> None:
-        """The same for one that is."""
-        pushed = self._pushed()
-        try:
-            awaitable = self._calls[0](pushed, pushed.task)
-            if awaitable is not None:
-                await awaitable
-        except Exception as error:
-            self._end(pushed, error)
-        else:
-            self._end(pushed, None)
-
-    def _pushed(self) -> ProcessingContext:
-        context = self.context
-        task = DecatonTask(context.metadata, self.task, context.payload)
-        host = _LaterHost(self._host, self.completion)
-        pushed = ProcessingContext(
-            host, context.batch, context.index, task, self._calls, context.taken_ns
-        )
-        pushed.trace = context.trace
-        return pushed
-
-    def _end(self, pushed: ProcessingContext, error: BaseException | None) -> None:
-        if pushed.returned(error):
-            self.completion.land(pushed.outcome or "complete", pushed.error)
-
-
-class _LaterHost:
-    """The partition of a task that was pushed later: as before, but for its end. It is `Host`."""
-
-    def __init__(self, host: Host, completion: Completion) -> None:
-        self._host = host
-        self._completion = completion
-        self.keep = host.keep
-        self.leaked = host.leaked
-        self.enter = host.enter
-        self.leave = host.leave
-        self.count = host.count
-
-    @property
-    def clock(self) -> Clock:
-        return self._host.clock
-
-    @property
-    def can_retry(self) -> bool:
-        return self._host.can_retry
-
-    @property
-    def deferred_timeout_ms(self) -> int | None:
-        return self._host.deferred_timeout_ms
-
-    @property
-    def is_open(self) -> bool:
-        return self._host.is_open
-
-    def landed(self, context: ProcessingContext) -> None:
-        """The deferred task whose processor has returned is done: so is the one it stands for."""
-        self._completion.land(context.outcome or "complete", context.error)
+    def retry(self) -> None:
+        """Retry all of it."""
+        self._whole.retry()
 
 
 class _Deferral:
@@ -392,7 +326,8 @@ class _Deferral:
     def __init__(self, context: ProcessingContext, host: Host) -> None:
         self._context = context
         self._host = host
-        self._lock = threading.Lock()
+        # Entered again by a completion that is thrown away just then.
+        self._lock = threading.RLock()
         self._has_landed = False
         self._has_returned = False
 
@@ -415,6 +350,11 @@ class _Deferral:
             tell = self._has_returned
         if tell:
             self._host.landed(self._context)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody has to complete it any more."""
+        return self._has_landed
 
     def leaked(self) -> None:
         """Nobody is left who could complete it."""

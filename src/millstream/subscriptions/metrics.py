@@ -20,7 +20,8 @@ class PartitionMetrics:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Entered again by a completion that is thrown away while something is counted.
+        self._lock = threading.RLock()
         self._counts: Counter[str] = Counter()
         self._most: dict[str, float] = {}
 

@@ -11,6 +11,8 @@ from millstream.subscriptions.retry import Retry
 from millstream.subscriptions.tasks.extraction import TaskReader
 from millstream.subscriptions.tracing import Tracing
 
+#: Which of a subscription's topics a partition is of.
+Role = Literal["origin", "retry", "shaping"]
 #: What becomes of a task whose processor raises, or that cannot be read.
 OnError = Literal["fail", "skip", "retry"]
 
@@ -39,3 +41,24 @@ class SubscriptionPlan:
     on_error: OnError
     tracing: Tracing | None = None
     cancel_running: bool = True
+
+
+@dataclass(frozen=True)
+class SubscriptionPart:
+    """What a subscription does with one of its topics.
+
+    Args:
+        plan: the subscription.
+        topic: the topic.
+        role: which of the subscription's it is.
+        retries: the node that writes to the retry topic; None without one.
+        dead_letters: the node that writes to the dead-letter topic; None without one.
+        shaping: the node that writes to the shaping topic; None without one.
+    """
+
+    plan: SubscriptionPlan
+    topic: str
+    role: Role
+    retries: str | None = None
+    dead_letters: str | None = None
+    shaping: str | None = None

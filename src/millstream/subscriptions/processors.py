@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import logging
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from inspect import isawaitable
+from typing import Any, Final
 
 from millstream.errors import ConfigError, as_streams_error
+from millstream.operators.apart.event_loop import event_loop
 from millstream.record import TopicPartition
 from millstream.subscriptions.context import Next, ProcessingContext
 from millstream.unawaited import is_asynchronous, name_of
 
 logger = logging.getLogger(__name__)
 
+#: How long an `async` method that opens or closes a processor may take.
+_ASYNC_S: Final = 30.0
+
 
 class Scope(enum.Enum):
     """How many tasks share one `TaskProcessor`.
 
     Example:
-        >>> per_thread = Scoped(Mailer, Scope.UNIT)
+        >>> Scoped(TaskProcessor, Scope.UNIT).scope.value
+        'unit'
     """
 
     #: One for all tasks of a thread of the subscription, which is a process of its own.
@@ -48,7 +55,7 @@ class TaskProcessor:
         ...         self.connection.quit()
     """
 
-    def open(self, place: TopicPartition | None) -> None:
+    def open(self, place: TopicPartition | None) -> Any:
         """Called before the first task.
 
         Args:
@@ -59,7 +66,7 @@ class TaskProcessor:
         """Work on a task."""
         raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self) -> Any:
         """Called after the last task."""
 
 
@@ -72,7 +79,8 @@ class Scoped:
         scope: how many tasks share one.
 
     Example:
-        >>> processor = Scoped(Mailer, Scope.PARTITION)
+        >>> Scoped(TaskProcessor).scope.value
+        'subscription'
     """
 
     supplier: Callable[[], TaskProcessor]
@@ -156,6 +164,10 @@ class Instances:
         """Close those of a partition."""
         self._close(lambda scope: isinstance(scope, tuple) and scope[0] == place)
 
+    def close_units(self, place: TopicPartition) -> None:
+        """Close those of the units of a partition, of which there will be another number."""
+        self._close(lambda scope: isinstance(scope, tuple) and scope[:-1] == (place,))
+
     def close(self) -> None:
         """Close all that are left."""
         self._close(lambda _: True)
@@ -171,7 +183,7 @@ class Instances:
         known = self._made.get((index, scope))
         if known is None:
             known = part.supplier()
-            known.open(None if scope is None else place)
+            _finished(known.open(None if scope is None else place))
             self._made[index, scope] = known
         return known
 
@@ -181,9 +193,19 @@ class Instances:
             closing = [self._made.pop(key) for key in gone]
         for each in closing:
             try:
-                each.close()
+                _finished(each.close())
             except Exception as error:
                 logger.warning("%s", as_streams_error(f"Closing {type(each).__name__}", error))
+
+
+def _finished(result: Any) -> None:
+    """Wait for an `async` method of a processor, which runs where its tasks do."""
+    if isawaitable(result):
+        asyncio.run_coroutine_threadsafe(_awaited(result), event_loop()).result(_ASYNC_S)
+
+
+async def _awaited(result: Awaitable[Any]) -> None:
+    await result
 
 
 def _part(given: ProcessorLike) -> Callable[..., Any] | Scoped:

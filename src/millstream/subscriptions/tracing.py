@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from inspect import isawaitable
 from typing import Any, Protocol
 
 from millstream.clock import Clock
@@ -110,9 +111,9 @@ class Traces:
         async def call_async(context: ProcessingContext, task: Any) -> None:
             entered = self._enter(context)
             try:
-                awaitable = first(context, task)
-                if awaitable is not None:
-                    await awaitable
+                result = first(context, task)
+                if isawaitable(result):
+                    await result
             except BaseException as error:
                 self._leave(entered, error)
                 raise

@@ -124,8 +124,11 @@ class SimulatedTransactions(SimulatedProducer):
     def purge(self, timeout_ms: int = _PURGE_TIMEOUT_MS) -> None:
         if self._asking.dead or not self._ready:
             return
+        sequences = dict(self._sequences)
         self._forget()
         if not self._begun:
+            # Its epoch goes on, so its numbers do: logs would take lower ones for repetitions.
+            self._sequences.update(sequences)
             return
         self._begun = False
         try:

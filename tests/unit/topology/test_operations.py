@@ -29,8 +29,13 @@ from millstream import (
     Topology,
 )
 from millstream.operators.operator import Operator
+from millstream.parallel import Properties, Retry
+from millstream.parallel.subscription_topology import subscription_topology
 from millstream.runtime.task.compile_operator import compile_operator
 from millstream.serdes import LONG, STRING
+from millstream.subscriptions.plan import SubscriptionPlan
+from millstream.subscriptions.processors import Chain
+from millstream.subscriptions.tasks.extraction import TaskReader
 from millstream.topology.operations.operation import Operation
 from millstream.topology.physical.nodes import ProcessorNode
 
@@ -91,6 +96,19 @@ def global_store(builder: StreamsBuilder) -> None:
     builder.add_global_store(store, "global", Own)
 
 
+def subscription(builder: StreamsBuilder) -> Topology:
+    """Not a word of the DSL, but operations all the same."""
+    plan = SubscriptionPlan(
+        name="mailer",
+        chain=Chain.of(two),
+        reader=TaskReader(None, None, legacy_parse_fallback=False),
+        properties=Properties(),
+        retry=Retry(backoff=timedelta(seconds=1)),
+        on_error="retry",
+    )
+    return subscription_topology(plan, "emails", None)
+
+
 def held_back(builder: StreamsBuilder) -> None:
     counts = stream(builder).group_by_key().windowed_by(TimeWindows(MINUTE)).count()
     counts.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
@@ -126,6 +144,7 @@ PROGRAMS: dict[str, Callable[[StreamsBuilder], object]] = {
     "map_async": lambda b: stream(b).map_async(two, with_key=True),
     "map_batches": lambda b: stream(b).map_batches(one, schema=pa.string(), with_key=True),
     "map_batches, async": lambda b: stream(b).map_batches(waiting, concurrency=2),
+    "subscription": subscription,
     "flat_map": lambda b: stream(b).flat_map(pairs),
     "flat_map_values": lambda b: stream(b).flat_map_values(one),
     "select_key": lambda b: stream(b).select_key(two),
@@ -175,8 +194,8 @@ PROGRAMS: dict[str, Callable[[StreamsBuilder], object]] = {
 
 def built(name: str) -> Topology:
     builder = StreamsBuilder(optimize=name == "self join")
-    PROGRAMS[name](builder)
-    return builder.build()
+    made = PROGRAMS[name](builder)
+    return made if isinstance(made, Topology) else builder.build()
 
 
 def operations_of(topology: Topology) -> list[Operation]:

@@ -8,13 +8,12 @@ from millstream.clock import Clock
 from millstream.operators.apart.subscribed_tasks import Outgoing
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
-from millstream.record import TopicPartition
 from millstream.subscriptions.limits.ignored_keys import IgnoredKeys
 from millstream.subscriptions.limits.key_quota import KeyQuota
 from millstream.subscriptions.limits.rate_limiter import RateLimiter
 from millstream.subscriptions.metrics import PartitionMetrics
+from millstream.subscriptions.plan import SubscriptionPart
 from millstream.subscriptions.properties.properties import UNLIMITED, Properties
-from millstream.topology.operations.subscriptions import Subscribe
 
 _US_IN_MS: Final = 1_000
 
@@ -23,24 +22,18 @@ class Admission:
     """Rate, quota and ignored keys of one partition.
 
     Args:
-        operation: the subscription.
+        part: what the subscription does with the topic.
         properties: those of now.
         clock: the time.
     """
 
-    def __init__(self, operation: Subscribe, properties: Properties, clock: Clock) -> None:
-        self._operation = operation
+    def __init__(self, part: SubscriptionPart, properties: Properties, clock: Clock) -> None:
+        self._part = part
         self._properties = properties
         self._clock = clock
-        self._place: TopicPartition | None = None
         self._limiter = RateLimiter(self._rate, now_us=self._now_us)
         self._quota = KeyQuota(self._quota_rate)
         self._ignored = IgnoredKeys(properties.ignore_keys)
-
-    def begin(self, place: TopicPartition) -> None:
-        """This is the partition: the rate of a shaping topic goes by its name."""
-        self._place = place
-        self._limiter.change_rate(self._rate, self._now_us)
 
     def change(self, new: Properties) -> None:
         """From now on these hold."""
@@ -88,16 +81,14 @@ class Admission:
 
     @property
     def _rate(self) -> int:
-        properties, place = self._properties, self._place
-        if self._operation.role != "shaping":
+        properties, part = self._properties, self._part
+        if part.role != "shaping":
             return properties.processing_rate_per_partition
         rates = properties.shaping_topic_processing_rate_per_partition
-        if place is not None and place.topic in rates:
-            return rates[place.topic]
-        return properties.per_key_quota_processing_rate
+        return rates.get(part.topic, properties.per_key_quota_processing_rate)
 
     @property
     def _quota_rate(self) -> int:
-        if self._operation.role != "origin" or self._operation.shaping is None:
+        if self._part.role != "origin" or self._part.shaping is None:
             return UNLIMITED
         return self._properties.per_key_quota_processing_rate

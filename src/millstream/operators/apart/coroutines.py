@@ -13,6 +13,15 @@ from millstream.operators.apart.event_loop import event_loop
 from millstream.operators.apart.landing import Ended, Landing
 
 
+def as_failure(error: BaseException) -> BaseException:
+    """What to tell of an error of the user's: one that cancels would go past all handlers."""
+    if not isinstance(error, asyncio.CancelledError):
+        return error
+    failure = RuntimeError("the call was cancelled, and not by the task: what it awaited was")
+    failure.__cause__ = error
+    return failure
+
+
 class Coroutines:
     """Takes what `Apart.coroutines` takes, and where to tell that calls have ended. It is `Units`.
 
@@ -103,12 +112,14 @@ class Coroutines:
                     call.result = await self._called(arguments(call))
                 except BaseException as error:
                     # SystemExit, too, which would end the loop: the task's thread raises it.
-                    call.error = error
+                    call.error = as_failure(error)
                 if not self._closed:
                     self._ended.add(call)
                 self._begun -= 1
                 if self._halted:
-                    self._landing.tell()
+                    # Who is closed may have ended by itself, but nobody waits for it.
+                    if not self._closed:
+                        self._landing.tell()
                     return
                 call = self._next(call.unit)
 

@@ -9,16 +9,16 @@ from millstream.operators.apart.subscribed_tasks import Outgoing
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
 from millstream.subscriptions.complaints import Complaints
-from millstream.subscriptions.context import ProcessingContext
+from millstream.subscriptions.context import ProcessingContext, no_retry_topic
 from millstream.subscriptions.metrics import PartitionMetrics
-from millstream.subscriptions.plan import SubscriptionPlan
+from millstream.subscriptions.plan import SubscriptionPart
 
 
 class Settling:
     """Decides what follows when tasks of a partition have ended.
 
     Args:
-        plan: the subscription.
+        part: what the subscription does with the topic.
         outgoing: writes retries and dead letters.
         metrics: of the partition.
         complaints: told of what is passed over.
@@ -27,13 +27,13 @@ class Settling:
 
     def __init__(
         self,
-        plan: SubscriptionPlan,
+        part: SubscriptionPart,
         outgoing: Outgoing,
         metrics: PartitionMetrics,
         complaints: Complaints,
         failed: Callable[[Batch, int, Exception], None],
     ) -> None:
-        self._plan = plan
+        self._part = part
         self._outgoing = outgoing
         self._metrics = metrics
         self._complaints = complaints
@@ -47,7 +47,10 @@ class Settling:
         """
         retried: list[ProcessingContext] = []
         for context in done:
-            if context.outcome == "retry":
+            if context.outcome == "retry" and self._part.retries is None:
+                context.error = no_retry_topic()
+                self._fail(context, retried)
+            elif context.outcome == "retry":
                 retried.append(context)
             elif context.outcome != "complete":
                 self._fail(context, retried)
@@ -60,9 +63,9 @@ class Settling:
         self._metrics.count("tasks.error")
         if not isinstance(error, Exception):
             raise error
-        if self._plan.on_error == "retry":
+        if self._part.plan.on_error == "retry":
             retried.append(context)
-        elif self._plan.on_error == "skip":
+        elif self._part.plan.on_error == "skip":
             self._complaints.tell(context.describe(), error)
         else:
             self._failed(context.batch, context.index, error)
@@ -72,7 +75,7 @@ class Settling:
     ) -> list[ProcessingContext]:
         last = self._outgoing.retry(contexts, output)
         self._count_retries(contexts, set(last))
-        policy = self._plan.retry
+        policy = self._part.plan.retry
         assert policy is not None
         passed_over: set[int] = set()
         for index in last:

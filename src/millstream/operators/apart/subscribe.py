@@ -27,11 +27,12 @@ from millstream.subscriptions.complaints import Complaints
 from millstream.subscriptions.completion import Completion
 from millstream.subscriptions.context import ProcessingContext
 from millstream.subscriptions.metrics import PartitionMetrics
+from millstream.subscriptions.plan import SubscriptionPart
 from millstream.subscriptions.properties.properties import Properties
 from millstream.subscriptions.share import SubscriptionShare
 from millstream.subscriptions.tasks.extraction import DecatonTask
 from millstream.subscriptions.tracing import Traces
-from millstream.topology.operations.subscriptions import Subscribe
+from millstream.unawaited import checked_result
 
 logger = logging.getLogger(__name__)
 
@@ -48,15 +49,14 @@ class SubscribeOperator(ApartOperator):
     Semantics: Decaton's `PartitionContext` and `ProcessorUnit`.
 
     Args:
-        operation: what the subscription is.
+        part: what the subscription does with the topic.
     """
 
-    def __init__(self, operation: Subscribe) -> None:
-        self._operation = operation
-        self._plan = operation.plan
-        self._properties = operation.plan.properties
+    def __init__(self, part: SubscriptionPart) -> None:
+        self._part = part
+        self._plan = part.plan
+        self._properties = part.plan.properties
         self._version = 0
-        self._place: TopicPartition | None = None
         self._in_flight = 0
         self._tickets = count()
         #: Tasks that are not to begin yet: when, and in which order.
@@ -75,8 +75,9 @@ class SubscribeOperator(ApartOperator):
         self._is_closed = False
         self._is_rebuilding = False
         self._traces: Traces | None = None
-        self._metrics = PartitionMetrics()
+        self._place: TopicPartition
         self._share: SubscriptionShare
+        self._metrics: PartitionMetrics
         self._outgoing: Outgoing
         self._settling: Settling
         self._deadlines: Deadlines
@@ -123,28 +124,34 @@ class SubscribeOperator(ApartOperator):
     def init(self, context: OperatorContext) -> None:
         """Begin with nothing in flight."""
         super().init(context)
+        place = self._place = TopicPartition(self._part.topic, context.task_id.partition)
         self._share = self.equipment.share
+        self._metrics = self._share.metrics.of(place)
         clock = self._clock = context.clock
         if self._share.properties is not None:
             self._properties, self._version = self._share.properties, self._share.version
         if self._plan.tracing is not None:
             self._traces = Traces(self._plan.tracing, self._plan.name, clock)
-        self._work = TaskCalls(self._plan, self._share, self.equipment.apart, self._traces)
+        self._work = TaskCalls(place, self._plan, self._share, self.equipment.apart, self._traces)
         self._complaints = Complaints(logger, clock)
         self._deadlines = Deadlines(clock)
         self._outgoing = Outgoing(
-            self._operation,
+            self._part,
             context.task_id,
             clock,
             lambda: self._properties.retry_task_in_legacy_format,
             self._traces,
         )
-        self._admission = Admission(self._operation, self._properties, clock)
+        self._admission = Admission(self._part, self._properties, clock)
+        self._settling = Settling(
+            self._part, self._outgoing, self._metrics, self._complaints, context.failed
+        )
 
     def process(self, batch: Batch, output: Output) -> None:
         """Take records: begin their tasks."""
-        if self._place is None:
-            self._begin_partition(batch)
+        if not self._work.are_made:
+            self._work.make(self._properties.partition_concurrency)
+            self._share.metrics.show(self._place, self._gauges)
         self._latest_offset = batch.origin.offsets[batch.rows[-1]]
         self._metrics.count("records.consumed", len(batch))
         batch = self._admission.admitted(batch, self._outgoing, self._metrics, output)
@@ -172,8 +179,7 @@ class SubscribeOperator(ApartOperator):
     def halt(self) -> None:
         """Begin no more tasks."""
         self._is_halted = True
-        if self._work.units is not None:
-            self._work.units.halt()
+        self._work.halt()
 
     @property
     def may_land(self) -> bool:
@@ -203,11 +209,8 @@ class SubscribeOperator(ApartOperator):
     def close(self) -> None:
         """What is in flight is done again by the next owner; what runs comes to its end alone."""
         self._is_halted = self._is_closed = True
-        if self._work.units is not None:
-            self._work.units.close(cancel=self._plan.cancel_running)
-        if self._place is not None:
-            self._share.instances(self._plan).close_partition(self._place)
-            self._share.metrics.forget(self._place)
+        self._work.close()
+        self._share.metrics.forget(self._place)
 
     # --- what contexts ask -----------------------------------------------------------------------
 
@@ -219,7 +222,7 @@ class SubscribeOperator(ApartOperator):
     @property
     def can_retry(self) -> bool:
         """Whether there is a retry topic."""
-        return self._operation.retries is not None
+        return self._part.retries is not None
 
     @property
     def deferred_timeout_ms(self) -> int | None:
@@ -267,17 +270,6 @@ class SubscribeOperator(ApartOperator):
 
     # --- taking ----------------------------------------------------------------------------------
 
-    def _begin_partition(self, batch: Batch) -> None:
-        place = self._place = batch.origin.place(batch.rows[0])
-        assert place is not None
-        self._metrics = self._share.metrics.of(place)
-        self._share.metrics.show(place, self._gauges)
-        self._settling = Settling(
-            self._plan, self._outgoing, self._metrics, self._complaints, self.context.failed
-        )
-        self._admission.begin(place)
-        self._work.make(place, self._properties.partition_concurrency)
-
     def _gauges(self) -> Mapping[str, float]:
         pending, paused = self._in_flight + len(self._sent), int(self.room <= 0)
         gauges = {"tasks.pending": pending, "partition.paused": paused}
@@ -286,7 +278,6 @@ class SubscribeOperator(ApartOperator):
     def _tasks(self, batch: Batch) -> Sequence[DecatonTask[Any] | None]:
         """The tasks of records; None of those that hold none, which are dealt with."""
         place, origin = self._place, batch.origin
-        assert place is not None
         headers = batch.all_headers()
         offsets = [origin.offsets[row] for row in batch.rows]
         columns = RecordColumns(
@@ -294,7 +285,7 @@ class SubscribeOperator(ApartOperator):
         )
         reader = self._plan.reader
         reader.legacy_parse_fallback = self._properties.legacy_parse_fallback_enabled
-        extracted = reader.read(place, columns, retried=self._operation.role == "retry")
+        extracted = reader.read(place, columns, retried=self._part.role == "retry")
         for index, error in extracted.failures.items():
             self._metrics.count("tasks.discarded")
             if self._plan.on_error == "fail":
@@ -396,7 +387,8 @@ class SubscribeOperator(ApartOperator):
             if traces is not None:
                 traces.begin((context,))
             try:
-                first(context, context.task)
+                if (result := first(context, context.task)) is not None:
+                    checked_result(result)
             except Exception as error:
                 context.returned(error)
             before_ns, now_ns = now_ns, perf_counter_ns()
@@ -434,7 +426,7 @@ class SubscribeOperator(ApartOperator):
         """Go on with tasks that were deferred, are to be retried, or have failed."""
         done: list[ProcessingContext] = []
         for context in touched:
-            if context.outcome is None and not context.returned(None):
+            if context.outcome != "fail" and not context.returned(None):
                 self._hold(context)
             else:
                 done.append(context)
@@ -490,11 +482,10 @@ class SubscribeOperator(ApartOperator):
             self._apply(share.properties)
         if self._is_rebuilding and not self._in_flight:
             self._is_rebuilding = False
-            assert self._place is not None
-            self._work.make(self._place, self._properties.partition_concurrency)
+            self._work.make(self._properties.partition_concurrency)
 
     def _apply(self, new: Properties) -> None:
         old, self._properties = self._properties, new
         self._admission.change(new)
-        if new.partition_concurrency != old.partition_concurrency and self._place is not None:
+        if new.partition_concurrency != old.partition_concurrency and self._work.are_made:
             self._is_rebuilding = True

@@ -11,13 +11,13 @@ from millstream.operators.operator import Output
 from millstream.processor.handlers import DeadLetter, ErrorContext
 from millstream.record import Header, Headers, TaskId, TopicPartition
 from millstream.subscriptions.context import ProcessingContext
+from millstream.subscriptions.plan import SubscriptionPart
 from millstream.subscriptions.tasks.metadata import (
     request_bytes,
     with_metadata,
     without_metadata,
 )
 from millstream.subscriptions.tracing import Traces
-from millstream.topology.operations.subscriptions import Subscribe
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Outgoing:
     two is there without the other, unless a record comes twice under at-least-once.
 
     Args:
-        operation: the subscription.
+        part: what the subscription does with the topic.
         task_id: of the task at work.
         clock: dates what is written.
         legacy: whether retries are written in the format before Decaton 9.
@@ -38,13 +38,13 @@ class Outgoing:
 
     def __init__(
         self,
-        operation: Subscribe,
+        part: SubscriptionPart,
         task_id: TaskId,
         clock: Clock,
         legacy: Callable[[], bool],
         traces: Traces | None,
     ) -> None:
-        self._operation = operation
+        self._part = part
         self._task_id = task_id
         self._clock = clock
         self._legacy = legacy
@@ -56,7 +56,7 @@ class Outgoing:
         Returns:
             The indices of those that were tried for the last time, and are not written.
         """
-        policy, node = self._operation.plan.retry, self._operation.retries
+        policy, node = self._part.plan.retry, self._part.retries
         assert policy is not None
         assert node is not None
         now_ms, legacy = self._clock.now_ms(), self._legacy()
@@ -99,7 +99,7 @@ class Outgoing:
     def bury(self, context: ProcessingContext, error: BaseException, output: Output) -> None:
         """Write a task to the dead-letter topic, with the headers of Kafka Streams' dead letters
         that say why."""
-        policy, node = self._operation.plan.retry, self._operation.dead_letters
+        policy, node = self._part.plan.retry, self._part.dead_letters
         assert policy is not None
         assert policy.dead_letter_topic is not None
         assert node is not None
@@ -110,7 +110,7 @@ class Outgoing:
             context.offset,
             context.timestamp_ms,
             context.headers,
-            self._operation.plan.name,
+            self._part.plan.name,
             self._task_id,
             context.key,
             context.payload,
@@ -123,7 +123,7 @@ class Outgoing:
 
     def shape(self, batch: Batch, indices: Iterable[int], output: Output) -> None:
         """Write records as they are to the shaping topic."""
-        node = self._operation.shaping
+        node = self._part.shaping
         assert node is not None
         output.emit_to(node, batch.take(list(indices)))
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
+from inspect import isawaitable
 from time import perf_counter_ns
 from typing import Any, Final
 
 from confluent_kafka import murmur2
 
 from millstream.operators.apart.calls import Apart, Call, Units
+from millstream.operators.apart.coroutines import as_failure
 from millstream.record import TopicPartition
 from millstream.subscriptions.context import Next, ProcessingContext
 from millstream.subscriptions.plan import SubscriptionPlan
 from millstream.subscriptions.share import SubscriptionShare
 from millstream.subscriptions.tracing import Traces
+from millstream.unawaited import checked_result
 
 #: Keys are spread over units by another hash than over partitions, or those of one partition would
 #: come together in a few units. Decaton's.
@@ -24,6 +28,7 @@ class TaskCalls:
     is asked to.
 
     Args:
+        place: the partition.
         plan: the subscription.
         share: has the processors that live.
         apart: makes calls beside the loop.
@@ -36,6 +41,7 @@ class TaskCalls:
 
     def __init__(
         self,
+        place: TopicPartition,
         plan: SubscriptionPlan,
         share: SubscriptionShare,
         apart: Apart,
@@ -47,19 +53,25 @@ class TaskCalls:
         self._share = share
         self._apart = apart
         self._traces = traces
-        self._place: TopicPartition
+        self._place = place
         self._concurrency = 1
+        self._is_closed = False
 
-    def make(self, place: TopicPartition, concurrency: int) -> None:
+    @property
+    def are_made(self) -> bool:
+        """Whether `make` was called."""
+        return self.units is not None or bool(self.calls)
+
+    def make(self, concurrency: int) -> None:
         """Make as many units as that; nothing may be in flight.
 
         Args:
-            place: the partition.
             concurrency: how many tasks are processed at a time.
         """
-        self._place, self._concurrency = place, concurrency
+        self._concurrency = concurrency
         if self.units is not None:
             self.units.close()
+        self._share.instances(self._plan).close_units(self._place)
         self.calls = ()
         if self._plan.chain.is_async:
             self.calls = self._calls_of(None)
@@ -75,6 +87,18 @@ class TaskCalls:
         if key is None:
             return None
         return key if self._plan.chain.is_async else murmur2(_SALT + key, self._concurrency)
+
+    def halt(self) -> None:
+        """Begin no more."""
+        if self.units is not None:
+            self.units.halt()
+
+    def close(self) -> None:
+        """What runs comes to its end for nobody, and the processors of the partition are closed."""
+        self._is_closed = True
+        if self.units is not None:
+            self.units.close(cancel=self._plan.cancel_running)
+        self._share.instances(self._plan).close_partition(self._place)
 
     def run(self, context: ProcessingContext) -> bool:
         """Process a task here and now; whether it is done with that."""
@@ -92,13 +116,15 @@ class TaskCalls:
     async def _run_async(self, call: Call) -> bool:
         context: ProcessingContext = call.context
         started_ns = perf_counter_ns()
-        error: Exception | None = None
+        error: BaseException | None = None
         try:
-            awaitable = context.call(self.calls)
-            if awaitable is not None:
-                await awaitable
-        except Exception as failure:
-            error = failure
+            result = context.call(self.calls)
+            if isawaitable(result):
+                await result
+        except (Exception, CancelledError) as failure:
+            if self._is_closed:
+                raise
+            error = as_failure(failure)
         context.took_ns = perf_counter_ns() - started_ns
         return context.returned(error)
 
@@ -107,7 +133,7 @@ def _run(context: ProcessingContext, calls: tuple[Next, ...]) -> bool:
     started_ns = perf_counter_ns()
     error: BaseException | None = None
     try:
-        context.call(calls)
+        checked_result(context.call(calls))
     except BaseException as failure:
         error = failure
     context.took_ns = perf_counter_ns() - started_ns

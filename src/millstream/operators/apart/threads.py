@@ -111,7 +111,7 @@ class Threads:
                     break
                 self._make(call)
             seat.is_running = False
-            if self._halted:
+            if self._halted and not self._closed:
                 self._landing.tell()
 
     def _make(self, call: Call) -> None:

@@ -64,8 +64,7 @@ _LOST_COMMIT_MS = 30_000
 #: How long running tasks wait for those that restore to get records.
 _RESTORE_WAIT_MS = 10
 #: How the two share the thread: for how long there is restored, then processed, in each round.
-_RESTORE_MS = 100
-_PROCESS_WHILE_RESTORING_MS = 100
+_RESTORE_MS, _PROCESS_WHILE_RESTORING_MS = 100, 100
 #: How long records wait to be polled while others are in flight, of which the end wakes the loop.
 _LANDING_WAIT_MS = 5
 _DEFECT = " This is probably a defect of Millstream; its log has the whole story."
@@ -266,8 +265,8 @@ class StreamThread:
         except OffsetOutOfRangeError as error:
             self._tasks.reset_position(error)
         except UnknownTopicError as error:
-            topic, running_tasks = error.topic, self._tasks.running
-            readers = [t for t in running_tasks if any(p.topic == topic for p in t.partitions)]
+            active = self._tasks.running
+            readers = [t for t in active if error.topic in {p.topic for p in t.partitions}]
             if not readers:
                 raise
             # Whether that is an error, or one topic less that matches a pattern, the leader says.

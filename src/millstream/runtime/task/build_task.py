@@ -188,11 +188,16 @@ class TaskParts:
         services = self._services
         nodes, notes = self._subtopology.nodes, Notes()
         punctuations, by_released = Punctuations(services.clock), Punctuations(services.clock)
-        lands = must_land(nodes, exactly_once=services.config.exactly_once)
+        exactly_once = services.config.exactly_once
+        letters = self._letters.may_send(
+            services.config.processing_exception_handler,
+            services.config.deserialization_exception_handler,
+        )
+        lands = must_land(nodes, exactly_once=exactly_once, writes_letters=letters)
         time = ReleasedTime(lambda: by_released.next_ms(PunctuationType.STREAM_TIME))
         equipment = Equipment(
             services.make_apart(),
-            in_offset_order=services.config.exactly_once and not lands,
+            in_offset_order=exactly_once and not lands,
             time=time,
             share=services.share,
         )

@@ -142,7 +142,7 @@ def _arrow(operation: streams.MapBatches) -> ArrowFormat:
 
 @compile_operator.register
 def _(operation: subscriptions.Subscribe) -> Operator:
-    return SubscribeOperator(operation)
+    return SubscribeOperator(operation.part)
 
 
 @compile_operator.register

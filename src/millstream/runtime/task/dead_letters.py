@@ -63,6 +63,11 @@ class DeadLetters:
         """Whether the ready-made handlers have letters to send."""
         return self._topic is not None
 
+    def may_send(self, *handlers: object) -> bool:
+        """Whether letters may come of these handlers, where None is a ready-made one."""
+        own = [each for each in handlers if each is not None and not isinstance(each, _READY_MADE)]
+        return self.has_queue or bool(own)
+
     def asking(self, handler: Handler, *, may_send: bool = True) -> Handler:
         """The handler, with all that it is told, whose dead letters are sent.
 

@@ -56,12 +56,13 @@ def behind(nodes: Sequence[Node], names: Sequence[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def must_land(nodes: Sequence[Node], *, exactly_once: bool) -> bool:
+def must_land(nodes: Sequence[Node], *, exactly_once: bool, writes_letters: bool = False) -> bool:
     """Whether nothing may be in flight at a commit.
 
     Args:
         nodes: of the sub-topology.
         exactly_once: whether the commit is a transaction.
+        writes_letters: whether the records that fail may be written somewhere, wherever they do.
     """
     apart = apart_nodes(nodes)
     if not apart:
@@ -69,7 +70,7 @@ def must_land(nodes: Sequence[Node], *, exactly_once: bool) -> bool:
     with_stores = {n.name for n in nodes if isinstance(n, ProcessorNode) and n.stores}
     if not behind(nodes, list(with_stores)).isdisjoint(apart):
         return True
-    return exactly_once and not _goes_straight(nodes, apart)
+    return exactly_once and (writes_letters or not _goes_straight(nodes, apart))
 
 
 def _goes_straight(nodes: Sequence[Node], apart: Sequence[str]) -> bool:
@@ -77,12 +78,15 @@ def _goes_straight(nodes: Sequence[Node], apart: Sequence[str]) -> bool:
         return False
     (name,) = apart
     later = behind(nodes, apart)
-    by_name = {node.name: node for node in nodes}
     if name in later or max(_paths(nodes, name).values(), default=0) > 1:
         return False
     children = children_of(nodes)
     for node in nodes:
         if node.name == name:
+            assert isinstance(node, ProcessorNode)
+            if not isinstance(node.operation, streams.MapAsync):
+                # A subscription writes as its tasks end, not in the order of their offsets.
+                return not later
             continue
         if node.name in later:
             if any(parent != name and parent not in later for parent in _parents(node)):
@@ -93,7 +97,7 @@ def _goes_straight(nodes: Sequence[Node], apart: Sequence[str]) -> bool:
             ends = isinstance(node.operation, _ENDS) and not children[node.name]
             if not ends and not isinstance(node.operation, _STRAIGHT):
                 return False
-    return isinstance(by_name[name], ProcessorNode)
+    return True
 
 
 def _parents(node: Node) -> Sequence[str]:

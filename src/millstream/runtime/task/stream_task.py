@@ -233,7 +233,8 @@ class StreamTask:
         """
         self._release()
         room = self._room
-        if not self._may_take or room == 0:
+        # Less than none, where one such operator has filled another one.
+        if not self._may_take or (room is not None and room <= 0):
             return 0
         count = self._process(limit if room is None else min(limit, room))
         self.punctuate_stream_time()
@@ -250,14 +251,17 @@ class StreamTask:
 
     def drain(self, deadline: Deadline) -> bool:
         """Wait until nothing is in flight, and take nothing meanwhile."""
-        apart = self.processing.equipment.apart
+        at_work = self._processing
+        if at_work is None:
+            # Revoked before it has begun.
+            return True
         while not self._has_landed():
             if deadline.passed:
                 return False
             if not self.may_land:
                 # The last one may have come to its end in between.
                 return self._has_landed()
-            apart.wait(deadline.remaining_ms(_LANDING_MS))
+            at_work.equipment.apart.wait(deadline.remaining_ms(_LANDING_MS))
         return True
 
     def halt(self) -> None:
@@ -327,6 +331,8 @@ class StreamTask:
     @property
     def next_wall_clock_ms(self) -> int | None:
         """When the next punctuation by wall clock is due; None if there is none."""
+        if self._is_landing:
+            return None
         return self.processing.punctuations.next_ms(PunctuationType.WALL_CLOCK_TIME)
 
     def note_in(self, agenda: Agenda) -> None:
@@ -347,6 +353,9 @@ class StreamTask:
 
     def punctuate_wall_clock_time(self) -> bool:
         """Make the calls that are due by wall clock; whether there were any."""
+        # What they cause may be in flight as well, and a commit would never come.
+        if self._is_landing:
+            return False
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock.now_ms())
 
     def _punctuate(self, kind: PunctuationType, now_ms: int) -> bool:
@@ -373,7 +382,10 @@ class StreamTask:
         Where that is still in flight then, and has to be part of the commit, nothing more is taken
         until it has landed.
         """
-        self._is_landing = self.processing.lands and not self._has_landed()
+        at_work = self.processing
+        # What a punctuation has caused is repeated by nobody.
+        lands = at_work.lands or at_work.equipment.flights.unplaced > 0
+        self._is_landing = lands and not self._has_landed()
         if self._is_landing:
             return False
         self._hand_on()

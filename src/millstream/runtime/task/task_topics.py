@@ -30,9 +30,9 @@ def policy_of(node: SinkNode, nodes: Sequence[Node]) -> Retry | None:
     """
     for other in nodes:
         if isinstance(other, ProcessorNode) and isinstance(other.operation, Subscribe):
-            operation = other.operation
-            if node.name in (operation.retries, operation.dead_letters):
-                return operation.plan.retry
+            part = other.operation.part
+            if node.name in (part.retries, part.dead_letters):
+                return part.plan.retry
     return None
 
 

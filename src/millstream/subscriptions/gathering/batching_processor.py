@@ -11,12 +11,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from millstream.durations import milliseconds
+from millstream.operators.apart.coroutines import as_failure
 from millstream.subscriptions.completion import Completion
-from millstream.subscriptions.context import Later, ProcessingContext
+from millstream.subscriptions.context import ProcessingContext
 from millstream.subscriptions.gathering.alarm import CLOCK, LoopAlarm, ThreadAlarm
 from millstream.subscriptions.gathering.batching import BatchingWindow
+from millstream.subscriptions.gathering.later import Later
 from millstream.subscriptions.processors import Scope, Scoped, TaskProcessor
-from millstream.unawaited import is_asynchronous
+from millstream.unawaited import checked_result, is_asynchronous
 
 
 class BatchedTask(NamedTuple):
@@ -113,7 +115,7 @@ class _Lists(TaskProcessor):
 
     def _add(self, context: ProcessingContext, task: Any) -> bool:
         """One more task; whether it makes a list full."""
-        full = self._window.add(context.later(task), CLOCK.monotonic_ms())
+        full = self._window.add(Later(context, task), CLOCK.monotonic_ms())
         if full is not None:
             self._ready.append(full)
         return full is not None
@@ -181,7 +183,7 @@ class _Batching(_Lists):
                     continue
                 error: BaseException | None = None
                 try:
-                    self._function(_batch(wanted))
+                    checked_result(self._function(_batch(wanted)))
                 except BaseException as failure:
                     error = failure
                 self._end(wanted, error)
@@ -219,14 +221,17 @@ class _AsyncBatching(_Lists):
                 error: BaseException | None = None
                 try:
                     await self._function(_batch(wanted))
-                except asyncio.CancelledError:
-                    # Its partition was given up.
-                    for each in wanted:
-                        each.leave()
-                    raise
                 except BaseException as failure:
-                    error = failure
+                    error = as_failure(failure)
                 self._end(wanted, error)
+                if _is_given_up():
+                    raise asyncio.CancelledError
+
+
+def _is_given_up() -> bool:
+    """Whether who called is cancelled, since its partition is given up."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _batch(tasks: Sequence[Later]) -> list[BatchedTask]:

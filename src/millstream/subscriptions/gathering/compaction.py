@@ -13,7 +13,12 @@ T = TypeVar("T")
 
 
 class Choice(Enum):
-    """Which of two tasks of a key is kept: the earlier (left), the later (right), or no matter."""
+    """Which of two tasks of a key is kept: the earlier (left), the later (right), or no matter.
+
+    Example:
+        >>> Choice.RIGHT.name
+        'RIGHT'
+    """
 
     LEFT = auto()
     RIGHT = auto()

@@ -11,9 +11,10 @@ from typing import Any
 
 from millstream.durations import milliseconds
 from millstream.errors import IllegalStateError
-from millstream.subscriptions.context import Later, ProcessingContext
+from millstream.subscriptions.context import ProcessingContext
 from millstream.subscriptions.gathering.alarm import CLOCK, LoopAlarm, ThreadAlarm
 from millstream.subscriptions.gathering.compaction import Choice, CompactionWindow
+from millstream.subscriptions.gathering.later import Later
 from millstream.subscriptions.processors import Scope, Scoped, TaskProcessor
 from millstream.unawaited import refuse_asynchronous
 
@@ -72,7 +73,7 @@ class _Compaction(TaskProcessor):
 
     def process(self, context: ProcessingContext, task: Any) -> None:
         """Let a task compete with the one of its key that waits."""
-        later = context.later(task)
+        later = Later(context, task)
         if not later.has_next:
             raise IllegalStateError(
                 "A CompactionProcessor is the last one of its subscription: there is no processor "

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from millstream.subscriptions.plan import SubscriptionPlan
+from millstream.subscriptions.plan import SubscriptionPart
 from millstream.topology.operations.operation import ApartOperation
 
 
@@ -14,15 +13,7 @@ class Subscribe(ApartOperation):
     """Processes tasks.
 
     Args:
-        plan: the subscription.
-        role: which of its topics it reads.
-        retries: the node that writes to the retry topic; None without one.
-        dead_letters: the node that writes to the dead-letter topic; None without one.
-        shaping: the node that writes to the shaping topic; None without one.
+        part: of which subscription, and which of its topics.
     """
 
-    plan: SubscriptionPlan
-    role: Literal["origin", "retry", "shaping"]
-    retries: str | None = None
-    dead_letters: str | None = None
-    shaping: str | None = None
+    part: SubscriptionPart

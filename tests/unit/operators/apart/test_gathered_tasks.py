@@ -141,6 +141,55 @@ def test_tasks_of_a_list_end_one_by_one() -> None:
         assert [record.value for record in sub.written("tasks-retry")] == [b"again"]
 
 
+def test_a_list_behind_another_processor_may_ask_for_retries() -> None:
+    """Also of tasks that were pushed to it."""
+
+    def first(context: ProcessingContext, task: str) -> None:
+        context.push(task + "!")
+
+    def asks(tasks: list[BatchedTask]) -> None:
+        tasks[0].context.retry()
+
+    chain = [first, BatchingProcessor(asks, capacity=2, linger=LONG)]
+    retry = Retry(backoff=LONG, on_send_failure="drop")
+    with SubscribedTask(chain, retry=retry) as sub:
+        sub.feed("again", "done")
+        sub.until(done(sub, 2), "both are done with")
+        assert [record.value for record in sub.written("tasks-retry")] == [b"again"]
+
+
+@pytest.mark.parametrize("linger", [LONG, SHORT])
+def test_a_list_that_is_cancelled_from_within_fails_as_any_other(linger: timedelta) -> None:
+    """Something that it awaited was, and no task is thrown away for it: neither one of a list that
+    is full, nor one of a list that is due, and lists go on to come."""
+    lists = 0
+
+    async def cancelled(tasks: list[BatchedTask]) -> None:
+        nonlocal lists
+        lists += 1
+        raise asyncio.CancelledError
+
+    processor = BatchingProcessor(cancelled, capacity=2 if linger is LONG else 9, linger=linger)
+    with SubscribedTask(processor, concurrency=4, on_error="skip") as sub:
+        for count in (2, 4):
+            sub.feed("one", "two")
+            sub.until(done(sub, count), "both are done with")
+        assert (sub.counted("tasks.error"), sub.counted("tasks.leaked")) == (4, 0)
+    assert lists == 2
+
+
+def test_a_coroutine_that_a_plain_function_gives_is_an_error() -> None:
+    """Nobody awaits it: its tasks would be done for nothing."""
+
+    async def work(tasks: list[BatchedTask]) -> None: ...
+
+    processor = BatchingProcessor(lambda tasks: work(tasks), capacity=2, linger=LONG)
+    with SubscribedTask(processor, on_error="skip") as sub:
+        sub.feed("one", "two")
+        sub.until(done(sub, 2), "both are done with")
+        assert sub.counted("tasks.error") == 2
+
+
 def test_a_function_may_complete_its_tasks_later_by_itself() -> None:
     kept: list[BatchedTask] = []
     processor = BatchingProcessor(kept.extend, capacity=2, linger=LONG, completes=False)
@@ -242,21 +291,30 @@ def test_a_loser_is_done_while_the_winner_waits() -> None:
         assert sub.task.in_flight == 1
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_what_fails_behind_a_compaction_fails_as_any_other(is_async: bool) -> None:
+async def fail_async(context: ProcessingContext, task: str) -> None:
+    raise RuntimeError(task)
+
+
+async def cancelled(context: ProcessingContext, task: str) -> None:
+    raise asyncio.CancelledError
+
+
+def fail(context: ProcessingContext, task: str) -> None:
+    raise RuntimeError(task)
+
+
+def unawaited(context: ProcessingContext, task: str) -> Any:
+    return fail_async(context, task)
+
+
+@pytest.mark.parametrize("failing", [fail, fail_async, cancelled, unawaited])
+def test_what_fails_behind_a_compaction_fails_as_any_other(failing: Any) -> None:
     """Decaton loses track of such a task, and the partition stops at it."""
-
-    async def fail_async(context: ProcessingContext, task: str) -> None:
-        raise RuntimeError(task)
-
-    def fail(context: ProcessingContext, task: str) -> None:
-        raise RuntimeError(task)
-
-    processors: list[Any] = [newest(), fail_async if is_async else fail]
+    processors: list[Any] = [newest(), failing]
     with SubscribedTask(processors, concurrency=2, on_error="skip") as sub:
         sub.feed("a1", "a2", key="a")
         sub.until(done(sub, 2), "both are done with")
-        assert sub.counted("tasks.error") == 1
+        assert (sub.counted("tasks.error"), sub.counted("tasks.leaked")) == (1, 0)
 
 
 def test_what_a_compaction_leaves_may_be_deferred_and_gathered_once_more() -> None:

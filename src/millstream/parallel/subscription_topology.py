@@ -1,11 +1,9 @@
-"""The topology that a subscription is."""
+"""What a subscription is to the engine: sources, its own operation, and sinks."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from millstream.serdes import BYTES
-from millstream.subscriptions.plan import SubscriptionPlan
+from millstream.subscriptions.plan import Role, SubscriptionPart, SubscriptionPlan
 from millstream.topology.call_site import call_site
 from millstream.topology.operations.subscriptions import Subscribe
 from millstream.topology.physical.topology import Topology
@@ -17,7 +15,7 @@ def subscription_topology(plan: SubscriptionPlan, topic: str, shaping: str | Non
     Args:
         plan: the subscription.
         topic: its topic.
-        shaping: where tasks above the quota go; None without one.
+        shaping: the topic for tasks of keys above their quota; None without one.
     """
     topology = Topology()
     _add_part(topology, plan, topic, "origin", topic, shaping)
@@ -32,7 +30,7 @@ def _add_part(
     topology: Topology,
     plan: SubscriptionPlan,
     topic: str,
-    role: Any,
+    role: Role,
     origin: str,
     shaping: str | None,
 ) -> None:
@@ -46,7 +44,9 @@ def _add_part(
         "shaping": shaping,
     }
     nodes = {what: f"{name}-{what}" for what, to in sinks.items() if to is not None}
-    topology._add_operation(name, Subscribe(plan, role, **nodes), source, call_site())
+    topology._add_operation(
+        name, Subscribe(SubscriptionPart(plan, topic, role, **nodes)), source, call_site()
+    )
     for what, node in nodes.items():
         to = sinks[what]
         assert to is not None
