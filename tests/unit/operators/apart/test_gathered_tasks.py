@@ -150,7 +150,7 @@ def test_a_list_behind_another_processor_may_ask_for_retries() -> None:
     def asks(tasks: list[BatchedTask]) -> None:
         tasks[0].context.retry()
 
-    chain = [first, BatchingProcessor(asks, capacity=2, linger=LONG)]
+    chain: list[Any] = [first, BatchingProcessor(asks, capacity=2, linger=LONG)]
     retry = Retry(backoff=LONG, on_send_failure="drop")
     with SubscribedTask(chain, retry=retry) as sub:
         sub.feed("again", "done")
