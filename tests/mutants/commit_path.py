@@ -34,6 +34,7 @@ _CHANGELOG = "state/changelogs/store_changelog.py"
 _OVERLAY = "state/storage/overlay.py"
 _ROCKSDB = "state/storage/rocksdb.py"
 _REBALANCES = "runtime/loop/rebalances.py"
+_CLOSING = "runtime/loop/closing.py"
 _THREAD = "runtime/loop/stream_thread.py"
 _TASKS = "runtime/ownership/tasks.py"
 _PENDING = "runtime/task/pending_offsets.py"
@@ -44,7 +45,7 @@ _POST_COMMIT = """        acked = self._producer.acked_offsets()
         for task in needing:
             task.post_commit(offsets, acked)
 """
-_PUBLISH = "        self._publication.publish(offsets, Deadline(self._clock, within_ms))\n"
+_PUBLISH = "        self._publication.publish(offsets, whole)\n"
 _INSIST_OFFSETS = """        self._insist(
             "offsets are not committed","""
 _FLUSH = "        self._flush(whole)\n" + _INSIST_OFFSETS
@@ -380,7 +381,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a committed task is committed again and again",
         _TASK,
-        "        self.commit_needed = False\n        self.processing.engine_task",
+        "        self.commit_needed = self.awaits_sent\n        self.processing.engine_task",
         "        self.processing.engine_task",
     ),
     _mutant(
@@ -430,6 +431,24 @@ MUTANTS: tuple[Mutant, ...] = (
         _TASK,
         "        lands = at_work.lands or at_work.equipment.flights.unplaced > 0\n",
         "        lands = at_work.lands\n",
+    ),
+    _mutant(
+        "what was sent of a task asks for no commit",
+        _TASK,
+        "            self.commit_needed = self.commit_needed or executor.awaits_sent\n",
+        "",
+    ),
+    _mutant(
+        "what was sent of a task and not waited for asks for no commit",
+        _TASK,
+        "        self.commit_needed = self.awaits_sent\n",
+        "        self.commit_needed = False\n",
+    ),
+    _mutant(
+        "what was sent of a task is not waited for",
+        _COMMITS,
+        "            self._publication.settle(whole)\n        for task in tasks:",
+        "            pass\n        for task in tasks:",
     ),
     # --- stores ---
     _mutant(
@@ -690,20 +709,20 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "commits come at any time",
         _THREAD,
-        "        if not due and not self._commit_wanted:\n            return\n",
+        "        if now_ms < due_ms and not self._commit_wanted:\n            return\n",
         "",
     ),
     _mutant(
         "commits come only when they are asked for",
         _THREAD,
-        "        if not due and not self._commit_wanted:",
+        "        if now_ms < due_ms and not self._commit_wanted:",
         "        if not self._commit_wanted:",
     ),
     _mutant(
         "commits that are asked for wait for the interval",
         _THREAD,
-        "        if not due and not self._commit_wanted:",
-        "        if not due:",
+        "        if now_ms < due_ms and not self._commit_wanted:",
+        "        if now_ms < due_ms:",
     ),
     _mutant(
         "commits are made while the group rebalances",
@@ -720,25 +739,25 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "nothing is committed before closing",
-        _THREAD,
-        "                offsets = self._commit_at_last()\n",
-        "                offsets: dict[TopicPartition, CommitOffset] = {}\n",
+        _CLOSING,
+        "            offsets = self._commit_at_last()\n",
+        "            offsets: dict[TopicPartition, CommitOffset] = {}\n",
     ),
     _mutant(
         "tasks that could not be committed are closed as if they were",
-        _THREAD,
+        _CLOSING,
         "lambda: self._tasks.close_all(clean=committed)",
         "lambda: self._tasks.close_all(clean=True)",
     ),
     _mutant(
         "what is not committed is sent while closing",
-        _THREAD,
+        _CLOSING,
         "lambda: None if committed else self._commits.forget_sent()",
         "lambda: None",
     ),
     _mutant(
         "the last commit is tried once",
-        _THREAD,
+        _CLOSING,
         "            except RebalanceInProgressError:\n                if deadline.passed:\n"
         "                    raise",
         "            except RebalanceInProgressError:\n                raise",

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from millstream.clock import Clock, Deadline
+from millstream.clock import Clock
 from millstream.errors import (
     OffsetOutOfRangeError,
     RebalanceInProgressError,
@@ -17,7 +17,6 @@ from millstream.errors import (
     as_streams_error,
 )
 from millstream.kafka.data.record_columns import RecordColumns
-from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Consumer, Producer
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import (
@@ -34,6 +33,7 @@ from millstream.runtime.control import (
     ThreadMetrics,
     ThreadOutcome,
 )
+from millstream.runtime.loop.closing import Closing
 from millstream.runtime.loop.commits import Commits, UnfinishedError
 from millstream.runtime.loop.joining_anew import JoiningAnew
 from millstream.runtime.loop.last_words import LastWords
@@ -56,11 +56,6 @@ from millstream.waker import Waker
 
 logger = logging.getLogger(__name__)
 
-#: How long the last commit is tried while the group rebalances, and how often.
-_LAST_COMMIT_MS = 5_000
-_LAST_COMMIT_PAUSE_MS = 50
-#: How long it may take in all when the driver is lost: it kills a thread that it does not hear of.
-_LOST_COMMIT_MS = 30_000
 #: How long running tasks wait for those that restore to get records.
 _RESTORE_WAIT_MS = 10
 #: How the two share the thread: for how long there is restored, then processed, in each round.
@@ -124,7 +119,6 @@ class StreamThread:
         self._tasks = tasks
         self._commits = commits
         self._consumer = consumer
-        self._producer = producer
         self._global = global_updates
         self._incarnations = incarnations
         self._dropped = dropped
@@ -132,7 +126,6 @@ class StreamThread:
         self._purge = purge
         self._cleanup = cleanup
         self._resize_cache = resize_cache
-        self._close_others = close_others
         self._clock = clock
         self._waker = waker
         self._machine = StateMachine(
@@ -140,8 +133,6 @@ class StreamThread:
         )
         self._stopping = False
         self._why_stopping = "told to close"
-        self._close_command = Close()
-        self._last_commit_timeout_ms: int | None = None
         self._paused = False
         # What asks that all shut down does not go on, not even with what made it ask.
         self._asks_for_shutdown = False
@@ -149,7 +140,16 @@ class StreamThread:
         # A task asks for a commit while it works, so only one that did is asked whether it does.
         self._commit_wanted = False
         self._reports = Reports(settings, control, clock, self._metrics)
-        self._last_words = LastWords(control, rebalances, clock)
+        self._closing = Closing(
+            tasks,
+            commits,
+            rebalances,
+            producer,
+            [consumer.close, global_updates.close, *close_others],
+            LastWords(control, rebalances, clock),
+            self._as_streams_error,
+            clock,
+        )
         self._joining_anew = JoiningAnew(rebalances, commits, clock)
         self._turn = TaskId(-1, -1)
         self._processed_total = 0
@@ -386,14 +386,13 @@ class StreamThread:
         if self._control.lost:
             self._stopping = True
             self._why_stopping = f"the driver is lost: {self._control.lost_reason}"
-            self._last_commit_timeout_ms = _LOST_COMMIT_MS
+            self._closing.hurry()
             logger.error("closing, since %s", self._why_stopping)
         for asked in self._control.commands():
             match asked.command:
                 case Close() as close:
                     self._stopping = True
-                    self._close_command = close
-                    self._last_commit_timeout_ms = close.commit_timeout_ms
+                    self._closing.obey(close)
                 case Pause():
                     self._paused = True
                     logger.info("paused")
@@ -424,62 +423,10 @@ class StreamThread:
     def _close(self, *, clean: bool) -> StreamsError | None:
         """Give everything up in an orderly way; the first error on the way, if any."""
         self._machine.transition_to(ThreadState.PENDING_SHUTDOWN, self._why_stopping)
-        failure: StreamsError | None = None
-        committed = False
-        told = self._close_command
-        if clean:
-            try:
-                offsets = self._commit_at_last()
-                committed = True
-                shown = {str(place): offset.offset for place, offset in sorted(offsets.items())}
-                logger.info("committed before closing: %s", shown)
-            except UnfinishedError as error:
-                # It was waited for.
-                logger.warning("closing without a commit, since %s", error)
-            except Exception as error:
-                failure = self._as_streams_error(error)
-                logger.warning("could not commit before closing: %s", failure)
-        closers: list[Callable[[], None]] = [
-            lambda: self._tasks.close_all(clean=committed),
-            # Before the group is left: what is not sent yet must not come after the records of
-            # those who take over.
-            lambda: None if committed else self._commits.forget_sent(),
-            self._producer.close,
-            lambda: None if clean else self._last_words.say(),
-            lambda: self._rebalances.close(
-                leave_group=told.leave_group or not clean, for_good=told.for_good
-            ),
-            self._consumer.close,
-            self._global.close,
-            *self._close_others,
-        ]
-        for close in closers:
-            try:
-                close()
-            except Exception as error:
-                logger.warning("while closing: %s", error)
-                failure = failure or self._as_streams_error(error)
+        failure = self._closing.close(clean=clean)
         though = "" if failure is None else f", though: {failure}"
         self._machine.transition_to(ThreadState.DEAD, f"closed{though}")
         return failure
-
-    def _commit_at_last(self) -> dict[TopicPartition, CommitOffset]:
-        """Commit before closing, also if the group rebalances just now: others close, too.
-
-        Raises:
-            UnfinishedError: what tasks have in flight did not come to its end, and was to.
-        """
-        whole = Deadline(self._clock, self._last_commit_timeout_ms)
-        self._commits.drain_to_close(self._tasks.running, self._last_commit_timeout_ms)
-        deadline = Deadline(self._clock, _LAST_COMMIT_MS)
-        while True:
-            try:
-                return self._commits.commit(self._tasks.running, whole.left_ms)
-            except RebalanceInProgressError:
-                if deadline.passed:
-                    raise
-            self._rebalances.progress()
-            self._clock.sleep_ms(_LAST_COMMIT_PAUSE_MS)
 
     def _metrics(self) -> ThreadMetrics:
         return ThreadMetrics(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.subscribed_task import SubscribedTask
+from support.subscribed_task import PLACE, SubscribedTask
+from support.waiting import wait_for
 
 from millstream.clock import ManualClock
 from millstream.errors import ProductionError
@@ -130,3 +132,30 @@ def test_a_dead_letter_that_no_topic_takes_is_kept_as_well() -> None:
         sub.drain()
         assert sub.commit() == 2
         assert [record.value for record in sub.written("dead")] == [b"much too long"]
+
+
+def test_what_fails_while_a_commit_waits_asks_for_the_next_one() -> None:
+    """Nothing else may: hunts for a dead letter that nobody waits for, and an offset that stays."""
+    gates = {"one": threading.Event(), "two": threading.Event()}
+
+    def fail(context: ProcessingContext, task: str) -> None:
+        assert gates[task].wait(20)
+        raise RuntimeError("no")
+
+    retry = policy("keep", max_attempts=1, dead_letter_topic="dead")
+    with SubscribedTask(fail, retry=retry, on_error="retry", concurrency=8) as sub:
+        task = sub.task
+        sub.feed("one", "two")
+        sub.step()
+        assert sub.commit() == 0
+        gates["one"].set()
+        sub.until(lambda: task.awaits_sent, "the first has failed")
+        assert task.prepare_commit()
+        gates["two"].set()
+        wait_for(lambda: task.processing.executor.has_landed, 20, "the second has failed")
+        task.sent()
+        offsets = task.offsets_to_commit()
+        assert offsets[PLACE].offset == 1
+        task.post_commit(offsets, {})
+        assert task.commit_needed
+        assert sub.commit() == 2
