@@ -84,7 +84,8 @@ class Completion:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._on_timeout = on_timeout
-        self._lock = threading.Lock()
+        # Entered again by the completion of what it was pushed to, when that is thrown away.
+        self._lock = threading.RLock()
         self._since_ms = clock.monotonic_ms()
         #: By when it has to be done; None for whenever.
         self.deadline_ms = None if timeout_ms is None else self._since_ms + timeout_ms

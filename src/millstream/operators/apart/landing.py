@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 
 from millstream.operators.apart.calls import Call
+from millstream.waker import Waker
 
 
 class Landing:
@@ -18,21 +18,23 @@ class Landing:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._event = threading.Event()
+        # Told of a completion that is thrown away as well, at any moment and on any thread: also on
+        # one that is just about to hear of others.
+        self._told = Waker()
 
     def tell(self) -> None:
         """A call has ended. 0.1 us if that was told and not yet heard."""
-        if not self._event.is_set():
-            self._event.set()
+        if not self._told.is_set:
+            self._told.wake()
             self._wake()
 
     def hear(self) -> None:
         """What has ended so far is being looked at."""
-        self._event.clear()
+        self._told.clear()
 
     def wait(self, timeout_ms: int) -> bool:
         """Wait until a call ends; whether one did since the last `hear`."""
-        return self._event.wait(timeout_ms / 1_000)
+        return self._told.wait(timeout_ms)
 
 
 class Ended:
