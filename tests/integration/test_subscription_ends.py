@@ -42,7 +42,8 @@ def run(
     given = Properties(**properties)
     plan = SubscriptionPlan("sub", Chain.of(processor), TaskReader(STRING), given, retry, on_error)
     topology = subscription_topology(plan, name, None)
-    return ThreadRun(topology, kafka.bootstrap_servers, folder, name)
+    settings = {"commit_interval_ms": properties.get("commit_interval_ms", 100)}
+    return ThreadRun(topology, kafka.bootstrap_servers, folder, name, **settings)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,39 @@ def test_closing_waits_as_the_properties_say_that_it_was_started_with(
         started = time.monotonic()
     assert time.monotonic() - started < within_s
     assert committed_lag(kafka.bootstrap_servers, name, name) == 6 - done
+
+
+@pytest.mark.parametrize("commit_interval_ms", [20, 60_000])
+@pytest.mark.parametrize("concurrency", [1, _CONCURRENCY])
+def test_who_closes_at_the_last_attempt_leaves_the_dead_letter_with_the_offset(
+    kafka: EmbeddedKafka, tmp_path: Path, concurrency: int, commit_interval_ms: int
+) -> None:
+    """Each task of which the offset is committed has its dead letter, whenever the last commit was:
+    hunts for one that only the producer has had."""
+    name, count = unique("last"), 20
+    for topic in (name, f"{name}-retry", f"{name}-dead"):
+        kafka.create_topic(topic)
+    fill(kafka.bootstrap_servers, name, [(b"%d" % n, b"%d" % n) for n in range(count)])
+    last: list[str] = []
+
+    def fail(context: ProcessingContext, task: str) -> None:
+        if context.metadata.retry_count == 2:
+            last.append(task)
+        raise RuntimeError("no")
+
+    retry = Retry(
+        backoff=timedelta(milliseconds=20), max_attempts=3, dead_letter_topic=f"{name}-dead"
+    )
+    properties = {
+        "partition_concurrency": concurrency,
+        "commit_interval_ms": commit_interval_ms,
+        "processing_shutdown_timeout_ms": 20_000,
+    }
+    with run(kafka, tmp_path, name, fail, retry, "retry", **properties):
+        wait_for(lambda: len(last) == count, _WAIT_S, "each task was tried for the last time")
+    dead = [value for _, value in read_all(kafka.bootstrap_servers, f"{name}-dead")]
+    assert sorted(dead, key=str) == sorted((b"%d" % n for n in range(count)), key=str)
+    assert committed_lag(kafka.bootstrap_servers, name, f"{name}-retry") == 0
 
 
 def test_a_task_that_is_too_large_for_the_retry_topic_is_kept_and_done_again_here(
