@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from millstream.clock import SystemClock
@@ -79,12 +80,18 @@ class LoopAlarm:
         self._next_due_ms = next_due_ms
         self._ring = ring
         self._task: asyncio.Task[None] | None = None
+        self._sooner = asyncio.Event()
         self._closed = False
 
     def set(self) -> None:
         """There is something due now, which was not before."""
         if self._task is None and not self._closed:
             self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def hasten(self) -> None:
+        """The same, where something else was due already, and later."""
+        self._sooner.set()
+        self.set()
 
     def close(self) -> None:
         """Call no more. A call that is under way comes to its end."""
@@ -95,7 +102,9 @@ class LoopAlarm:
             while not self._closed and (due_ms := self._next_due_ms()) is not None:
                 left_ms = due_ms - CLOCK.monotonic_ms()
                 if left_ms > 0:
-                    await asyncio.sleep(left_ms / 1_000)
+                    self._sooner.clear()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._sooner.wait(), left_ms / 1_000)
                     continue
                 try:
                     await self._ring()

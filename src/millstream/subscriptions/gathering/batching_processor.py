@@ -195,7 +195,7 @@ class _AsyncBatching(_Lists):
     def __init__(self, function: Batches, capacity: int, linger_ms: int, completes: bool) -> None:
         super().__init__(function, capacity, linger_ms, completes)
         self._calling = asyncio.Lock()
-        self._alarm = LoopAlarm(self._window.next_due_ms, self._ring)
+        self._alarm = LoopAlarm(self._next_due_ms, self._ring)
 
     async def process(self, context: ProcessingContext, task: Any) -> None:
         """Gather a task."""
@@ -208,24 +208,40 @@ class _AsyncBatching(_Lists):
         """What waits is given up, by its host as well."""
         self._alarm.close()
 
+    def _next_due_ms(self) -> int | None:
+        return CLOCK.monotonic_ms() if self._ready else self._window.next_due_ms()
+
     async def _ring(self) -> None:
         self._take_due()
         await self._call()
 
     async def _call(self) -> None:
-        async with self._calling:
-            while self._ready:
-                wanted = [each for each in self._ready.popleft() if each.enter()]
-                if not wanted:
-                    continue
-                error: BaseException | None = None
-                try:
-                    await self._function(_batch(wanted))
-                except BaseException as failure:
-                    error = as_failure(failure)
-                self._end(wanted, error)
-                if _is_given_up():
-                    raise asyncio.CancelledError
+        try:
+            async with self._calling:
+                while self._ready:
+                    wanted = [each for each in self._ready.popleft() if each.enter()]
+                    if wanted:
+                        await self._call_with(wanted)
+        finally:
+            # Who calls belongs to one partition, which may be given up, and tasks to others.
+            if self._ready:
+                self._alarm.hasten()
+
+    async def _call_with(self, tasks: list[Later]) -> None:
+        error: BaseException | None = None
+        try:
+            await self._function(_batch(tasks))
+        except BaseException as failure:
+            if _is_given_up():
+                self._put_back(tasks)
+                raise
+            error = as_failure(failure)
+        self._end(tasks, error)
+
+    def _put_back(self, tasks: Sequence[Later]) -> None:
+        for each in tasks:
+            each.leave()
+        self._ready.appendleft([each for each in tasks if not each.completion.is_done])
 
 
 def _is_given_up() -> bool:
