@@ -124,9 +124,12 @@ class SimulatedTransactions(SimulatedProducer):
     def purge(self, timeout_ms: int = _PURGE_TIMEOUT_MS) -> None:
         if self._asking.dead or not self._ready:
             return
-        self._forget()
         if not self._begun:
+            # Nothing is on its way, and the numbers of batches go on.
+            self._acked.clear()
+            self._deliveries.forget()
             return
+        self._forget()
         self._begun = False
         try:
             # Follows librdkafka: with a new epoch, since what was sent may still arrive.
