@@ -5,7 +5,7 @@ PY := .venv/bin/python
 ARGS ?=
 # Two at a time, file by file in their order: the files with brokers come first, and the short ones
 # after them keep both busy to the end.
-SHARED := -n 2 --dist loadfile --no-loadscope-reorder
+SHARED := -n 3 --dist loadfile --no-loadscope-reorder
 # What `make coverage` runs; ARGS="tests" for everything.
 COVERED := tests/unit tests/properties tests/conformance
 

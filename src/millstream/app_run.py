@@ -88,7 +88,9 @@ def run_script(
             say(f"{signals.names[0]}: {config.application_id} closes; once more ends it at once")
         orderly = _close(application, config, supervisor, signals)
     if states.state is ClientState.NOT_RUNNING:
-        say(f"{config.application_id} stopped, {_how(orderly, supervisor)}")
+        # A thread that ends soon may never have reported what it did.
+        has_worked = told or bool(supervisor.metrics())
+        say(f"{config.application_id} stopped, {_how(orderly, supervisor, has_worked=has_worked)}")
         if supervisor.error is not None or not orderly:
             raise SystemExit(NOT_IN_ORDER)
 
@@ -188,9 +190,9 @@ def _listed(what: str, items: Sequence[str]) -> str:
     return f"{len(items)} {what}{'' if len(items) == 1 else 's'} ({shown})"
 
 
-def _how(orderly: bool, supervisor: ThreadSupervisor) -> str:
+def _how(orderly: bool, supervisor: ThreadSupervisor, *, has_worked: bool) -> str:
     if supervisor.error is not None:
         return f"not in order: {supervisor.error}"
     if not orderly:
         return "not in order: what killed threads had not committed is repeated at the next start"
-    return "everything committed" if supervisor.metrics() else "before anything was processed"
+    return "everything committed" if has_worked else "before anything was processed"

@@ -112,7 +112,9 @@ def goes_on(app: Moving) -> None:
     after = app.written
     wait_for(lambda: app.written > after + 40, 30, "more is written")
     wait_for(
-        lambda: str(after + 20) in app.told()["seen"], 60, f"id {after + 20} comes out of {app.id}"
+        lambda: str(after + 20) in app.told({"seen"})["seen"],
+        60,
+        f"id {after + 20} comes out of {app.id}",
     )
 
 

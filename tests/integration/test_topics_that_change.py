@@ -151,7 +151,12 @@ def replace_while_running(topics: Topics, run: ThreadRun) -> None:
     run.wait_until_running(1)
     topics.write("in", 0, "a")
     topics.wait_for("a")
-    topics.places.delete(topics.topic("in"))
+    # The offset knows of which topic it is.
+    topic = topics.topic("in")
+    wait_for(
+        lambda: committed_lag(topics.bootstrap, topics.name, topic) == 0, 30, "it is committed"
+    )
+    topics.places.delete(topic)
     topics.create(**{"in": 1})
     topics.write("in", 0, "b", "c", "d")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -53,6 +53,8 @@ KEEPING = ("ids", "memory", "windows", "sessions", "suppressed")
 TELLING = ("priced", "placed", "paired", "seen")
 #: Its last value for each id is the id.
 TABLED = "tabled"
+#: All outputs.
+ALL = frozenset({*KEEPING, *TELLING, TABLED})
 
 
 def place_of(value: str) -> str:
@@ -222,7 +224,7 @@ class Moving:
     def close_windows(self) -> None:
         """Let the time of each partition go beyond all grace, once nothing is on its way that would
         be too late then."""
-        self._wait_told({*KEEPING, *TELLING, TABLED} - {"suppressed"})
+        self._wait_told(ALL - {"suppressed"})
         self._write([*range(-2 * GROUPS, 0)])
 
     @contextmanager
@@ -249,19 +251,21 @@ class Moving:
 
     def wait_told(self) -> None:
         """Wait until each output tells every id that was written; windows must be closed."""
-        self._wait_told({*KEEPING, *TELLING, TABLED})
+        self._wait_told(ALL)
 
     def _wait_told(self, outputs: Set[str]) -> None:
-        def left() -> dict[str, list[str]]:
-            lost = self.lost()
-            return {name: sorted(ids)[:20] for name, ids in lost.items() if name in outputs}
+        # One after the other: each has tens of thousands of records by now.
+        for output in sorted(outputs):
+            wait_for(
+                lambda output=output: not self.lost({output}),  # type: ignore[misc]
+                _TOLD_S,
+                lambda output=output: f"everything is told: {_some(self.lost({output}))}",  # type: ignore[misc]
+            )
 
-        wait_for(lambda: not left(), _TOLD_S, lambda: f"everything is told: {left()}")
-
-    def told(self) -> dict[str, Counter[str]]:
-        """How often each output tells each id that is left in it; others are told as they are."""
+    def told(self, outputs: Set[str] = ALL) -> dict[str, Counter[str]]:
+        """How often outputs tell each id that is left in them; others are told as they are."""
         told: dict[str, Counter[str]] = {}
-        for name in (*KEEPING, *TELLING, TABLED):
+        for name in sorted(outputs):
             records = [
                 ((key or b"").decode(), (value or b"").decode())
                 for key, value in read_all(self.bootstrap, self.topic(name))
@@ -271,10 +275,10 @@ class Moving:
             told[name] = Counter(each for each in ids if not each.startswith("-"))
         return told
 
-    def lost(self) -> dict[str, set[str]]:
+    def lost(self, outputs: Set[str] = ALL) -> dict[str, set[str]]:
         """The ids that an output does not tell, by output; none of them is empty."""
         every = {str(each) for each in range(self.written)}
-        lost = {name: every - set(ids) for name, ids in self.told().items()}
+        lost = {name: every - set(ids) for name, ids in self.told(outputs).items()}
         return {name: ids for name, ids in lost.items() if ids}
 
     def repeated(self) -> dict[str, dict[str, int]]:
@@ -285,6 +289,10 @@ class Moving:
             for name, ids in self.told().items()
         }
         return {name: ids for name, ids in repeated.items() if ids}
+
+
+def _some(lost: Mapping[str, Set[str]]) -> dict[str, list[str]]:
+    return {name: sorted(ids)[:20] for name, ids in lost.items()}
 
 
 def _ids_of(name: str, value: str) -> list[str]:

@@ -174,7 +174,7 @@ class StartOffsets:
             else:
                 replaced[place] = offset.offset
         if replaced:
-            starts |= self._elsewhere(replaced, created_anew=True)
+            starts |= self._elsewhere(replaced, replaced.keys())
         return starts
 
     def out_of_range(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
@@ -202,15 +202,24 @@ class StartOffsets:
                     partition=place.partition,
                     offset=offset,
                 )
-        return self._elsewhere(offsets, created_anew=False)
+        ids = self.topic_ids(list(offsets))
+        anew = {
+            place
+            for place in offsets
+            if (group := committed.get(place)) is not None
+            and not _is_of(group, ids.get(place.topic))
+        }
+        return self._elsewhere(offsets, anew)
 
     def _elsewhere(
-        self, offsets: Mapping[TopicPartition, int], *, created_anew: bool
+        self, offsets: Mapping[TopicPartition, int], created_anew: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
         first = self._index.beginning_offsets(offsets, _TIMEOUT_MS)
         end = self._index.end_offsets(offsets, _TIMEOUT_MS)
         stories = {
-            place: _story(place, offset, first[place], end[place], created_anew=created_anew)
+            place: _story(
+                place, offset, first[place], end[place], created_anew=place in created_anew
+            )
             for place, offset in offsets.items()
         }
         unanswered = {
@@ -281,8 +290,8 @@ def _story(place: TopicPartition, offset: int, first: int, end: int, *, created_
             "was created anew, or its log was cut"
         )
     return (
-        f"{begin}is not the record that it was: the log was cut before it and has been written "
-        f"anew since, and now has the offsets {first} to {end}"
+        f"{begin}is not the record that it was: the topic was created anew, or its log was cut "
+        f"before it and has been written anew since; it has the offsets {first} to {end} now"
     )
 
 
