@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from millstream.operators.apart import map_async
 from millstream.operators.apart.flights import Flights
-from millstream.operators.apart.subscribe import SubscribeOperator
-from millstream.operators.apart.task_calls import TaskCalls
+from millstream.operators.apart.subscription.subscribe import SubscribeOperator
+from millstream.operators.apart.subscription.task_calls import TaskCalls
 from millstream.operators.apart.window import InOrder
 from millstream.runtime.task.executor import Executor
 from millstream.runtime.task.stream_task import StreamTask

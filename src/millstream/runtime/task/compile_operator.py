@@ -26,7 +26,7 @@ from millstream.operators.aggregates.window_aggregate import (
 )
 from millstream.operators.apart.map_async import MapAsyncOperator, Ordering
 from millstream.operators.apart.map_batches import MapBatchesAsyncOperator
-from millstream.operators.apart.subscribe import SubscribeOperator
+from millstream.operators.apart.subscription.subscribe import SubscribeOperator
 from millstream.operators.arrow import ArrowFormat
 from millstream.operators.joins.foreign_key_join import (
     ForeignTableJoinOperator,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.clock import Clock
-from millstream.operators.apart.subscribed_tasks import Outgoing
+from millstream.operators.apart.subscription.outgoing import Outgoing
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
 from millstream.subscriptions.limits.ignored_keys import IgnoredKeys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millstream.errors import StreamsError
-from millstream.operators.apart.subscribed_tasks import Outgoing
+from millstream.operators.apart.subscription.outgoing import Outgoing
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
 from millstream.subscriptions.complaints import Complaints

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from millstream.clock import Clock
 from millstream.kafka.data.record_columns import RecordColumns
-from millstream.operators.apart.admission import Admission
 from millstream.operators.apart.apart_operator import ApartOperator
 from millstream.operators.apart.calls import Call
-from millstream.operators.apart.deadlines import Deadlines
-from millstream.operators.apart.settling import Settling
-from millstream.operators.apart.subscribed_tasks import Outgoing
-from millstream.operators.apart.task_calls import TaskCalls
+from millstream.operators.apart.subscription.admission import Admission
+from millstream.operators.apart.subscription.deadlines import Deadlines
+from millstream.operators.apart.subscription.outgoing import Outgoing
+from millstream.operators.apart.subscription.settling import Settling
+from millstream.operators.apart.subscription.task_calls import TaskCalls
 from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import OperatorContext, Output
 from millstream.record import TopicPartition

@@ -1,0 +1,1 @@
+"""The operator of a subscription, and its parts: tasks are taken, begun, settled."""
