@@ -96,8 +96,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "caches of the first task only are flushed",
         _COMMITS,
-        "for task in needing if not self._is_prepared(task)]",
-        "for task in needing[:1] if not self._is_prepared(task)]",
+        "for task in needing if not is_ready(task)]",
+        "for task in needing[:1] if not is_ready(task)]",
     ),
     _mutant(
         "offsets of the first task only are committed",
@@ -423,8 +423,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a commit does not wait for what is in flight",
         _TASK,
-        "        self._is_landing = lands and not self._has_landed()\n",
-        "        self._is_landing = False\n",
+        "        return not self._is_landing\n\n",
+        "        return True\n\n",
     ),
     _mutant(
         "what a punctuation has caused is in flight at a commit",

@@ -48,6 +48,9 @@ class HeldCalls:
     def tell(self) -> None:
         self.told += 1
 
+    def hear(self) -> None:
+        """It is not asked before it looks."""
+
     def wait(self, timeout_ms: int) -> bool:
         self.on_wait()
         return True

@@ -26,7 +26,9 @@ from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.testing.driver_topics import RawColumns
 from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.dsl.streams_and_tables import KStream
 from millstream.topology.options.materialized import Materialized
+from support.held_calls import HeldCalls
 
 STORE: Final = "counts"
 
@@ -212,6 +214,7 @@ class TaskBench:
         folder: where state is.
         cluster: shared by several such threads; else it is a new one.
         kind: where they count.
+        build: something else that they do with the topic.
     """
 
     def __init__(
@@ -219,7 +222,10 @@ class TaskBench:
         folder: Path,
         cluster: Cluster | None = None,
         kind: Literal["rocksdb", "in_memory"] = "rocksdb",
+        build: Callable[[KStream[str, str]], object] | None = None,
     ) -> None:
+        #: Calls beside the loop of all tasks.
+        self.held = HeldCalls()
         self.clock = ManualClock(1_000)
         self.cluster = cluster or Cluster()
         self.main = _Main(self.cluster)
@@ -231,8 +237,11 @@ class TaskBench:
         self.limits: dict[TopicPartition, int] = {}
         config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
         builder = StreamsBuilder()
-        grouped = builder.stream("in", key=STRING, value=STRING).group_by_key()
-        grouped.count(store=Materialized(STORE, kind=kind, key=STRING))
+        stream = builder.stream("in", key=STRING, value=STRING)
+        if build is None:
+            stream.group_by_key().count(store=Materialized(STORE, kind=kind, key=STRING))
+        else:
+            build(stream)
         (part,) = builder.build()._subtopologies()
         services = _services(self, config)
 
@@ -337,4 +346,5 @@ def _services(bench: TaskBench, config: StreamsConfig) -> TaskServices:
         changelog_writer=lambda task_id, topics: _Changelogs(bench, task_id, topics),
         directory=bench.directory,
         budget=CacheBudget(0),
+        make_apart=lambda: bench.held,
     )

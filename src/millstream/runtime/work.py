@@ -126,13 +126,14 @@ class Work(Protocol):
         """Whether anything in flight may still be finished: after `halt` only what runs."""
         ...
 
-    def prepare_commit(self) -> bool:
-        """Hand on what is held back for later, so that the offsets stand for all of it.
+    def may_commit(self) -> bool:
+        """Whether it can be committed; else something must be finished first, nothing more is
+        taken meanwhile, and the commit is to be tried again."""
+        ...
 
-        Returns:
-            Whether it can be committed; else something must be finished first, nothing more is
-            taken meanwhile, and the commit is to be tried again.
-        """
+    def prepare_commit(self) -> bool:
+        """Hand on what is held back for later, so that the offsets stand for all of it; whether it
+        can be committed."""
         ...
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
-from millstream.errors import BrokerUnavailableError, IllegalStateError
+from millstream.errors import BrokerUnavailableError, IllegalStateError, RecordRefusedError
 from millstream.kafka.data.delivery import Deliveries
 from millstream.kafka.data.producer_errors import Changelog
 from millstream.kafka.data.watch import Watch
@@ -29,6 +29,8 @@ _PURGE_TIMEOUT_MS: Final = 1_000
 _RETRY_US: Final = 100_000
 _MOST_WAITING: Final = 3_000
 _FULL_POLL_US: Final = 10_000
+#: Of the records that somebody watches.
+_REFUSED: Final = 0.02
 #: What librdkafka makes of what a leader says; None if it tries again.
 _CODES: Final = {
     "INVALID_PRODUCER_EPOCH": KafkaError.INVALID_PRODUCER_EPOCH,
@@ -147,8 +149,24 @@ class SimulatedProducer:
         headers: Sequence[Headers | None] | None,
         watch: Watch,
     ) -> None:
-        """No application here watches what it writes."""
-        raise NotImplementedError
+        """Now and then a record is refused, as one is that is too large."""
+        taken: list[int] = []
+        for index in range(len(values)):
+            if self._scheduler.random.random() >= _REFUSED:
+                taken.append(index)
+                continue
+            refused = RecordRefusedError("it is refused", index=index, topic=topic)
+            failure = watch.failed(index, refused, transaction_lost=False)
+            if failure is not None:
+                raise failure
+        self.send_many(
+            topic,
+            None if partitions is None else [partitions[index] for index in taken],
+            [keys[index] for index in taken],
+            [values[index] for index in taken],
+            [timestamps[index] for index in taken],
+            None if headers is None else [headers[index] for index in taken],
+        )
 
     def _wait_for_room(self, topic: str) -> None:
         began_us = self._scheduler.now_us

@@ -104,6 +104,10 @@ class Apart(Protocol):
         """Something has come to its end elsewhere, on any thread: the loop is to look."""
         ...
 
+    def hear(self) -> None:
+        """The loop is about to look at what has ended: what ends from now on is told anew."""
+        ...
+
     def wait(self, timeout_ms: int) -> bool:
-        """Wait until a call of this task ends; whether one did since the last time."""
+        """Wait until a call of this task ends; whether one did since the last `hear`."""
         ...

@@ -94,9 +94,18 @@ class Coroutines:
                 queues[unit] = deque()
                 ready.append(call)
         for _ in range(min(len(ready), self._most - len(self._running))):
-            task = self._loop.create_task(self._work())
+            task = self._loop.create_task(self._work_and_leave())
             self._running.add(task)
+            # For one that is cancelled before its first step.
             task.add_done_callback(self._running.discard)
+
+    async def _work_and_leave(self) -> None:
+        try:
+            await self._work()
+        finally:
+            # In the step that found nothing to do: calls that come in the next one must not count
+            # on this worker.
+            self._running.discard(asyncio.current_task())
 
     async def _work(self) -> None:
         ready, arguments = self._ready, self._arguments

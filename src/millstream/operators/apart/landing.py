@@ -29,7 +29,7 @@ class Landing:
             self._wake()
 
     def hear(self) -> None:
-        """What has ended so far is being looked at."""
+        """What has ended so far is about to be looked at: the next end is told anew."""
         self._told.clear()
 
     def wait(self, timeout_ms: int) -> bool:
@@ -63,7 +63,5 @@ class Ended:
 
     def take(self) -> list[Call]:
         """Those since the last time."""
-        # Before they are looked at: one that ends meanwhile is told anew.
-        self._landing.hear()
         calls = self._calls
         return [calls.popleft() for _ in range(len(calls))]

@@ -41,6 +41,10 @@ class RealApart:
         """Something has come to its end elsewhere."""
         self._landing.tell()
 
+    def hear(self) -> None:
+        """The loop is about to look."""
+        self._landing.hear()
+
     def wait(self, timeout_ms: int) -> bool:
         """Wait until a call ends."""
         return self._landing.wait(timeout_ms)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,20 +18,20 @@ _IDLE_S = 10.0
 class _Seat:
     """A queue of calls, and the thread that makes them, while there are any."""
 
-    __slots__ = ("calls", "is_running", "is_taken", "lock")
+    __slots__ = ("calls", "is_running", "is_taken", "number")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.calls: queue.SimpleQueue[Sequence[Call]] = queue.SimpleQueue()
         self.is_taken = False
         self.is_running = False
-        self.lock = threading.Lock()
 
 
 class Threads:
     """Takes what `Apart.threads` takes, and where to tell that calls have ended. It is `Units`.
 
-    A unit belongs to one of the threads, by its hash; a call without a unit to the next one in
-    turn. A thread gets what it is to do of a batch at once: handing over a call costs 0.1 us, not
+    A unit belongs to one of the threads, by its hash; a call without a unit to whichever has time
+    first. A thread gets what it is to do of a batch at once: handing over a call costs 0.1 us, not
     the 2 us of a queue.
     """
 
@@ -46,8 +46,11 @@ class Threads:
         self._arguments = arguments
         self._landing = landing
         self._ended = Ended(landing)
-        self._seats = [_Seat() for _ in range(most)]
-        self._turn = itertools.cycle(range(most))
+        self._seats = [_Seat(number) for number in range(most)]
+        #: Calls for anybody. Who adds looks for somebody idle, and who is about to be idle looks
+        #: here, under this lock: none is overlooked.
+        self._free: deque[Call] = deque()
+        self._lock = threading.Lock()
         self._halted = False
         self._closed = False
 
@@ -69,20 +72,31 @@ class Threads:
         """Make these calls as soon as their threads have time."""
         count = len(self._seats)
         by_seat: dict[int, list[Call]] = {}
+        free: list[Call] = []
         for call in calls:
-            unit = call.unit
-            seat = next(self._turn) if unit is None else hash(unit) % count
-            by_seat.setdefault(seat, []).append(call)
+            if call.unit is None:
+                free.append(call)
+            else:
+                by_seat.setdefault(hash(call.unit) % count, []).append(call)
         for number, mine in by_seat.items():
-            seat_of = self._seats[number]
-            with seat_of.lock:
-                seat_of.calls.put(mine)
-                if seat_of.is_taken:
-                    continue
-                seat_of.is_taken = True
-            threading.Thread(
-                target=self._work, args=(seat_of,), name=f"unit-{number}", daemon=True
-            ).start()
+            self._seat(self._seats[number], mine)
+        if free:
+            with self._lock:
+                self._free.extend(free)
+                idle = [seat for seat in self._seats if not seat.is_running][: len(free)]
+            for seat in idle:
+                self._seat(seat, ())
+
+    def _seat(self, seat: _Seat, calls: Sequence[Call]) -> None:
+        """Let a thread make these calls, or look for those that are for anybody."""
+        with self._lock:
+            seat.calls.put(calls)
+            if seat.is_taken:
+                return
+            seat.is_taken = True
+        threading.Thread(
+            target=self._work, args=(seat,), name=f"unit-{seat.number}", daemon=True
+        ).start()
 
     def ended(self) -> list[Call]:
         """The calls that have ended since the last time."""
@@ -99,7 +113,7 @@ class Threads:
             try:
                 calls = seat.calls.get(timeout=_IDLE_S)
             except queue.Empty:
-                with seat.lock:
+                with self._lock:
                     if seat.calls.empty():
                         seat.is_taken = False
                         return
@@ -110,9 +124,23 @@ class Threads:
                 if self._halted:
                     break
                 self._make(call)
-            seat.is_running = False
+            while (free := self._next_free(seat)) is not None:
+                self._make(free)
             if self._halted and not self._closed:
                 self._landing.tell()
+
+    def _next_free(self, seat: _Seat) -> Call | None:
+        """A call for anybody; None, and the seat is idle, if there is none, or it has its own."""
+        with self._lock:
+            others: Sequence[_Seat] = ()
+            if self._free and not self._halted:
+                if seat.calls.empty():
+                    return self._free.popleft()
+                others = [other for other in self._seats if not other.is_running][:1]
+            seat.is_running = False
+        for other in others:
+            self._seat(other, ())
+        return None
 
     def _make(self, call: Call) -> None:
         try:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import RebalanceInProgressError, StreamsError
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Producer
-from millstream.record import TopicPartition
+from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import Close
 from millstream.runtime.loop.commits import Commits, UnfinishedError
 from millstream.runtime.loop.last_words import LastWords
 from millstream.runtime.loop.rebalances import Rebalances
 from millstream.runtime.ownership.tasks import Tasks
+from millstream.runtime.work import Work
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class Closing:
         self._as_error = as_error
         self._clock = clock
         self._told = Close()
+        #: Tasks that are closed without a commit, while the others are committed.
+        self._left_out: list[TaskId] = []
         self._within_ms: int | None = None
 
     def obey(self, command: Close) -> None:
@@ -79,6 +82,7 @@ class Closing:
         committed, failure = self._commit_if(clean)
         told = self._told
         closers: list[Callable[[], None]] = [
+            lambda: self._tasks.close(self._left_out, clean=False),
             lambda: self._tasks.close_all(clean=committed),
             # Before the group is left: what is not sent yet must not come after the records of
             # those who take over.
@@ -123,11 +127,20 @@ class Closing:
             UnfinishedError: what tasks have in flight did not come to its end, and was to.
         """
         whole = Deadline(self._clock, self._within_ms)
-        self._commits.drain_to_close(self._tasks.running, self._within_ms)
+        committing: Collection[Work] = self._tasks.running
+        self._commits.drain_to_close(committing, self._within_ms)
         deadline = Deadline(self._clock, _LAST_COMMIT_MS)
         while True:
             try:
-                return self._commits.commit(self._tasks.running, whole.left_ms)
+                return self._commits.commit(committing, whole.left_ms)
+            except UnfinishedError as error:
+                if self._commits.all_or_nothing:
+                    raise
+                # They were waited for.
+                logger.warning("closing without the commit of some: %s", error)
+                self._left_out += [task.task_id for task in error.tasks]
+                committing = [task for task in committing if task not in error.tasks]
+                continue
             except RebalanceInProgressError:
                 if deadline.passed:
                     raise

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 #: How long it is waited for records in flight before the group is told that the thread lives.
 _STEP_MS: Final = 1_000
+#: The same where there are other tasks to look after.
+_TURN_MS: Final = 20
 
 
 class UnfinishedError(Exception):
@@ -141,19 +143,25 @@ class Commits:
         self, tasks: Collection[Work], deadline: Deadline, whole: Deadline | None = None
     ) -> list[Work]:
         """Wait for tasks, which finish beside each other; those that have not by then."""
-        return [task for task in tasks if not self._is_finished(task, deadline, whole)]
-
-    def _is_finished(self, task: Work, deadline: Deadline, whole: Deadline | None) -> bool:
-        while True:
-            step_ms = deadline.remaining_ms(_STEP_MS)
+        left, given_up = list(tasks), []
+        most_ms = _STEP_MS
+        while left:
+            step_ms = deadline.remaining_ms(most_ms)
             if whole is not None:
                 step_ms = whole.remaining_ms(step_ms)
-            with failures_of(task):
-                if task.drain(Deadline(self._clock, step_ms)):
-                    return True
-            if not step_ms or not task.may_land:
-                return False
+            left = [task for task in left if not self._is_drained(task, step_ms)]
+            if not step_ms:
+                break
+            given_up += [task for task in left if not task.may_land]
+            left = [task for task in left if task.may_land]
+            # In turn: what a task has not begun is only begun while it is looked after.
+            most_ms = _STEP_MS if len(left) < 2 else _TURN_MS
             self._on_wait()
+        return given_up + left
+
+    def _is_drained(self, task: Work, within_ms: int) -> bool:
+        with failures_of(task):
+            return task.drain(Deadline(self._clock, within_ms))
 
     def commit(
         self, tasks: Collection[Work], within_ms: int | None = None
@@ -174,9 +182,11 @@ class Commits:
         needing = [task for task in tasks if task.commit_needed]
         if not needing and not self.is_open:
             return {}
-        unfinished = [task for task in needing if not self._is_prepared(task)]
-        if unfinished:
-            raise UnfinishedError(unfinished)
+        # All are asked before any hands on what its caches hold back: it may take many tries.
+        for is_ready in (self._may_commit, self._is_prepared):
+            unfinished = [task for task in needing if not is_ready(task)]
+            if unfinished:
+                raise UnfinishedError(unfinished)
         whole = Deadline(self._clock, within_ms)
         self._wait_for_sent([task for task in needing if task.awaits_sent], whole)
         # Before they are published: a record that is finished during it may have sent what is not.
@@ -201,6 +211,10 @@ class Commits:
         for task in tasks:
             with failures_of(task):
                 task.sent()
+
+    def _may_commit(self, task: Work) -> bool:
+        with failures_of(task):
+            return task.may_commit()
 
     def _is_prepared(self, task: Work) -> bool:
         with failures_of(task):

@@ -101,6 +101,11 @@ class Inputs:
                     self._paused.add(place)
                     self._consumer.pause([place])
 
+    def was_called(self, work: Work) -> None:
+        """The work may have something in flight that none of its records has brought about."""
+        if work.in_flight:
+            self._waiting.add(work)
+
     def were_taken(self, work: Work) -> None:
         """The work has taken some of its records."""
         # What was sent and is refused begins again.

@@ -393,7 +393,9 @@ class Tasks:
         agenda.due_ms = None
         called = False
         for task in self._running:
-            called = self._punctuated(task) or called
+            if self._punctuated(task):
+                called = True
+                self._inputs.was_called(task)
             agenda.by(task.next_wall_clock_ms)
         return called
 

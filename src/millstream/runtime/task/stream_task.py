@@ -12,17 +12,15 @@ from millstream.processor.punctuation import PunctuationType
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import TASK_STATES, TaskState
+from millstream.runtime.task.batch_size import BatchSize
 from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.runtime.task.processing import Processing
-from millstream.runtime.task.punctuations import Agenda
+from millstream.runtime.task.punctuations import AT_ONCE, Agenda
 from millstream.runtime.task.raw_records import RawRecords
 from millstream.state.task_stores import TaskStores
 
 logger = logging.getLogger(__name__)
 
-#: About how long a batch should take, and how many records the first one has.
-_BATCH_MS = 200
-_FIRST_BATCH_RECORDS = 128
 #: How often caches are flushed for one commit until none has changes. Nodes that write only to
 #: stores of their own need as many times as stores lie one below the other.
 _MOST_FLUSHES = 100
@@ -76,7 +74,7 @@ class StreamTask:
         self._clock = clock
         self._processing: Processing | None = None
         self._agenda = Agenda()
-        self._batch_limit = _FIRST_BATCH_RECORDS
+        self._batch_size = BatchSize()
         self._warned_of_circle = False
         # Whether the loop has found that records may be taken.
         self._may_take = True
@@ -156,7 +154,7 @@ class StreamTask:
                 metadata = CommitMetadata.decode(offset.metadata)
                 queue.partition_time = metadata.partition_time
                 group.stream_time = max(group.stream_time, metadata.partition_time)
-                _remember(at_work.engine_task.remembered, metadata)
+                metadata.recall(at_work.engine_task.remembered)
         at_work.executor.init()
         self._processing = at_work
         self._state.transition_to(TaskState.RUNNING, "restored")
@@ -215,7 +213,15 @@ class StreamTask:
             and (room is None or room > 0)
             and group.is_ready(at_end, max_idle_ms, self._clock.monotonic_ms())
         )
-        return self._may_take or at_work.executor.has_landed
+        return self._may_take or self._has_come()
+
+    def _has_come(self) -> bool:
+        """Whether anything in flight has come to its end; if not, the next one wakes the loop."""
+        at_work = self.processing
+        if at_work.executor.has_landed:
+            return True
+        at_work.equipment.apart.hear()
+        return at_work.executor.has_landed
 
     @property
     def in_flight(self) -> int:
@@ -286,7 +292,7 @@ class StreamTask:
         """Let what has come of records in flight go on, and their offsets be committed."""
         at_work = self.processing
         executor, flights = at_work.executor, at_work.equipment.flights
-        while executor.has_landed:
+        while self._has_come():
             done = executor.release()
             # What was sent is settled by the next commit.
             self.commit_needed = self.commit_needed or executor.awaits_sent
@@ -300,7 +306,7 @@ class StreamTask:
     def _process(self, most: int) -> int:
         at_work = self.processing
         started_ms = self._clock.monotonic_ms()
-        limit = min(most, self._batch_limit)
+        limit = min(most, self._batch_size.limit)
         batches = at_work.group.next_batch(
             limit, at_work.punctuations.next_ms(PunctuationType.STREAM_TIME)
         )
@@ -317,15 +323,17 @@ class StreamTask:
             at_work.group.finish_all()
         count = sum(len(batch) for _, batch in batches)
         self.processed_total += count
-        self._fit_batches(count, limit, self._clock.monotonic_ms() - started_ms)
+        self._batch_size.fit(count, limit, self._clock.monotonic_ms() - started_ms)
         return count
 
     @property
     def commit_requested(self) -> bool:
-        """Whether a processor or a full store asks for a commit, and there is something to
-        commit."""
+        """Whether a processor or a full store asks for a commit, or one waits for what is in
+        flight, and there is something to commit."""
         return self.commit_needed and (
-            self.processing.engine_task.notes.commit_requested or self.stores.needs_commit
+            self._is_landing
+            or self.processing.engine_task.notes.commit_requested
+            or self.stores.needs_commit
         )
 
     @property
@@ -364,29 +372,25 @@ class StreamTask:
         self.commit_needed = self.commit_needed or called
         return called
 
-    def _fit_batches(self, count: int, limit: int, took_ms: int) -> None:
-        """Let the next batch take about `_BATCH_MS`, however slow the user's code is.
-
-        Commits, rebalances and the command to close wait for the end of a batch.
-        """
-        if took_ms > _BATCH_MS:
-            self._batch_limit = max(1, count * _BATCH_MS // took_ms)
-        elif count == limit and 2 * took_ms < _BATCH_MS:
-            self._batch_limit = max(self._batch_limit, 2 * limit)
+    def may_commit(self) -> bool:
+        """Whether nothing is in flight that has to be part of a commit; if something is, nothing
+        more is taken until it has landed."""
+        at_work = self.processing
+        # What a punctuation has caused is repeated by nobody.
+        lands = at_work.lands or at_work.equipment.flights.unplaced > 0
+        was_landing, self._is_landing = self._is_landing, lands and not self._has_landed()
+        if was_landing and not self._is_landing:
+            # No calls by wall clock were made meanwhile.
+            self._agenda.by(AT_ONCE)
+        return not self._is_landing
 
     def prepare_commit(self) -> bool:
         """Let go of what is held back in caches, with all it causes downstream.
 
         Store by store in the order of the topology, and again while what was handed on has changed
         a store that had its turn: an offset must not be committed before what its record caused.
-        Where that is still in flight then, and has to be part of the commit, nothing more is taken
-        until it has landed.
         """
-        at_work = self.processing
-        # What a punctuation has caused is repeated by nobody.
-        lands = at_work.lands or at_work.equipment.flights.unplaced > 0
-        self._is_landing = lands and not self._has_landed()
-        if self._is_landing:
+        if not self.may_commit():
             return False
         self._hand_on()
         self.stores.log_changes()
@@ -490,9 +494,3 @@ class StreamTask:
 
     def _log_state(self, new: TaskState, old: TaskState, why: str) -> None:
         logger.info("task %s: %s to %s (%s)", self.task_id, old.name, new.name, why)
-
-
-def _remember(remembered: dict[str, int], metadata: CommitMetadata) -> None:
-    """Take over what operators knew; of several partitions the latest."""
-    for name, time in metadata.processors.items():
-        remembered[name] = max(time, remembered.get(name, time))

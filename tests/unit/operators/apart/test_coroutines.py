@@ -203,3 +203,19 @@ def test_a_function_that_does_not_let_itself_be_cancelled_ends_for_nobody(calls:
     settled()
     event_loop().call_soon_threadsafe(event_loop().set_exception_handler, None)
     assert (made, told, units.have_ended, woken.is_set()) == (["a1"], [], False, False)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_calls_that_come_while_the_last_one_ends_are_made(calls: Calls, most: int) -> None:
+    """Whoever ends must not count any more for those who come."""
+    more = [calls([f"{unit}2"]) for unit in "abc"[:most]]
+
+    async def work(value: str) -> str:
+        if value.endswith("1"):
+            # Queued before anything that the end of this call queues.
+            units.start(more.pop())
+        return value
+
+    units = units_of(work, most)
+    units.start(calls([f"{unit}1" for unit in "abc"[:most]]))
+    assert len(gathered(units, 2 * most)) == 2 * most

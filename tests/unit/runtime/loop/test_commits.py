@@ -12,7 +12,7 @@ import pytest
 from millstream.clock import Deadline, ManualClock
 from millstream.errors import BrokerUnavailableError, ProductionError
 from millstream.runtime.loop.at_least_once import AtLeastOnce
-from millstream.runtime.loop.commits import Commits
+from millstream.runtime.loop.commits import Commits, UnfinishedError
 from millstream.runtime.loop.patience import Patience
 
 FLUSH_MS = 130_000
@@ -170,6 +170,33 @@ def test_tasks_that_stay_are_waited_for_without_an_end_to_their_work() -> None:
     task: Any = Lasting(cluster.clock, 0)
     cluster.commits.land([task])
     assert (cluster.clock.now_ms(), task.halted_ms) == (400, None)
+
+
+def test_what_caches_hold_back_stays_there_until_all_may_commit() -> None:
+    """A commit that waits is tried again and again."""
+    cluster = Cluster(0)
+    waits: Any = Mock(commit_needed=True, awaits_sent=False)
+    waits.may_commit.return_value = False
+    with pytest.raises(UnfinishedError):
+        cluster.commits.commit([cluster.task, waits])
+    cluster.task.prepare_commit.assert_not_called()
+
+
+def test_tasks_are_looked_after_in_turn() -> None:
+    """One that only goes on while it is looked after does not wait for the end of another."""
+    cluster = Cluster(0)
+    drains: list[str] = []
+
+    def drain_of(name: str, rounds: int) -> Any:
+        def drain(deadline: Deadline) -> bool:
+            drains.append(name)
+            cluster.clock.advance(deadline.remaining_ms(STEP_MS))
+            return drains.count(name) >= rounds
+
+        return Mock(drain=drain, may_land=True)
+
+    cluster.commits.drain([drain_of("long", 5), drain_of("short", 2)])
+    assert "".join(each[0] for each in drains) == "lslslll"
 
 
 @pytest.mark.parametrize("commit_needed", [True, False])

@@ -1,0 +1,76 @@
+"""The tasks of a thread whose processors call by wall clock, with calls in flight behind them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.task_bench import TaskBench
+
+from millstream import Processor, PunctuationType, Record
+
+
+class Ticking(Processor[str, str, str, str]):
+    """Sends a record every second."""
+
+    def init(self, context: Any) -> None:
+        self._context = context
+        context.schedule(timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, self._tick)
+
+    def process(self, record: Record[str, str]) -> None:
+        raise AssertionError("there are none")
+
+    def _tick(self, now_ms: int) -> None:
+        self._context.forward(Record("tick", str(now_ms), now_ms))
+
+
+async def asked(value: str) -> str:
+    return value
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def bench(tmp_path: Path, told: list[str]) -> TaskBench:
+    bench = TaskBench(
+        tmp_path,
+        build=lambda s: s.process(Ticking).map_async(asked).for_each(lambda k, v: told.append(v)),
+    )
+    bench.assign([0])
+    bench.run_all()
+    return bench
+
+
+def test_what_a_punctuation_has_begun_goes_on_without_any_record(
+    bench: TaskBench, told: list[str]
+) -> None:
+    bench.clock.advance(1_000)
+    assert bench.tasks.punctuate()
+    assert bench.tasks.processable(0) == []
+    bench.held.end_all()
+    assert bench.tasks.processable(0) == [bench.task()]
+    bench.tasks.step(bench.task(), 100)
+    assert told == [str(bench.clock.now_ms())]
+    bench.tasks.close_all(clean=False)
+
+
+def test_calls_by_wall_clock_go_on_after_a_commit_that_had_to_wait(bench: TaskBench) -> None:
+    """None is made while it waits, or it would wait for ever."""
+    task = bench.task()
+    bench.clock.advance(1_000)
+    bench.tasks.punctuate()
+    assert not task.may_commit()
+    bench.clock.advance(1_000)
+    assert not bench.tasks.punctuate()
+    assert task.commit_requested
+    bench.held.end_all()
+    bench.commit()
+    assert not task.commit_requested
+    assert bench.tasks.next_wall_clock_ms() is not None
+    assert bench.tasks.punctuate()
+    bench.tasks.close_all(clean=False)
