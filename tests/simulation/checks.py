@@ -69,6 +69,8 @@ class Checks:
         self._source_of: dict[int, int] = {}
         self._seen: dict[TopicPartition, set[int]] = defaultdict(set)
         self._first_seen: dict[tuple[TopicPartition, int, Hashable], int] = {}
+        #: Those that are sent again some time later, past others.
+        self._refused: set[int] = set()
         #: Every record of the topics that stores are compared with, compacted or not.
         self._history: dict[TopicPartition, list[Entry]] = defaultdict(list)
         #: Who processes each task, and who began to last.
@@ -93,6 +95,7 @@ class Checks:
         #: The group's member of a process.
         self.member_of: Callable[[Process], str] = lambda process: ""
         cluster.on_append.append(self.appended)
+        cluster.on_refusal.append(self.refused)
         cluster.group.on_commit.append(self.committed)
 
     def fed(self, record_id: int, partition: int) -> None:
@@ -104,6 +107,10 @@ class Checks:
     def appended(self, place: TopicPartition, first: int, process: Process | None) -> None:
         """Records were appended."""
         self.written(place, entries_from(self._cluster.logs[place].entries, first), process)
+
+    def refused(self, topic: str, value: bytes | None) -> None:
+        """A record was not taken."""
+        self._refused.update(ids_in(topic, value))
 
     def written(self, place: TopicPartition, entries: list[Entry], process: Process | None) -> None:
         """Records are there for everybody to read."""
@@ -134,6 +141,8 @@ class Checks:
 
     def _check_order(self, place: TopicPartition, ids: list[int]) -> None:
         for each in ids:
+            if each in self._refused:
+                continue
             line = (place, self._source_of[each], self.line_of(each))
             last = self._first_seen.get(line, -1)
             if each <= last:

@@ -43,6 +43,7 @@ class Parts:
         self.all.tasks.running = [Mock(commit_needed=False)] if running else []
         self.all.tasks.all = self.all.tasks.standby = ()
         self.all.tasks.processable.return_value = []
+        self.all.tasks.input_room = SETTINGS.max_poll_records
         self.all.tasks.next_wall_clock_ms.return_value = None
         self.all.commits.commit.return_value = {}
         self.all.commits.total = 0

@@ -58,6 +58,7 @@ class Cluster:
         self.on_stop: list[Callable[[int], None]] = []
         #: Called with each partition and the offset of the first record that came.
         self.on_append: list[Callable[[TopicPartition, int, Process | None], None]] = []
+        self.on_refusal: list[Callable[[str, bytes | None], None]] = []
 
     # --- topics --------------------------------------------------------------------------------
 
@@ -85,6 +86,11 @@ class Cluster:
         """Records were appended: let the checks see them."""
         for call in self.on_append:
             call(place, first, process)
+
+    def refused(self, topic: str, value: bytes | None) -> None:
+        """A producer has not taken a record: let the checks know."""
+        for call in self.on_refusal:
+            call(topic, value)
 
     # --- brokers -------------------------------------------------------------------------------
 

@@ -155,6 +155,7 @@ class SimulatedProducer:
             if self._scheduler.random.random() >= _REFUSED:
                 taken.append(index)
                 continue
+            self._cluster.refused(topic, values[index])
             refused = RecordRefusedError("it is refused", index=index, topic=topic)
             failure = watch.failed(index, refused, transaction_lost=False)
             if failure is not None:

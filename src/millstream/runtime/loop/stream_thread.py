@@ -16,9 +16,8 @@ from millstream.errors import (
     UnknownTopicError,
     as_streams_error,
 )
-from millstream.kafka.data.record_columns import RecordColumns
 from millstream.kafka.protocols import Consumer, Producer
-from millstream.record import TaskId, TopicPartition
+from millstream.record import TaskId
 from millstream.runtime.control import (
     AskForShutdown,
     AskMetrics,
@@ -37,6 +36,7 @@ from millstream.runtime.loop.closing import Closing
 from millstream.runtime.loop.commits import Commits, UnfinishedError
 from millstream.runtime.loop.joining_anew import JoiningAnew
 from millstream.runtime.loop.last_words import LastWords
+from millstream.runtime.loop.polls import Polls
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
 from millstream.runtime.loop.reports import Reports
@@ -60,8 +60,6 @@ logger = logging.getLogger(__name__)
 _RESTORE_WAIT_MS = 10
 #: How the two share the thread: for how long there is restored, then processed, in each round.
 _RESTORE_MS, _PROCESS_WHILE_RESTORING_MS = 100, 100
-#: How long records wait to be polled while others are in flight, of which the end wakes the loop.
-_LANDING_WAIT_MS = 5
 _DEFECT = " This is probably a defect of Millstream; its log has the whole story."
 
 
@@ -118,7 +116,7 @@ class StreamThread:
         self._rebalances = rebalances
         self._tasks = tasks
         self._commits = commits
-        self._consumer = consumer
+        self._polls = Polls(consumer, tasks, rebalances, settings.max_poll_records, clock)
         self._global = global_updates
         self._incarnations = incarnations
         self._dropped = dropped
@@ -261,7 +259,7 @@ class StreamThread:
             self._rebalances.has_news(timeout_ms)
             return
         try:
-            self._tasks.add_records(self._poll(timeout_ms))
+            self._tasks.add_records(self._polls.poll(timeout_ms))
         except OffsetOutOfRangeError as error:
             self._tasks.reset_position(error)
         except UnknownTopicError as error:
@@ -271,15 +269,6 @@ class StreamThread:
                 raise
             # Whether that is an error, or one topic less that matches a pattern, the leader says.
             self._start_anew(readers, error.message)
-
-    def _poll(self, timeout_ms: int) -> dict[TopicPartition, RecordColumns]:
-        most = self._settings.max_poll_records
-        if not timeout_ms or not any(task.in_flight for task in self._tasks.running):
-            return self._consumer.poll_columns(most, timeout_ms)
-        # The end of a call does not end the wait for records, but that for news.
-        if not (records := self._consumer.poll_columns(most, 0)):
-            self._rebalances.has_news(min(timeout_ms, _LANDING_WAIT_MS))
-        return records
 
     def _start_anew_on_other_topics(self) -> None:
         """Let tasks begin again whose topics are not those any more that they began to read."""

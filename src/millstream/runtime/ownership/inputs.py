@@ -106,6 +106,14 @@ class Inputs:
         if work.in_flight:
             self._waiting.add(work)
 
+    @property
+    def room(self) -> int:
+        """How many more records may wait, in the partition where it is most, before that is
+        paused."""
+        reading = [p for p in self._readers if p not in self._paused]
+        fewest = min((self._readers[p].waiting_in(p) for p in reading), default=0)
+        return max(0, self._max_buffered - fewest)
+
     def were_taken(self, work: Work) -> None:
         """The work has taken some of its records."""
         # What was sent and is refused begins again.

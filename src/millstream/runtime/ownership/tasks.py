@@ -349,6 +349,12 @@ class Tasks:
         """
         self._inputs.add_records(records)
 
+    @property
+    def input_room(self) -> int:
+        """How many more records may wait, in the partition where it is most, before that is
+        paused."""
+        return self._inputs.room
+
     def pass_over_ends(self) -> None:
         """Before a commit: let tasks know where they are in partitions that they have read."""
         self._inputs.pass_over_ends()
