@@ -35,16 +35,14 @@ def _in_flight_finished() -> list[Replacement]:
 
 def _commit_while_landing() -> list[Replacement]:
     """A commit does not wait for what is in flight behind a store."""
-    right = StreamTask.prepare_commit
+    right = StreamTask.may_commit
 
-    def prepare(self: Any) -> bool:
+    def may_commit(self: Any) -> bool:
         right(self)
         self._is_landing = False
-        self._hand_on()
-        self.stores.log_changes()
         return True
 
-    return [(StreamTask, "prepare_commit", prepare)]
+    return [(StreamTask, "may_commit", may_commit)]
 
 
 def _keys_side_by_side() -> list[Replacement]:
