@@ -9,10 +9,11 @@ from millstream.clock import Clock
 from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import Output
 from millstream.processor.handlers import DeadLetter, ErrorContext
-from millstream.record import Header, Headers, TaskId, TopicPartition
+from millstream.record import Headers, TaskId, TopicPartition
 from millstream.subscriptions.context import ProcessingContext
 from millstream.subscriptions.plan import SubscriptionPart
 from millstream.subscriptions.tasks.metadata import (
+    find_metadata,
     request_bytes,
     with_metadata,
     without_metadata,
@@ -97,8 +98,8 @@ class Outgoing:
         return (*(each for each in context.headers if each[0] not in names), *traced)
 
     def bury(self, context: ProcessingContext, error: BaseException, output: Output) -> None:
-        """Write a task to the dead-letter topic, with the headers of Kafka Streams' dead letters
-        that say why."""
+        """Write a task to the dead-letter topic, with its metadata and the headers of Kafka
+        Streams' dead letters that say why."""
         policy, node = self._part.plan.retry, self._part.dead_letters
         assert policy is not None
         assert policy.dead_letter_topic is not None
@@ -116,7 +117,10 @@ class Outgoing:
             context.payload,
         )
         letter = DeadLetter.of(told, cause, policy.dead_letter_topic)
-        headers: tuple[Header, ...] = (*context.headers, *letter.headers)
+        headers = letter.headers
+        if find_metadata(headers) is None:
+            # They stood in the value, of which only the task is written.
+            headers = tuple(with_metadata(headers, context.metadata))
         keys, values, times = [letter.key], [letter.value], [letter.timestamp]
         buried = _batch(place, [context.offset], keys, values, times, [headers])
         output.emit_to(node, buried)
