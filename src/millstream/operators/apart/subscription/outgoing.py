@@ -13,6 +13,8 @@ from millstream.record import Headers, TaskId, TopicPartition
 from millstream.subscriptions.context import ProcessingContext
 from millstream.subscriptions.plan import SubscriptionPart
 from millstream.subscriptions.tasks.metadata import (
+    METADATA_HEADER,
+    DecatonMetadata,
     find_metadata,
     request_bytes,
     with_metadata,
@@ -125,11 +127,33 @@ class Outgoing:
         buried = _batch(place, [context.offset], keys, values, times, [headers])
         output.emit_to(node, buried)
 
-    def shape(self, batch: Batch, indices: Iterable[int], output: Output) -> None:
-        """Write records as they are to the shaping topic."""
+    def shape(self, batch: Batch, indices: Iterable[int], output: Output, *, legacy: bool) -> None:
+        """Write records to the shaping topic: as they are, but of now, or what waits there for long
+        could be deleted before it was read. When their tasks were made stays in their metadata.
+
+        Args:
+            batch: all records.
+            indices: of those to write.
+            output: where they are written.
+            legacy: whether a record without metadata in its headers has them in its value.
+        """
         node = self._part.shaping
         assert node is not None
-        output.emit_to(node, batch.take(list(indices)))
+        shaped = batch.take(list(indices))
+        headers = list(shaped.all_headers() or [()] * len(shaped))
+        if not legacy:
+            headers = list(map(_dated, headers, shaped.timestamps))
+        offsets = [shaped.origin.offsets[row] for row in shaped.rows]
+        place, times = shaped.origin.place(shaped.rows[0]), [self._clock.now_ms()] * len(shaped)
+        assert place is not None
+        output.emit_to(node, _batch(place, offsets, shaped.keys, shaped.values, times, headers))
+
+
+def _dated(headers: Headers, timestamp_ms: int) -> Headers:
+    """Headers with metadata that have the record's time, unless there are some."""
+    if any(name == METADATA_HEADER for name, _ in headers):
+        return headers
+    return tuple(with_metadata(headers, DecatonMetadata(timestamp_ms=timestamp_ms)))
 
 
 def _batch(
