@@ -118,6 +118,12 @@ class SubscribedTask:
         task.start({})
         return task
 
+    def begin_anew(self) -> None:
+        """Give the partition up without a commit, and take it again at its start."""
+        self.task.close(clean=False)
+        self._offset = 0
+        self.task = self._task_of(TOPIC)
+
     def feed(self, *values: str, key: str | None = None, headers: Headers = ()) -> None:
         """Queue tasks, each under its own value as the key unless one is given."""
         count = len(values)

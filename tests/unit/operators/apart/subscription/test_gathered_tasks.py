@@ -13,6 +13,7 @@ import pytest
 from support.subscribed_task import SubscribedTask
 from support.waiting import wait_for
 
+from millstream.clock import ManualClock
 from millstream.errors import ConfigError
 from millstream.parallel import (
     BatchedTask,
@@ -205,6 +206,26 @@ def test_a_function_may_complete_its_tasks_later_by_itself() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
+def test_a_task_whose_time_is_over_comes_in_no_list(is_async: bool) -> None:
+    """It has failed, and may be in the retry topic by now: hunts for one that is done twice."""
+    lists = Lists(is_async)
+    with SubscribedTask(
+        batching(lists, 2, LONG),
+        concurrency=2,
+        on_error="skip",
+        clock=ManualClock(1_000_000),
+        deferred_complete_timeout_ms=1_000,
+    ) as sub:
+        sub.feed("one")
+        sub.until(lambda: sub.task.in_flight == 1, "it is taken")
+        sub.clock.sleep_ms(1_000)
+        sub.until(done(sub, 1), "its time is over")
+        sub.feed("two")
+        sub.until(done(sub, 2), "the list is full with it")
+        assert (lists.seen, sub.counted("tasks.error")) == ([["two"]], 1)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
 def test_what_waits_when_it_is_given_up_is_neither_processed_nor_told_to_leak(
     is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -289,6 +310,32 @@ def test_a_loser_is_done_while_the_winner_waits() -> None:
         sub.step()
         assert sub.committable == 0
         assert sub.task.in_flight == 1
+
+
+@pytest.mark.parametrize("lost", ["its time is over", "its partition comes back"])
+def test_a_task_that_nobody_processes_any_more_wins_over_none(lost: str) -> None:
+    """Of a processor that outlives the partition: hunts for a task that was complete without being
+    processed, as the loser of one that was not either."""
+    seen: list[str] = []
+    first = CompactionProcessor(
+        lambda left, right: Choice.LEFT, linger=6 * SHORT, scope=Scope.SUBSCRIPTION
+    )
+    with SubscribedTask(
+        [first, lambda context, task: seen.append(task)],
+        on_error="skip",
+        clock=ManualClock(1_000_000),
+        deferred_complete_timeout_ms=1_000,
+    ) as sub:
+        sub.feed("a1", key="a")
+        sub.step()
+        if lost == "its time is over":
+            sub.clock.sleep_ms(1_000)
+            sub.until(done(sub, 1), lost)
+        else:
+            sub.begin_anew()
+        sub.feed("a2", key="a")
+        sub.until(done(sub, 2 if sub.committable else 1), "it is done with")
+        assert (seen, sub.counted("processor.compaction.compacted")) == (["a2"], 0)
 
 
 async def fail_async(context: ProcessingContext, task: str) -> None:
