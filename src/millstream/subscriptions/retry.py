@@ -73,10 +73,10 @@ class ExponentialBackoff:
             3600000
         """
         most = self.most // timedelta(milliseconds=1)
+        first = self.first // timedelta(milliseconds=1)
         try:
-            return min(
-                most, int(self.first // timedelta(milliseconds=1) * self.factor**retry_count)
-            )
+            # A power of floats overflows at once, where one of whole numbers takes for ever.
+            return min(most, int(first * float(self.factor) ** retry_count))
         except OverflowError:
             return most
 
