@@ -472,6 +472,67 @@ def test_a_task_is_deferred_once_and_not_retried_as_well(make: Make) -> None:
     assert len(bench.outputs) == 1
 
 
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [
+        (("complete", "complete", "complete"), "complete"),
+        (("complete", "retry", "complete"), "retry"),
+        (("fail", "retry", "complete"), "fail"),
+        (("complete", "complete", "fail"), "fail"),
+    ],
+)
+@pytest.mark.parametrize("concurrency", [1, 5])
+def test_what_was_pushed_is_deferred_one_by_one(
+    make: Make, concurrency: int, ends: tuple[str, ...], outcome: str
+) -> None:
+    """Also beside the task itself, which ends with the last of them: hunts for an offset that is
+    committed before, and for an end that gets lost."""
+    work = Deferring()
+
+    def first(context: Context, task: bytes) -> None:
+        for part in (b"1", b"2"):
+            context.push(task + part)
+        work(context, task)
+
+    bench = make(first, work, retry=Retry(backoff=SECOND), partition_concurrency=concurrency)
+    feed(bench, "x")
+    bench.step()
+    bench.held.end_all()
+    bench.step()
+    completions = [work.kept[part] for part in (b"x", b"x1", b"x2")]
+    for completion, end in zip(completions, ends, strict=True):
+        bench.step()
+        bench.commit()
+        assert (bench.task.in_flight, bench.offset) == (1, 0)
+        completion.land(end, ValueError("no") if end == "fail" else None)
+    bench.step()
+    bench.commit()
+    assert (bench.task.in_flight, bench.offset) == (0, 1)
+    assert (count(bench, "tasks.error"), len(bench.outputs)) == (
+        int(outcome == "fail"),
+        int(outcome == "retry"),
+    )
+
+
+def test_a_task_that_has_ended_is_neither_deferred_nor_retried(make: Make) -> None:
+    kept: list[Context] = []
+    work = Deferring()
+
+    def first(context: Context, task: bytes) -> None:
+        kept.append(context)
+        context.push(task)
+
+    bench = make(first, work, retry=Retry(backoff=SECOND))
+    feed(bench, "x")
+    bench.step()
+    work.kept[b"x"].complete()
+    for late in (kept[0].defer_completion, kept[0].retry):
+        with pytest.raises(IllegalStateError, match="has ended"):
+            late()
+    bench.settle()
+    assert (bench.offset, bench.outputs) == (1, [])
+
+
 # --- properties ----------------------------------------------------------------------------------
 
 

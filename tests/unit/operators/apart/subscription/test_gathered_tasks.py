@@ -159,6 +159,26 @@ def test_a_list_behind_another_processor_may_ask_for_retries() -> None:
         assert [record.value for record in sub.written("tasks-retry")] == [b"again"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_task_may_be_split_into_several_of_a_list(is_async: bool) -> None:
+    """It is done when all of them are."""
+
+    def split(context: ProcessingContext, task: str) -> None:
+        for word in task.split():
+            context.push(word)
+
+    async def split_async(context: ProcessingContext, task: str) -> None:
+        for word in task.split():
+            await context.push(word)
+
+    lists = Lists(is_async)
+    first: Any = split_async if is_async else split
+    with SubscribedTask([first, batching(lists, 2, LONG)], concurrency=2) as sub:
+        sub.feed("a b c", "d")
+        sub.until(done(sub, 2), "both are done with")
+        assert sorted(word for words in lists.seen for word in words) == ["a", "b", "c", "d"]
+
+
 @pytest.mark.parametrize("linger", [LONG, SHORT])
 def test_a_list_that_is_cancelled_from_within_fails_as_any_other(linger: timedelta) -> None:
     """Something that it awaited was, and no task is thrown away for it: neither one of a list that
