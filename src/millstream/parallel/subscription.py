@@ -203,11 +203,13 @@ class ProcessorSubscription:
             timeout: how long all of it may take; 30 seconds by default.
 
         Returns:
-            Whether everything closed by itself, in time.
+            Whether all closed by itself, and all tasks that were taken came to their ends, both in
+            time. What is left is processed after the next start. The same each time it is called.
         """
         if self._watch is not None:
             self._watch.stop()
-        return self._streams.close(_DEFAULT_CLOSE if timeout is None else timeout)
+        closed = self._streams.close(_DEFAULT_CLOSE if timeout is None else timeout)
+        return closed and self._streams._has_drained
 
     def run(self) -> None:
         """Start, wait for SIGINT or SIGTERM, and close; see `KafkaStreams.run`."""

@@ -32,6 +32,11 @@ class Host(Protocol):
     def clock(self) -> Clock: ...
 
     @property
+    def subscription_id(self) -> str:
+        """The name of the subscription."""
+        ...
+
+    @property
     def can_retry(self) -> bool:
         """Whether there is a retry topic."""
         ...
@@ -166,6 +171,11 @@ class ProcessingContext:
     def further(self) -> tuple[Next, ...]:
         """The processors after the one that was given this; for those that gather tasks."""
         return self._calls[self._next :]
+
+    @property
+    def subscription_id(self) -> str:
+        """The name of the subscription."""
+        return self._host.subscription_id
 
     @property
     def key(self) -> bytes | None:

@@ -105,6 +105,21 @@ def test_each_of_a_chain_pushes_to_the_next(make: Make) -> None:
     assert got == [b"xab", b"yab"]
 
 
+def test_a_context_knows_its_subscription(make: Make) -> None:
+    """Also behind another processor, and where tasks were gathered."""
+    names: list[str] = []
+
+    def note(context: Context, task: bytes) -> None:
+        names.append(context.subscription_id)
+        if len(names) == 1:
+            context.push(task)
+
+    bench = make(note, note)
+    feed(bench, "x")
+    bench.settle()
+    assert names == ["mailer", "mailer"]
+
+
 def test_a_processor_may_push_several_times(make: Make) -> None:
     got: list[bytes] = []
 

@@ -60,6 +60,8 @@ class Closing:
         self._clock = clock
         self._told = Close()
         self._within_ms: int | None = None
+        #: Whether all that tasks had in flight came to its end.
+        self.has_drained = True
 
     def obey(self, command: Close) -> None:
         """This is how to close."""
@@ -106,6 +108,7 @@ class Closing:
             offsets = self._commit_at_last()
         except UnfinishedError as error:
             # It was waited for.
+            self.has_drained = False
             logger.warning("closing without a commit, since %s", error)
             return False, None
         except Exception as error:
@@ -123,7 +126,7 @@ class Closing:
             UnfinishedError: what tasks have in flight did not come to its end, and was to.
         """
         whole = Deadline(self._clock, self._within_ms)
-        self._commits.drain_to_close(self._tasks.running, self._within_ms)
+        self.has_drained = self._commits.drain_to_close(self._tasks.running, self._within_ms)
         deadline = Deadline(self._clock, _LAST_COMMIT_MS)
         while True:
             try:

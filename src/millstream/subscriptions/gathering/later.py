@@ -136,6 +136,10 @@ class _LaterHost:
         return self._host.clock
 
     @property
+    def subscription_id(self) -> str:
+        return self._host.subscription_id
+
+    @property
     def can_retry(self) -> bool:
         return self._host.can_retry
 

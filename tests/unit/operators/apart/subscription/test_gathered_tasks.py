@@ -42,6 +42,7 @@ class Lists:
 
     def __init__(self, is_async: bool, fails: tuple[int, ...] = ()) -> None:
         self.seen: list[list[str]] = []
+        self.subscriptions: set[str] = set()
         self.most_at_once = 0
         self._at_once = 0
         self._fails = fails
@@ -51,6 +52,7 @@ class Lists:
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         number = len(self.seen)
+        self.subscriptions |= {each.context.subscription_id for each in tasks}
         self.seen.append([each.task for each in tasks])
         time.sleep(0.002)
         self._at_once -= 1
@@ -390,6 +392,7 @@ def test_what_a_compaction_leaves_may_be_deferred_and_gathered_once_more() -> No
         sub.feed("a1", "a2", key="a")
         sub.feed("b1", key="b")
         sub.until(done(sub, 3), "all are done with")
+        assert lists.subscriptions == {"sub"}
         assert [sorted(tasks) for tasks in lists.seen] == [["a2", "b1"]]
 
 
