@@ -76,8 +76,8 @@ class ProcessorSubscription:
             default, where there is a quota.
         tracing: is told of each task.
         cancel_running: whether coroutines are cancelled that still run when their partition is
-            given up and all waiting is over; else they come to their ends, which count for
-            nothing, as those of plain functions do.
+            given up and all waiting is over; else they finish, but their results are ignored, as
+            those of plain functions are.
         spark: a session, or None for one of its own.
 
     Raises:

@@ -239,9 +239,13 @@ def test_a_task_whose_time_is_over_comes_in_no_list(is_async: bool) -> None:
         deferred_complete_timeout_ms=1_000,
     ) as sub:
         sub.feed("one")
-        sub.until(lambda: sub.task.in_flight == 1, "it is taken")
-        sub.clock.sleep_ms(1_000)
-        sub.until(done(sub, 1), "its time is over")
+
+        def is_over() -> bool:
+            # Only once it is in the list its time begins.
+            sub.clock.sleep_ms(1_000)
+            return sub.committable == 1
+
+        sub.until(is_over, "its time is over")
         sub.feed("two")
         sub.until(done(sub, 2), "the list is full with it")
         assert (lists.seen, sub.counted("tasks.error")) == ([["two"]], 1)
