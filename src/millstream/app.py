@@ -450,6 +450,11 @@ class KafkaStreams:
         self._supervisor.change_properties(given)
 
     @property
+    def _has_drained(self) -> bool:
+        """Whether all that was in flight when threads closed came to its end."""
+        return self._supervisor.has_drained
+
+    @property
     def is_paused(self) -> bool:
         """Whether processing is paused."""
         return self._supervisor.paused

@@ -88,6 +88,8 @@ class ThreadSupervisor:
         self.interrupted = False
         #: Whether all threads ended by themselves when they were closed.
         self.closed_orderly = True
+        #: Whether all that their tasks had in flight came to its end.
+        self.has_drained = True
         self._clock = clock or SystemClock()
         self._crew = Crew(config, states, self._main, self._clock)
         self.judge = Judge(
@@ -404,6 +406,7 @@ class ThreadSupervisor:
 
     def _on_exit(self, thread: str, ended: ThreadExit) -> None:
         self._states.thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)
+        self.has_drained = self.has_drained and ended.has_drained
         if ended.error is not None and not self.judge.knows_of(thread):
             if self._crew.is_leaving(thread):
                 logger.warning("%s was removed; on its way: %s", short_name(thread), ended.error)

@@ -324,6 +324,31 @@ def test_properties_change_on_all_threads(
     assert worked(tmp_path) == 2 * TASKS
 
 
+def test_closing_tells_whether_all_was_done(
+    mailer: Mailer, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Goal: whoever closes hears that tasks are left, which the next start processes.
+
+    Method: tasks that are deferred and never completed.
+    """
+    kept: list[Any] = []
+    begun = tmp_path / "begun"
+
+    def keep(context: ProcessingContext, task: str) -> None:
+        kept.append(context.defer_completion())
+        begun.touch()
+
+    subscription = mailer.subscription(keep, spark=spark)
+    mailer.write()
+    subscription.start()
+    try:
+        wait_for(begun.exists, 60, "a task has begun")
+    finally:
+        assert not subscription.close(CLOSED)
+    assert not subscription.close(CLOSED)
+    assert mailer.lag == TASKS
+
+
 def threads_of(subscription: ProcessorSubscription) -> Any:
     """Its threads."""
     return subscription._streams.metadata_for_local_threads()

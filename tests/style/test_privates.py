@@ -74,6 +74,8 @@ ALLOWED: dict[str, set[str]] = {
     "integration/test_subscriptions.py": {"_streams"},
     "support/parallel_instance.py": {"_streams"},
     "support/subscribed.py": {"_config", "_streams", "_supervisor", "_topology"},
+    # Its file of properties is looked at just then.
+    "unit/parallel/test_subscription_arguments.py": {"_watch"},
     # Bugs are put where they would be.
     "simulation/planted_calls.py": {"_apply"},
     "simulation/planted.py": {"_committer", "_forget", "_make_active"},

@@ -45,6 +45,7 @@ class SubscribedTask:
         collector: what stands for Kafka.
         settings: of the application.
         cancel_running: whether coroutines are cancelled at the end.
+        shaping: the topic for tasks of keys above their quota.
         properties: further properties.
     """
 
@@ -61,6 +62,7 @@ class SubscribedTask:
         collector: Any = None,
         settings: dict[str, Any] | None = None,
         cancel_running: bool = True,
+        shaping: str | None = None,
         **properties: Any,
     ) -> None:
         given = Properties(partition_concurrency=concurrency, **properties)
@@ -90,7 +92,7 @@ class SubscribedTask:
             budget=CacheBudget(0),
             share=self.share,
         )
-        parts = subscription_topology(plan, TOPIC, None)._subtopologies()
+        parts = subscription_topology(plan, TOPIC, shaping)._subtopologies()
         self._parts = {next(iter(part.source_topics)): part for part in parts}
         self._offset = 0
         self.task = self._task_of(TOPIC)
@@ -115,6 +117,12 @@ class SubscribedTask:
         task.open_stores()
         task.start({})
         return task
+
+    def begin_anew(self) -> None:
+        """Give the partition up without a commit, and take it again at its start."""
+        self.task.close(clean=False)
+        self._offset = 0
+        self.task = self._task_of(TOPIC)
 
     def feed(self, *values: str, key: str | None = None, headers: Headers = ()) -> None:
         """Queue tasks, each under its own value as the key unless one is given."""

@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from millstream.app import KafkaStreams
 from millstream.app_failures import ExceptionHandler
 from millstream.errors import ConfigError
+from millstream.parallel.checks import (
+    check_batching,
+    check_properties,
+    check_topics,
+    misfits,
+    with_limits,
+)
 from millstream.parallel.config import SubscriptionConfig, checked_choice
 from millstream.parallel.metrics import SubscriptionMetrics, gathered
 from millstream.parallel.subscription_topology import subscription_topology
 from millstream.runtime.client_states import StateListener
 from millstream.runtime.states import ClientState
 from millstream.serdes import Serde
-from millstream.subscriptions.gathering.batching_processor import BatchingProcessor
 from millstream.subscriptions.plan import OnError, SubscriptionPlan
 from millstream.subscriptions.processors import Chain, ProcessorLike
 from millstream.subscriptions.properties.file import PropertiesFile
@@ -26,6 +32,7 @@ from millstream.subscriptions.properties.watch import PropertiesWatch
 from millstream.subscriptions.retry import Retry
 from millstream.subscriptions.tasks.extraction import TaskExtractor, TaskReader
 from millstream.subscriptions.tracing import Tracing
+from millstream.topology.arguments import checked_serdes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,10 +59,13 @@ class ProcessorSubscription:
             `Scoped(...)`; or a list of them, each of which pushes tasks to the next one
             (`context.push(task)`).
         config: how it reaches Kafka.
-        key: unused by tasks, whose context has the bytes of the key; checked to be a serde.
+        key: what keys are, for whoever reads this: processors get their bytes (`context.key`), as
+            in Decaton.
         value: decodes tasks; bytes by default.
         extractor: makes tasks of records instead.
         properties: concurrency, bounds, rates; they may change while it runs.
+        rate_limit: the property `processing_rate_per_partition`: tasks a second.
+        per_key_quota: the property `per_key_quota_processing_rate`: tasks of a key a second.
         properties_file: a file whose properties win, also while it runs.
         retry: where and when tasks are tried again.
         on_error: what becomes of a task whose processor raises, and of a record that holds none:
@@ -66,12 +76,13 @@ class ProcessorSubscription:
             default, where there is a quota.
         tracing: is told of each task.
         cancel_running: whether coroutines are cancelled that still run when their partition is
-            given up and all waiting is over; else they come to their ends, which count for
-            nothing, as those of plain functions do.
+            given up and all waiting is over; else they finish, but their results are ignored, as
+            those of plain functions are.
         spark: a session, or None for one of its own.
 
     Raises:
         ConfigError: something cannot be, or does not fit together.
+        TypeError: `key` or `value` is no serde.
 
     Example:
         >>> def send(context, task):
@@ -99,6 +110,8 @@ class ProcessorSubscription:
         value: Serde[Any] | None = None,
         extractor: TaskExtractor | None = None,
         properties: Properties | None = None,
+        rate_limit: int | None = None,
+        per_key_quota: int | None = None,
         properties_file: PropertiesFile | None = None,
         retry: Retry | None = None,
         on_error: OnError | None = None,
@@ -107,11 +120,17 @@ class ProcessorSubscription:
         cancel_running: bool = True,
         spark: SparkSession | None = None,
     ) -> None:
-        given = properties or Properties()
+        checked_serdes("ProcessorSubscription", key=key, value=value)
+        given = with_limits(properties or Properties(), rate_limit, per_key_quota)
+        #: In code, as opposed to in the file.
+        self._given = given
         self._watch: PropertiesWatch | None = None
         self._lock = threading.Lock()
+        self._updating = threading.Lock()
         if properties_file is not None:
-            self._watch = PropertiesWatch(properties_file, given, self._change)
+            self._watch = PropertiesWatch(
+                properties_file, given, self._change, lambda new: misfits(new, **self._can)
+            )
             given = self._watch.properties
         self._properties = given
         chosen: OnError = on_error or ("fail" if retry is None else "retry")
@@ -121,7 +140,7 @@ class ProcessorSubscription:
                 "on_error='retry' needs a retry topic: give retry=Retry(backoff=...)."
             )
         chain = Chain.of(processor)
-        _check_batching(chain, given)
+        check_batching(chain, given)
         plan = SubscriptionPlan(
             name=name,
             chain=chain,
@@ -134,6 +153,9 @@ class ProcessorSubscription:
         )
         shapes = shaping_topic is not None or given.per_key_quota_processing_rate >= 0
         shaping = (shaping_topic or f"{topics}-shaping") if shapes else None
+        check_topics(topics, retry, shaping)
+        self._can = {"can_shape": shaping is not None, "can_retry": retry is not None}
+        check_properties(given, **self._can)
         settings = config.streams.replace(commit_interval_ms=given.commit_interval_ms)
         self._name = name
         self._streams = KafkaStreams(subscription_topology(plan, topics, shaping), settings, spark)
@@ -181,11 +203,13 @@ class ProcessorSubscription:
             timeout: how long all of it may take; 30 seconds by default.
 
         Returns:
-            Whether everything closed by itself, in time.
+            Whether all closed by itself, and all tasks that were taken came to their ends, both in
+            time. What is left is processed after the next start. The same each time it is called.
         """
         if self._watch is not None:
             self._watch.stop()
-        return self._streams.close(_DEFAULT_CLOSE if timeout is None else timeout)
+        closed = self._streams.close(_DEFAULT_CLOSE if timeout is None else timeout)
+        return closed and self._streams._has_drained
 
     def run(self) -> None:
         """Start, wait for SIGINT or SIGTERM, and close; see `KafkaStreams.run`."""
@@ -229,20 +253,22 @@ class ProcessorSubscription:
         return self._streams.metrics()
 
     def update_properties(self, properties: Properties | None = None, **values: Any) -> Properties:
-        """Change properties while it runs; those of a file still win.
+        """Change what was given in code, while it runs; what a file has still wins over that.
 
-        Another concurrency waits, partition by partition, until nothing is in flight, so that the
-        order of keys is kept.
+        What is not named stays as it was given in code, and so comes into force again when the file
+        has it no more. Another concurrency waits, partition by partition, until nothing is in
+        flight, so that the order of keys is kept.
 
         Args:
-            properties: all of them, in place of those given before.
+            properties: all of them, in place of those given in code before.
             values: some of them.
 
         Returns:
             Those that hold now.
 
         Raises:
-            ConfigError: a value cannot be, or cannot change while it runs.
+            ConfigError: a value cannot be, or cannot change while it runs, as a quota where there
+                is no shaping topic; then all stays as it was.
 
         Example:
             >>> subscription = ProcessorSubscription(
@@ -254,34 +280,17 @@ class ProcessorSubscription:
             >>> subscription.update_properties(processing_rate_per_partition=50)
             Properties(processing_rate_per_partition=50)
         """
-        new = (properties or self._properties).changed(**values)
-        if self._watch is not None:
-            self._watch.give(new)
+        with self._updating:
+            given = (properties or self._given).changed(**values)
+            if self._watch is not None:
+                self._watch.give(given)
+            else:
+                check_properties(given, **self._can)
+                self._change(given)
+            self._given = given
             return self._properties
-        self._change(new)
-        return new
 
     def _change(self, properties: Properties) -> None:
         with self._lock:
             self._properties = properties
             self._streams._change_properties(properties.as_given())
-
-
-def _check_batching(chain: Chain, properties: Properties) -> None:
-    """
-    Raises:
-        ConfigError: a list of tasks can never be full, or nobody is called with it.
-    """
-    for part in chain.parts:
-        if not isinstance(part, BatchingProcessor):
-            continue
-        if part is not chain.parts[-1]:
-            raise ConfigError(
-                "A BatchingProcessor pushes no tasks to other processors: let it be the last one."
-            )
-        if part.capacity > properties.max_pending_records:
-            raise ConfigError(
-                f"A BatchingProcessor waits for {part.capacity} tasks, but no more than "
-                f"max_pending_records={properties.max_pending_records} are taken: lower its "
-                "capacity, or raise that property."
-            )

@@ -255,8 +255,10 @@ class ThreadOutcome:
         error: what made it stop; None if it was asked to.
         story: its last changes of state, oldest first.
         close_error: the first thing that went wrong while it closed.
+        has_drained: whether all that its tasks had in flight when it closed came to its end.
     """
 
     error: StreamsError | None = None
     story: list[str] = field(default_factory=list)
     close_error: StreamsError | None = None
+    has_drained: bool = True

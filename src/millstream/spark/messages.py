@@ -82,12 +82,14 @@ class ThreadExit(Report):
         error: what ended it, for `error`; what went wrong while it closed, for `lost`.
         story: what the thread did last, oldest first.
         reason: why it was lost or killed.
+        has_drained: whether all that its tasks had in flight when it closed came to its end.
     """
 
     kind: Literal["closed", "error", "lost", "killed"]
     error: BaseException | None = None
     story: tuple[str, ...] = ()
     reason: str = ""
+    has_drained: bool = True
 
 
 @dataclass(frozen=True)

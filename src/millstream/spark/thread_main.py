@@ -75,7 +75,7 @@ def thread_exit(outcome: ThreadOutcome, stopped_by: str | None) -> ThreadExit:
         return ThreadExit("lost", failed, story, reason)
     if outcome.close_error is not None:
         return ThreadExit("error", outcome.close_error, story)
-    return ThreadExit("closed", None, story)
+    return ThreadExit("closed", None, story, has_drained=outcome.has_drained)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from millstream.clock import Clock
 from millstream.durations import milliseconds
@@ -15,6 +15,11 @@ from millstream.operators.batch import Batch
 from millstream.record import Headers, TopicPartition
 from millstream.subscriptions.completion import Completion, TimeoutAnswer
 from millstream.subscriptions.tasks.extraction import DecatonTask
+
+#: Of what became of the parts of a task, which one counts for all of it.
+_WORSE: Final = {"complete": 0, "retry": 1, "fail": 2}
+#: While the first completion of a task is made: several threads may push it.
+_MAKING: Final = threading.Lock()
 
 #: Calls the processor after one, with a context and a task.
 Next = Callable[["ProcessingContext", Any], Any]
@@ -25,6 +30,11 @@ class Host(Protocol):
 
     @property
     def clock(self) -> Clock: ...
+
+    @property
+    def subscription_id(self) -> str:
+        """The name of the subscription."""
+        ...
 
     @property
     def can_retry(self) -> bool:
@@ -100,6 +110,7 @@ class ProcessingContext:
         "_deferral",
         "_host",
         "_next",
+        "_said",
         "batch",
         "error",
         "index",
@@ -125,7 +136,10 @@ class ProcessingContext:
         self._host = host
         self._calls = calls
         self._next = 1
+        #: What all completions of the task land in; None without one.
         self._deferral: _Deferral | None = None
+        #: What was said of the task with this context: that it is "deferred", or goes to "retry".
+        self._said: str | None = None
         #: Where the subscription has the record.
         self.batch = batch
         self.index = index
@@ -144,6 +158,11 @@ class ProcessingContext:
         self.took_ns = 0
 
     @property
+    def whole(self) -> ProcessingContext:
+        """The context of the first processor, which all of the task lands in."""
+        return self
+
+    @property
     def host(self) -> Host:
         """The partition at work; for processors that gather tasks."""
         return self._host
@@ -152,6 +171,11 @@ class ProcessingContext:
     def further(self) -> tuple[Next, ...]:
         """The processors after the one that was given this; for those that gather tasks."""
         return self._calls[self._next :]
+
+    @property
+    def subscription_id(self) -> str:
+        """The name of the subscription."""
+        return self._host.subscription_id
 
     @property
     def key(self) -> bytes | None:
@@ -218,7 +242,8 @@ class ProcessingContext:
         """Let the task be completed later than its processor returns.
 
         Its offset is not committed before. The next task of the key begins when the processor
-        returns.
+        returns. Of what was pushed each can be deferred by itself: the task is complete when all of
+        that is, fails if any of it does, and else is retried if any of it is to be.
 
         Args:
             timeout: after how long it fails; by default `deferred_complete_timeout_ms`.
@@ -226,19 +251,20 @@ class ProcessingContext:
                 block.
 
         Raises:
-            IllegalStateError: it was deferred before, or goes to the retry topic.
+            IllegalStateError: it was deferred by this context before, goes to the retry topic, or
+                has ended.
         """
-        if self._deferral is not None:
+        if self._said == "deferred":
             raise IllegalStateError("The completion of this task was deferred before.")
-        if self.outcome is not None:
+        if self._said is not None:
             raise IllegalStateError("This task goes to the retry topic: nothing is left to defer.")
         if timeout is None:
             timeout_ms = self._host.deferred_timeout_ms
         else:
             timeout_ms = milliseconds("defer_completion()", "timeout", timeout, least_ms=1)
-        self.is_plain = False
-        self._deferral = _Deferral(self, self._host)
-        completion = Completion(self._deferral, self._host.clock, timeout_ms, on_timeout)
+        deferral = self.whole._one_more_deferral()
+        self._said = "deferred"
+        completion = Completion(deferral, self._host.clock, timeout_ms, on_timeout)
         if timeout_ms is not None:
             self._host.keep(completion)
         return completion
@@ -247,18 +273,32 @@ class ProcessingContext:
         """Let the task go to the retry topic when its processor returns, to be tried again later.
 
         Raises:
-            IllegalStateError: the subscription has none (`retry=Retry(...)`), or the task was
-                deferred: then its completion has such a method.
+            IllegalStateError: the subscription has none (`retry=Retry(...)`), the task was deferred
+                by this context, whose completion has such a method then, or it has ended.
         """
         if not self._host.can_retry:
             raise no_retry_topic()
-        if self._deferral is not None:
+        if self._said == "deferred":
             raise IllegalStateError(
                 "The completion of this task was deferred: call retry() of what "
                 "defer_completion() gave."
             )
+        self.whole._ask_for_retry()
+        self._said = "retry"
+
+    def _ask_for_retry(self) -> None:
+        if self._deferral is not None and self._deferral.is_over:
+            raise _ended()
         self.is_plain = False
         self.outcome = "retry"
+
+    def _one_more_deferral(self) -> _Deferral:
+        with _MAKING:
+            if self._deferral is None:
+                self._deferral = _Deferral(self, self._host)
+        self._deferral.add()
+        self.is_plain = False
+        return self._deferral
 
     def returned(self, error: BaseException | None) -> bool:
         """The processor has returned, or raised this; whether the task is done with it."""
@@ -274,6 +314,10 @@ class ProcessingContext:
                 self.outcome = "complete"
             return True
         return deferral.returned()
+
+
+def _ended() -> IllegalStateError:
+    return IllegalStateError("This task has ended: its processor and what was deferred are done.")
 
 
 def no_retry_topic() -> IllegalStateError:
@@ -302,34 +346,52 @@ class PushedContext(ProcessingContext):
         self._next = above._next if after is None else after
         self.trace = whole.trace
 
-    def defer_completion(
-        self,
-        timeout: timedelta | None = None,
-        on_timeout: Callable[[Completion], TimeoutAnswer] | None = None,
-    ) -> Completion:
-        """Defer all of it."""
-        return self._whole.defer_completion(timeout, on_timeout)
-
-    def retry(self) -> None:
-        """Retry all of it."""
-        self._whole.retry()
+    @property
+    def whole(self) -> ProcessingContext:
+        """The context of the first processor."""
+        return self._whole
 
 
 class _Deferral:
-    """What a completion has of its task. It is `Deferral`.
+    """What the completions of a task have of it: it has ended when all of them have. It is
+    `Deferral`.
 
-    Knows nothing of the completion: that is to be thrown away as soon as nobody else has it.
+    Knows nothing of the completions: those are to be thrown away as soon as nobody else has them.
     """
 
-    __slots__ = ("_context", "_has_landed", "_has_returned", "_host", "_lock")
+    __slots__ = (
+        "_context",
+        "_error",
+        "_has_returned",
+        "_host",
+        "_is_over",
+        "_lock",
+        "_open",
+        "_worst",
+    )
 
     def __init__(self, context: ProcessingContext, host: Host) -> None:
         self._context = context
         self._host = host
         # Entered again by a completion that is thrown away just then.
         self._lock = threading.RLock()
-        self._has_landed = False
+        #: How many completions are not done; the worst of what became of the others.
+        self._open = 0
+        self._worst = "complete"
+        self._error: BaseException | None = None
         self._has_returned = False
+        self._is_over = False
+
+    def add(self) -> None:
+        """There is one more completion.
+
+        Raises:
+            IllegalStateError: the task has ended.
+        """
+        with self._lock:
+            if self._is_over:
+                raise _ended()
+            self._open += 1
 
     def describe(self) -> str:
         """Which task it is."""
@@ -338,23 +400,24 @@ class _Deferral:
     @property
     def is_open(self) -> bool:
         """Whether it is still to be completed by somebody."""
-        return not self._has_landed and self._host.is_open
+        return not self._is_over and self._host.is_open
 
     def land(self, outcome: str, error: BaseException | None) -> None:
-        """It is done."""
+        """One of the completions is done, for the first time."""
         with self._lock:
-            if self._has_landed:
-                return
-            self._has_landed = True
-            self._context.outcome, self._context.error = outcome, error
-            tell = self._has_returned
-        if tell:
+            self._open -= 1
+            if _WORSE[outcome] > _WORSE[self._worst]:
+                self._worst, self._error = outcome, error
+            is_last = self._has_returned and not self._open and not self._is_over
+            if is_last:
+                self._end()
+        if is_last:
             self._host.landed(self._context)
 
     @property
     def is_over(self) -> bool:
         """Whether nobody has to complete it any more."""
-        return self._has_landed
+        return self._is_over
 
     def leaked(self) -> None:
         """Nobody is left who could complete it."""
@@ -364,9 +427,17 @@ class _Deferral:
         """The processor has returned; whether the task is done."""
         with self._lock:
             self._has_returned = True
-            return self._has_landed
+            if not self._open:
+                self._end()
+            return self._is_over
 
     def give_up(self) -> None:
         """The processor has raised: it is done already."""
         with self._lock:
-            self._has_landed = True
+            self._is_over = True
+
+    def _end(self) -> None:
+        context = self._context
+        self._is_over = True
+        if context.outcome is None or _WORSE[self._worst] > _WORSE[context.outcome]:
+            context.outcome, context.error = self._worst, self._error

@@ -30,7 +30,7 @@ class SubscriptionPlan:
         on_error: what becomes of a task whose processor raises.
         tracing: is told of records and processors; None if nobody is.
         cancel_running: whether coroutines are cancelled that run when their partition is given up
-            and all waiting is over; else they come to their ends, which count for nothing.
+            and all waiting is over; else they finish, but their results are ignored.
     """
 
     name: str

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, Final
 
-from millstream.errors import ConfigError, as_streams_error
+from millstream.errors import ConfigError, IllegalStateError, as_streams_error
 from millstream.operators.apart.event_loop import event_loop
 from millstream.record import TopicPartition
 from millstream.subscriptions.context import Next, ProcessingContext
@@ -136,10 +136,23 @@ class Chain:
             )
 
 
+class _Living:
+    """One processor, from before it is made."""
+
+    __slots__ = ("is_given_up", "making", "processor")
+
+    def __init__(self) -> None:
+        #: Held while it is made and opened, which may take long.
+        self.making = threading.Lock()
+        self.processor: TaskProcessor | None = None
+        self.is_given_up = False
+
+
 class Instances:
     """The processors of a chain that live, for all partitions of one thread of the subscription.
 
-    Usable from several threads: the units of a partition make what is theirs.
+    Usable from several threads: the units of a partition make what is theirs, and nobody waits for
+    one that is opened but who needs it.
 
     Args:
         chain: what they are made from.
@@ -148,17 +161,14 @@ class Instances:
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
         self._lock = threading.Lock()
-        self._made: dict[tuple[int, Hashable], TaskProcessor] = {}
+        self._made: dict[tuple[int, Hashable], _Living] = {}
 
     def calls(self, place: TopicPartition, unit: Hashable) -> tuple[Next, ...]:
         """What to call for the tasks of a unit of a partition: made and opened, where it is new."""
-        with self._lock:
-            return tuple(
-                self._made_for(index, part, place, unit).process
-                if isinstance(part, Scoped)
-                else part
-                for index, part in enumerate(self._chain.parts)
-            )
+        return tuple(
+            self._made_for(index, part, place, unit).process if isinstance(part, Scoped) else part
+            for index, part in enumerate(self._chain.parts)
+        )
 
     def close_partition(self, place: TopicPartition) -> None:
         """Close those of a partition."""
@@ -180,22 +190,47 @@ class Instances:
             scope = (place,)
         elif part.scope is Scope.UNIT:
             scope = (place, unit)
-        known = self._made.get((index, scope))
-        if known is None:
-            known = part.supplier()
-            _finished(known.open(None if scope is None else place))
-            self._made[index, scope] = known
-        return known
+        with self._lock:
+            living = self._made.setdefault((index, scope), _Living())
+        with living.making:
+            if living.processor is None:
+                made = part.supplier()
+                _finished(made.open(None if scope is None else place))
+                self._keep(living, made)
+            assert living.processor is not None
+            return living.processor
+
+    def _keep(self, living: _Living, made: TaskProcessor) -> None:
+        """
+        Raises:
+            IllegalStateError: nobody is left who needs it.
+        """
+        with self._lock:
+            if not living.is_given_up:
+                living.processor = made
+                return
+        _close(made)
+        raise IllegalStateError(
+            f"{type(made).__name__} was opened for tasks that were given up meanwhile."
+        )
 
     def _close(self, which: Callable[[Hashable], bool]) -> None:
         with self._lock:
             gone = [key for key in self._made if which(key[1])]
             closing = [self._made.pop(key) for key in gone]
+            for each in closing:
+                # One that is being opened is closed by whoever does that.
+                each.is_given_up = True
         for each in closing:
-            try:
-                _finished(each.close())
-            except Exception as error:
-                logger.warning("%s", as_streams_error(f"Closing {type(each).__name__}", error))
+            if each.processor is not None:
+                _close(each.processor)
+
+
+def _close(processor: TaskProcessor) -> None:
+    try:
+        _finished(processor.close())
+    except Exception as error:
+        logger.warning("%s", as_streams_error(f"Closing {type(processor).__name__}", error))
 
 
 def _finished(result: Any) -> None:

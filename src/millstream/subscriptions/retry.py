@@ -24,8 +24,9 @@ _TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 class ExponentialBackoff:
     """Pauses that grow with each retry of a task, up to a longest one.
 
-    The retry topic is worked on in its order, so a task with a long pause holds up those behind it
-    in the same unit: pauses of very different lengths come later than they say, never sooner.
+    Each task of the retry topic begins when its own pause is over: one with a long pause does not
+    hold up those behind it, except that the topic's partition is paused while
+    `max_pending_records` tasks wait.
 
     Args:
         first: the pause before the first retry.
@@ -73,10 +74,10 @@ class ExponentialBackoff:
             3600000
         """
         most = self.most // timedelta(milliseconds=1)
+        first = self.first // timedelta(milliseconds=1)
         try:
-            return min(
-                most, int(self.first // timedelta(milliseconds=1) * self.factor**retry_count)
-            )
+            # A power of floats overflows at once, where one of whole numbers takes for ever.
+            return min(most, int(first * float(self.factor) ** retry_count))
         except OverflowError:
             return most
 
@@ -101,7 +102,7 @@ class Retry:
             unfinished, and processes it again here after the pause; `"drop"` finishes it with a
             line in the log, as Decaton does; `"fail"` ends the thread, and it is done again after a
             restart. What is wrong with every record, such as a missing right, ends the thread
-            always; so does what was refused in a transaction, under exactly-once.
+            always.
 
     Raises:
         ConfigError: a value is none of these, or two do not fit together.

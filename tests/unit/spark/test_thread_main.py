@@ -26,6 +26,8 @@ def test_what_the_user_did_not_stop_runs_again_whatever_went_wrong_on_the_way_ou
 def test_what_the_user_closes_tells_what_went_wrong() -> None:
     assert thread_exit(ThreadOutcome(close_error=DOWN), None) == ThreadExit("error", DOWN)
     assert thread_exit(ThreadOutcome(), None) == ThreadExit("closed")
+    left = ThreadOutcome(has_drained=False)
+    assert thread_exit(left, None) == ThreadExit("closed", has_drained=False)
 
 
 @pytest.mark.parametrize("stopped_by", [None, "SIGTERM"])

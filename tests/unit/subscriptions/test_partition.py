@@ -105,6 +105,21 @@ def test_each_of_a_chain_pushes_to_the_next(make: Make) -> None:
     assert got == [b"xab", b"yab"]
 
 
+def test_a_context_knows_its_subscription(make: Make) -> None:
+    """Also behind another processor, and where tasks were gathered."""
+    names: list[str] = []
+
+    def note(context: Context, task: bytes) -> None:
+        names.append(context.subscription_id)
+        if len(names) == 1:
+            context.push(task)
+
+    bench = make(note, note)
+    feed(bench, "x")
+    bench.settle()
+    assert names == ["mailer", "mailer"]
+
+
 def test_a_processor_may_push_several_times(make: Make) -> None:
     got: list[bytes] = []
 
@@ -470,6 +485,67 @@ def test_a_task_is_deferred_once_and_not_retried_as_well(make: Make) -> None:
     assert ["deferred before" in errors[0], "call retry() of" in errors[1]] == [True, True]
     assert "nothing is left to defer" in errors[2]
     assert len(bench.outputs) == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [
+        (("complete", "complete", "complete"), "complete"),
+        (("complete", "retry", "complete"), "retry"),
+        (("fail", "retry", "complete"), "fail"),
+        (("complete", "complete", "fail"), "fail"),
+    ],
+)
+@pytest.mark.parametrize("concurrency", [1, 5])
+def test_what_was_pushed_is_deferred_one_by_one(
+    make: Make, concurrency: int, ends: tuple[str, ...], outcome: str
+) -> None:
+    """Also beside the task itself, which ends with the last of them: hunts for an offset that is
+    committed before, and for an end that gets lost."""
+    work = Deferring()
+
+    def first(context: Context, task: bytes) -> None:
+        for part in (b"1", b"2"):
+            context.push(task + part)
+        work(context, task)
+
+    bench = make(first, work, retry=Retry(backoff=SECOND), partition_concurrency=concurrency)
+    feed(bench, "x")
+    bench.step()
+    bench.held.end_all()
+    bench.step()
+    completions = [work.kept[part] for part in (b"x", b"x1", b"x2")]
+    for completion, end in zip(completions, ends, strict=True):
+        bench.step()
+        bench.commit()
+        assert (bench.task.in_flight, bench.offset) == (1, 0)
+        completion.land(end, ValueError("no") if end == "fail" else None)
+    bench.step()
+    bench.commit()
+    assert (bench.task.in_flight, bench.offset) == (0, 1)
+    assert (count(bench, "tasks.error"), len(bench.outputs)) == (
+        int(outcome == "fail"),
+        int(outcome == "retry"),
+    )
+
+
+def test_a_task_that_has_ended_is_neither_deferred_nor_retried(make: Make) -> None:
+    kept: list[Context] = []
+    work = Deferring()
+
+    def first(context: Context, task: bytes) -> None:
+        kept.append(context)
+        context.push(task)
+
+    bench = make(first, work, retry=Retry(backoff=SECOND))
+    feed(bench, "x")
+    bench.step()
+    work.kept[b"x"].complete()
+    for late in (kept[0].defer_completion, kept[0].retry):
+        with pytest.raises(IllegalStateError, match="has ended"):
+            late()
+    bench.settle()
+    assert (bench.offset, bench.outputs) == (1, [])
 
 
 # --- properties ----------------------------------------------------------------------------------

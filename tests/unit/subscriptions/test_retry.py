@@ -72,6 +72,14 @@ def test_a_growing_backoff_stops_growing() -> None:
     assert ExponentialBackoff(SECOND, most=SECOND, factor=1).pause_ms(3) == 1_000
 
 
+@pytest.mark.parametrize("factor", [2, 2.0])
+def test_a_count_of_retries_that_cannot_be_is_the_longest_pause(factor: float) -> None:
+    """At once: it comes from the record, and a power of whole numbers would take for ever."""
+    backoff = ExponentialBackoff(SECOND, most=timedelta(minutes=1), factor=factor)
+    assert backoff.pause_ms(1 << 26) == 60_000
+    assert backoff.pause_ms((1 << 63) - 1) == 60_000
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -63,6 +63,8 @@ class Closing:
         #: Tasks that are closed without a commit, while the others are committed.
         self._left_out: list[TaskId] = []
         self._within_ms: int | None = None
+        #: Whether all that tasks had in flight came to its end.
+        self.has_drained = True
 
     def obey(self, command: Close) -> None:
         """This is how to close."""
@@ -110,6 +112,7 @@ class Closing:
             offsets = self._commit_at_last()
         except UnfinishedError as error:
             # It was waited for.
+            self.has_drained = False
             logger.warning("closing without a commit, since %s", error)
             return False, None
         except Exception as error:
@@ -128,7 +131,7 @@ class Closing:
         """
         whole = Deadline(self._clock, self._within_ms)
         committing: Collection[Work] = self._tasks.running
-        self._commits.drain_to_close(committing, self._within_ms)
+        self.has_drained = self._commits.drain_to_close(committing, self._within_ms)
         deadline = Deadline(self._clock, _LAST_COMMIT_MS)
         while True:
             try:

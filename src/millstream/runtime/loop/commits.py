@@ -102,8 +102,8 @@ class Commits:
         """
         self._drain(tasks, self.when_given_up, self._most_wait_ms)
 
-    def drain_to_close(self, tasks: Collection[Work], within_ms: int | None) -> None:
-        """The same, when the thread closes.
+    def drain_to_close(self, tasks: Collection[Work], within_ms: int | None) -> bool:
+        """The same, when the thread closes; whether all have come to their ends.
 
         Args:
             tasks: all of them.
@@ -112,7 +112,7 @@ class Commits:
         Raises:
             StreamsError: user code failed.
         """
-        self._drain(tasks, self.when_closing, None if within_ms is None else within_ms // 2)
+        return self._drain(tasks, self.when_closing, None if within_ms is None else within_ms // 2)
 
     def land(self, tasks: Collection[Work]) -> None:
         """Wait as long for tasks that stay, and go on after it.
@@ -122,7 +122,7 @@ class Commits:
         """
         self._finished(tasks, Deadline(self._clock, self.when_given_up.all_ms))
 
-    def _drain(self, tasks: Collection[Work], patience: Patience, most_ms: int | None) -> None:
+    def _drain(self, tasks: Collection[Work], patience: Patience, most_ms: int | None) -> bool:
         started_ms = self._clock.monotonic_ms()
         whole = Deadline(self._clock, most_ms)
         left = self._finished(
@@ -138,6 +138,7 @@ class Commits:
                 task.task_id,
                 self._clock.monotonic_ms() - started_ms,
             )
+        return not left
 
     def _finished(
         self, tasks: Collection[Work], deadline: Deadline, whole: Deadline | None = None

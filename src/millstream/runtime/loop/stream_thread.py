@@ -182,7 +182,9 @@ class StreamThread:
             self._control.report(ThreadFailed(error))
             self._why_stopping = "failed"
         close_error = self._close(clean=error is None)
-        return ThreadOutcome(error, self._machine.story, close_error)
+        return ThreadOutcome(
+            error, self._machine.story, close_error, has_drained=self._closing.has_drained
+        )
 
     def _run_once_or_recover(self) -> None:
         try:

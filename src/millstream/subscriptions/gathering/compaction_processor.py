@@ -65,7 +65,8 @@ class _Compaction(TaskProcessor):
 
     def __init__(self, chooser: Chooser, linger_ms: int) -> None:
         def choose(left: Later, right: Later) -> Choice:
-            return chooser(left.task, right.task)
+            # One that nobody will process must not win over one that somebody has to.
+            return chooser(left.task, right.task) if left.is_open else Choice.RIGHT
 
         self._lock = threading.Lock()
         self._window: CompactionWindow[bytes, Later] = CompactionWindow(linger_ms, choose)
@@ -82,7 +83,7 @@ class _Compaction(TaskProcessor):
         with self._lock:
             loser = self._window.add(context.key, later, CLOCK.monotonic_ms())
             is_first = loser is None and len(self._window) == 1
-        if loser is not None:
+        if loser is not None and loser.is_open:
             loser.completion.complete()
             loser.count("processor.compaction.compacted")
         if is_first:

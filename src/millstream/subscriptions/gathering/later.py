@@ -58,9 +58,15 @@ class Later:
         self._host: Host = context.host
         self._calls: tuple[Next, ...] = context.further
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still to be processed: not once its time is over, or its partition is being
+        given up."""
+        return self._host.is_open and not self.completion.is_done
+
     def enter(self) -> bool:
         """Whether it still may be processed; if so, `leave` follows."""
-        return self._host.enter()
+        return not self.completion.is_done and self._host.enter()
 
     def leave(self) -> None:
         """What was done with it has returned."""
@@ -128,6 +134,10 @@ class _LaterHost:
     @property
     def clock(self) -> Clock:
         return self._host.clock
+
+    @property
+    def subscription_id(self) -> str:
+        return self._host.subscription_id
 
     @property
     def can_retry(self) -> bool:

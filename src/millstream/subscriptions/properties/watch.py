@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from millstream.errors import ConfigError, IllegalStateError
@@ -30,6 +30,7 @@ class PropertiesWatch:
         file: what is followed.
         given: the properties given in code.
         on_change: gets the new properties whenever a value has changed.
+        misfits: tells which properties cannot be as they are, by name, and why.
 
     Raises:
         ConfigError: the file cannot be read, or something in it is wrong.
@@ -51,12 +52,17 @@ class PropertiesWatch:
     """
 
     def __init__(
-        self, file: PropertiesFile, given: Properties, on_change: Callable[[Properties], None]
+        self,
+        file: PropertiesFile,
+        given: Properties,
+        on_change: Callable[[Properties], None],
+        misfits: Callable[[Properties], Mapping[str, str]] = lambda _: {},
     ) -> None:
         data = content(file)
         self._file = file
         self._given = given
         self._on_change = on_change
+        self._misfits = misfits
         self._lock = threading.RLock()
         self._seen: bytes | str = data
         self._taken: bytes | str = data
@@ -92,11 +98,12 @@ class PropertiesWatch:
         """Other properties are given in code; true if that changes one that the file leaves alone.
 
         Raises:
-            ConfigError: it would change what cannot change while running; nothing has changed.
+            ConfigError: it would change what cannot change while running, or does not fit; nothing
+                has changed.
         """
         with self._lock:
-            for name in merged(given, self._overlay).refused_after(self._current):
-                raise ConfigError(f"{name} cannot change while the subscription runs.")
+            for why in self._refused(merged(given, self._overlay)).values():
+                raise ConfigError(why)
             return self._apply(given, self._overlay)
 
     def start(self) -> None:
@@ -145,10 +152,18 @@ class PropertiesWatch:
                 yield problem.name, self._overlay[problem.name]
 
     def _hold_fixed(self, overlay: dict[str, Any]) -> Iterator[str]:
-        """Put the values in force into the overlay where it would change what cannot change."""
-        for name in merged(self._given, overlay).refused_after(self._current):
+        """Put the values in force into the overlay where others cannot be."""
+        for name, why in self._refused(merged(self._given, overlay)).items():
             overlay[name] = getattr(self._current, name)
-            yield f"{name} cannot change while the subscription runs. It stays as it was."
+            yield f"{why} {name} stays as it was."
+
+    def _refused(self, new: Properties) -> dict[str, str]:
+        """Which properties cannot become what they are there, and why."""
+        fixed = {
+            name: f"{name} cannot change while the subscription runs."
+            for name in new.refused_after(self._current)
+        }
+        return {**self._misfits(new), **fixed}
 
     def _tell(self, problems: list[str]) -> None:
         """Log what is wrong, unless it was so before."""

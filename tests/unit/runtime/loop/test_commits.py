@@ -160,8 +160,9 @@ def test_closing_leaves_half_of_its_time_to_the_commit() -> None:
     cluster = Cluster(0)
     cluster.commits.when_closing = Patience(1_000_000, None)
     task: Any = Lasting(cluster.clock, 50_000)
-    cluster.commits.drain_to_close([task], 30_000)
+    assert not cluster.commits.drain_to_close([task], 30_000)
     assert cluster.clock.now_ms() == 15_000
+    assert cluster.commits.drain_to_close([], 30_000)
 
 
 def test_tasks_that_stay_are_waited_for_without_an_end_to_their_work() -> None:

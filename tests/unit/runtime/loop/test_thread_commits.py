@@ -9,6 +9,7 @@ from support.thread_parts import SETTINGS, Parts, of
 
 from millstream.errors import BrokerUnavailableError, RebalanceInProgressError
 from millstream.record import TaskId
+from millstream.runtime.loop.commits import UnfinishedError
 
 #: What closing does with work, in order.
 GIVING_UP = ("commits.commit", "tasks.close_all", "commits.forget_sent", "producer.close")
@@ -122,3 +123,17 @@ def test_the_last_commit_waits_for_a_rebalance_to_end() -> None:
 
 def commits_of(parts: Parts) -> list[Any]:
     return list(parts.all.commits.commit.call_args_list)
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_the_outcome_tells_whether_all_in_flight_was_done(*, drained: bool) -> None:
+    parts = Parts(None)
+    parts.all.commits.drain_to_close.return_value = drained
+    assert parts.outcome().has_drained is drained
+
+
+def test_what_could_not_be_finished_for_a_commit_was_not_done() -> None:
+    parts = Parts(None)
+    parts.all.commits.drain_to_close.return_value = True
+    parts.all.commits.commit.side_effect = UnfinishedError(parts.all.tasks.running)
+    assert parts.outcome().has_drained is False

@@ -56,6 +56,7 @@ def test_tasks_of_others_in_a_list_that_is_cancelled_come_again() -> None:
         calls: list[asyncio.Task[Any]] = []
         for own, other in (("a1", "b1"), ("a2", "b2")):
             await processor.process(contexts[other], other)
+            assert not contexts[other].returned(None)
             filling = processor.process(gone.context(own), own)
             calls.append(asyncio.ensure_future(filling))
             await _until(lambda: seen)

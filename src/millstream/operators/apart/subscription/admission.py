@@ -71,7 +71,8 @@ class Admission:
         above = self._quota.violations(batch.keys, self._clock.monotonic_ms())
         if not above:
             return batch
-        outgoing.shape(batch, above, output)
+        legacy = self._properties.legacy_parse_fallback_enabled
+        outgoing.shape(batch, above, output, legacy=legacy)
         metrics.count("shaping.queued.tasks", len(above))
         return batch.take([index for index in range(len(batch)) if index not in above])
 

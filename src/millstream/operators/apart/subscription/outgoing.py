@@ -9,10 +9,13 @@ from millstream.clock import Clock
 from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import Output
 from millstream.processor.handlers import DeadLetter, ErrorContext
-from millstream.record import Header, Headers, TaskId, TopicPartition
+from millstream.record import Headers, TaskId, TopicPartition
 from millstream.subscriptions.context import ProcessingContext
 from millstream.subscriptions.plan import SubscriptionPart
 from millstream.subscriptions.tasks.metadata import (
+    METADATA_HEADER,
+    DecatonMetadata,
+    find_metadata,
     request_bytes,
     with_metadata,
     without_metadata,
@@ -97,8 +100,8 @@ class Outgoing:
         return (*(each for each in context.headers if each[0] not in names), *traced)
 
     def bury(self, context: ProcessingContext, error: BaseException, output: Output) -> None:
-        """Write a task to the dead-letter topic, with the headers of Kafka Streams' dead letters
-        that say why."""
+        """Write a task to the dead-letter topic, with its metadata and the headers of Kafka
+        Streams' dead letters that say why."""
         policy, node = self._part.plan.retry, self._part.dead_letters
         assert policy is not None
         assert policy.dead_letter_topic is not None
@@ -116,16 +119,41 @@ class Outgoing:
             context.payload,
         )
         letter = DeadLetter.of(told, cause, policy.dead_letter_topic)
-        headers: tuple[Header, ...] = (*context.headers, *letter.headers)
+        headers = letter.headers
+        if find_metadata(headers) is None:
+            # They stood in the value, of which only the task is written.
+            headers = tuple(with_metadata(headers, context.metadata))
         keys, values, times = [letter.key], [letter.value], [letter.timestamp]
         buried = _batch(place, [context.offset], keys, values, times, [headers])
         output.emit_to(node, buried)
 
-    def shape(self, batch: Batch, indices: Iterable[int], output: Output) -> None:
-        """Write records as they are to the shaping topic."""
+    def shape(self, batch: Batch, indices: Iterable[int], output: Output, *, legacy: bool) -> None:
+        """Write records to the shaping topic: as they are, but of now, or what waits there for long
+        could be deleted before it was read. When their tasks were made stays in their metadata.
+
+        Args:
+            batch: all records.
+            indices: of those to write.
+            output: where they are written.
+            legacy: whether a record without metadata in its headers has them in its value.
+        """
         node = self._part.shaping
         assert node is not None
-        output.emit_to(node, batch.take(list(indices)))
+        shaped = batch.take(list(indices))
+        headers = list(shaped.all_headers() or [()] * len(shaped))
+        if not legacy:
+            headers = list(map(_dated, headers, shaped.timestamps))
+        offsets = [shaped.origin.offsets[row] for row in shaped.rows]
+        place, times = shaped.origin.place(shaped.rows[0]), [self._clock.now_ms()] * len(shaped)
+        assert place is not None
+        output.emit_to(node, _batch(place, offsets, shaped.keys, shaped.values, times, headers))
+
+
+def _dated(headers: Headers, timestamp_ms: int) -> Headers:
+    """Headers with metadata that have the record's time, unless there are some."""
+    if any(name == METADATA_HEADER for name, _ in headers):
+        return headers
+    return tuple(with_metadata(headers, DecatonMetadata(timestamp_ms=timestamp_ms)))
 
 
 def _batch(

@@ -220,6 +220,11 @@ class SubscribeOperator(ApartOperator):
         return self._clock
 
     @property
+    def subscription_id(self) -> str:
+        """The name of the subscription."""
+        return self._plan.name
+
+    @property
     def can_retry(self) -> bool:
         """Whether there is a retry topic."""
         return self._part.retries is not None

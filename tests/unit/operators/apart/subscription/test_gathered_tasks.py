@@ -13,6 +13,7 @@ import pytest
 from support.subscribed_task import SubscribedTask
 from support.waiting import wait_for
 
+from millstream.clock import ManualClock
 from millstream.errors import ConfigError
 from millstream.parallel import (
     BatchedTask,
@@ -41,6 +42,7 @@ class Lists:
 
     def __init__(self, is_async: bool, fails: tuple[int, ...] = ()) -> None:
         self.seen: list[list[str]] = []
+        self.subscriptions: set[str] = set()
         self.most_at_once = 0
         self._at_once = 0
         self._fails = fails
@@ -50,6 +52,7 @@ class Lists:
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         number = len(self.seen)
+        self.subscriptions |= {each.context.subscription_id for each in tasks}
         self.seen.append([each.task for each in tasks])
         time.sleep(0.002)
         self._at_once -= 1
@@ -158,6 +161,26 @@ def test_a_list_behind_another_processor_may_ask_for_retries() -> None:
         assert [record.value for record in sub.written("tasks-retry")] == [b"again"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_task_may_be_split_into_several_of_a_list(is_async: bool) -> None:
+    """It is done when all of them are."""
+
+    def split(context: ProcessingContext, task: str) -> None:
+        for word in task.split():
+            context.push(word)
+
+    async def split_async(context: ProcessingContext, task: str) -> None:
+        for word in task.split():
+            await context.push(word)
+
+    lists = Lists(is_async)
+    first: Any = split_async if is_async else split
+    with SubscribedTask([first, batching(lists, 2, LONG)], concurrency=2) as sub:
+        sub.feed("a b c", "d")
+        sub.until(done(sub, 2), "both are done with")
+        assert sorted(word for words in lists.seen for word in words) == ["a", "b", "c", "d"]
+
+
 @pytest.mark.parametrize("linger", [LONG, SHORT])
 def test_a_list_that_is_cancelled_from_within_fails_as_any_other(linger: timedelta) -> None:
     """Something that it awaited was, and no task is thrown away for it: neither one of a list that
@@ -202,6 +225,30 @@ def test_a_function_may_complete_its_tasks_later_by_itself() -> None:
             each.completion.complete()
         assert sub.drain()
         assert sub.committable == 2
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_task_whose_time_is_over_comes_in_no_list(is_async: bool) -> None:
+    """It has failed, and may be in the retry topic by now: hunts for one that is done twice."""
+    lists = Lists(is_async)
+    with SubscribedTask(
+        batching(lists, 2, LONG),
+        concurrency=2,
+        on_error="skip",
+        clock=ManualClock(1_000_000),
+        deferred_complete_timeout_ms=1_000,
+    ) as sub:
+        sub.feed("one")
+
+        def is_over() -> bool:
+            # Only once it is in the list its time begins.
+            sub.clock.sleep_ms(1_000)
+            return sub.committable == 1
+
+        sub.until(is_over, "its time is over")
+        sub.feed("two")
+        sub.until(done(sub, 2), "the list is full with it")
+        assert (lists.seen, sub.counted("tasks.error")) == ([["two"]], 1)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -291,6 +338,32 @@ def test_a_loser_is_done_while_the_winner_waits() -> None:
         assert sub.task.in_flight == 1
 
 
+@pytest.mark.parametrize("lost", ["its time is over", "its partition comes back"])
+def test_a_task_that_nobody_processes_any_more_wins_over_none(lost: str) -> None:
+    """Of a processor that outlives the partition: hunts for a task that was complete without being
+    processed, as the loser of one that was not either."""
+    seen: list[str] = []
+    first = CompactionProcessor(
+        lambda left, right: Choice.LEFT, linger=6 * SHORT, scope=Scope.SUBSCRIPTION
+    )
+    with SubscribedTask(
+        [first, lambda context, task: seen.append(task)],
+        on_error="skip",
+        clock=ManualClock(1_000_000),
+        deferred_complete_timeout_ms=1_000,
+    ) as sub:
+        sub.feed("a1", key="a")
+        sub.step()
+        if lost == "its time is over":
+            sub.clock.sleep_ms(1_000)
+            sub.until(done(sub, 1), lost)
+        else:
+            sub.begin_anew()
+        sub.feed("a2", key="a")
+        sub.until(done(sub, 2 if sub.committable else 1), "it is done with")
+        assert (seen, sub.counted("processor.compaction.compacted")) == (["a2"], 0)
+
+
 async def fail_async(context: ProcessingContext, task: str) -> None:
     raise RuntimeError(task)
 
@@ -323,6 +396,7 @@ def test_what_a_compaction_leaves_may_be_deferred_and_gathered_once_more() -> No
         sub.feed("a1", "a2", key="a")
         sub.feed("b1", key="b")
         sub.until(done(sub, 3), "all are done with")
+        assert lists.subscriptions == {"sub"}
         assert [sorted(tasks) for tasks in lists.seen] == [["a2", "b1"]]
 
 
