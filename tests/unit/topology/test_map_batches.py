@@ -31,6 +31,20 @@ async def waits(batch: Any) -> Any:
     return [value + 1 for value in batch["value"].to_pylist()]
 
 
+async def generates(batch: Any) -> Any:
+    yield batch
+
+
+class Model:
+    """Its objects are functions."""
+
+    def __call__(self, batch: Any) -> Any:
+        return batch
+
+
+TWICE = pa.schema([("a", pa.int64()), ("a", pa.int64())])
+
+
 @pytest.mark.parametrize(
     ("function", "options", "error", "told"),
     [
@@ -43,14 +57,18 @@ async def waits(batch: Any) -> Any:
         (plain, {"timeout": SECOND}, ConfigError, "a timeout for a plain function"),
         (waits, {"concurrency": 0}, ConfigError, "concurrency from 1"),
         (waits, {"timeout": timedelta(0)}, ConfigError, "timeout"),
+        (plain, {"schema": TWICE}, ConfigError, "several columns of one name: a, a"),
+        (generates, {}, TypeError, "generates is an asynchronous generator"),
+        (Model, {}, TypeError, r"the class Model as its mapper.* Model\(\.\.\.\)"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(
     function: Any, options: dict[str, Any], error: type[Exception], told: str
 ) -> None:
     """Before any record comes."""
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=told) as caught:
         stream().map_batches(function, **options)
+    assert "test_map_batches.py:" in str(caught.value)
 
 
 def test_a_missing_pyarrow_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
