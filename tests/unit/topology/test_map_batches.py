@@ -26,7 +26,12 @@ def plain(batch: Any) -> Any:
     return batch
 
 
+#: Of the batches that were awaited.
+sizes: list[int] = []
+
+
 async def waits(batch: Any) -> Any:
+    sizes.append(batch.num_rows)
     await asyncio.sleep(0)
     return [value + 1 for value in batch["value"].to_pylist()]
 
@@ -87,7 +92,8 @@ def test_it_stands_between_stores(guarantee: str) -> None:
     """Counts before it go through it, and what is behind it sees every record of a key in order:
     with a function in the loop, and with one that is awaited beside it."""
     builder = StreamsBuilder()
-    counts = stream(builder).group_by_key().count(store="counts").to_stream()
+    thrice = stream(builder).flat_map_values(lambda value: [value] * 3)
+    counts = thrice.group_by_key().count(store="counts").to_stream()
     for name, mapper in (
         ("plain", lambda b: [v + 1 for v in b["value"].to_pylist()]),
         ("async", waits),
@@ -102,12 +108,19 @@ def test_it_stands_between_stores(guarantee: str) -> None:
             )
         )
     config = StreamsConfig(
-        application_id="app", bootstrap_servers="unused:9092", processing_guarantee=guarantee
+        application_id="app",
+        bootstrap_servers="unused:9092",
+        processing_guarantee=guarantee,
+        statestore_cache_max_bytes=0,
     )
+    sizes.clear()
     with TopologyTestDriver(builder.build(), config) as driver:
         records = driver.create_input_topic("in", key=STRING, value=LONG)
-        for number in range(6):
+        for number in range(4):
             records.pipe_input("ab"[number % 2], number)
+        assert sizes == [3, 3, 3, 3]
         for name in ("plain", "async"):
             seen = driver.get_state_store(f"seen-{name}")
-            assert {key: seen.get(key).value for key in "ab"} == {"a": [2, 3, 4], "b": [2, 3, 4]}
+            assert {key: seen.get(key).value for key in "ab"} == dict.fromkeys(
+                "ab", [2, 3, 4, 5, 6, 7]
+            )
