@@ -12,25 +12,15 @@ by one and in batches, compares the scores, and tells the speed-up.
 from __future__ import annotations
 
 import argparse
-import struct
-import tempfile
-import time
-from collections.abc import Callable
-from contextlib import closing
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, Producer, TopicPartition
 
 from millstream import KafkaStreams, StreamsBuilder, StreamsConfig, Topology
 from millstream.serdes import BYTES, DOUBLE, STRING
-from millstream.testing import EmbeddedKafka
 
 FEATURES = 64
-COUNT = 50_000
-DEADLINE_S = 60.0
 
 # In place of a network that was trained: what it expects of features, its layers, and its output.
 _dice = np.random.default_rng(7)
@@ -78,80 +68,6 @@ def one_by_one(input_topic: str, output_topic: str) -> Topology:
     return builder.build()
 
 
-def demo() -> int:
-    """0 if both ways give the scores that numpy gives for all records at once."""
-    features = np.random.default_rng(8).normal(size=(COUNT, FEATURES)).astype(np.float32)
-    expected = scores(features)
-    print("Starting an Apache Kafka broker and Spark …", flush=True)
-    with EmbeddedKafka() as kafka:
-        kafka.create_topic("features", 1)
-        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
-        for number, row in enumerate(features):
-            producer.produce("features", row.tobytes(), str(number).encode())
-            if number % 10_000 == 0:
-                producer.flush()
-        producer.flush()
-        # Else it would report the broker's end as a lost connection.
-        del producer
-        rates: list[float] = []
-        for name, make in (("one by one", one_by_one), ("in batches", in_batches)):
-            found, rate = run(kafka, name.replace(" ", "-"), make)
-            if len(found) != COUNT or not np.allclose(found, expected, atol=1e-5):
-                print(f"WRONG: {len(found)} of {COUNT} scores, or others than expected")
-                return 1
-            print(f"{name}: {rate:8,.0f} records a second", flush=True)
-            rates.append(rate)
-    print(f"{rates[1] / rates[0]:.1f} times as fast in batches; every score is right")
-    return 0
-
-
-def run(
-    kafka: EmbeddedKafka, name: str, make: Callable[[str, str], Topology]
-) -> tuple[list[float], float]:
-    """The scores in the order of the records, and how many a second there were."""
-    kafka.create_topic(name, 1)
-    with tempfile.TemporaryDirectory(prefix="scores-") as folder:
-        config = StreamsConfig(
-            application_id=f"score-{name}",
-            bootstrap_servers=kafka.bootstrap_servers,
-            state_dir=folder,
-            commit_interval_ms=1_000,
-        )
-        with closing(Scores(kafka.bootstrap_servers, name)) as scored:
-            streams = KafkaStreams(make("features", name), config)
-            streams.start()
-            try:
-                return scored.take()
-            finally:
-                streams.close(timedelta(seconds=30))
-
-
-class Scores:
-    """Reads the output topic."""
-
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self._consumer = Consumer(
-            {"bootstrap.servers": bootstrap_servers, "group.id": "results", "log_level": 3}
-        )
-        self._consumer.assign([TopicPartition(topic, 0, 0)])
-
-    def take(self) -> tuple[list[float], float]:
-        """All scores, or what there is when it takes too long; and how many came a second."""
-        found: list[float] = []
-        began = deadline = time.monotonic() + DEADLINE_S
-        before = 0
-        while len(found) < COUNT and time.monotonic() < deadline:
-            records = self._consumer.consume(5_000, 0.05)
-            found += [struct.unpack(">d", record.value() or b"")[0] for record in records]
-            if records and not before:
-                # The clock starts with the first scores, so that nobody's start is measured.
-                began, before = time.monotonic(), len(found)
-        return found, (len(found) - before) / (time.monotonic() - began)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Scores records with numpy.")
     where = parser.add_mutually_exclusive_group(required=True)
@@ -159,7 +75,10 @@ def main() -> int:
     where.add_argument("--demo", action="store_true", help="bring broker and records along")
     options = parser.parse_args()
     if options.demo:
-        return demo()
+        from map_batches_numpy_demo import Demo
+
+        ways = {"one by one": one_by_one, "in batches": in_batches}
+        return Demo(ways, FEATURES, scores).run()
     config = StreamsConfig(
         application_id="map-batches-numpy", bootstrap_servers=options.bootstrap_servers
     )

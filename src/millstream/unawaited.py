@@ -16,6 +16,11 @@ _WAY_OUT: Final = (
     "Nobody awaits what it returns, so its code would never run. Make it a plain function: call a "
     "synchronous client in it, or give the coroutine to asyncio.run(...) there."
 )
+#: What to write where a function may be asynchronous, as `checked_result` takes it.
+AWAITED: Final = (
+    "Nobody awaits what it returns, so its code would never run. Give it itself, in place of a "
+    "function that only calls it, or await it in an async def function."
+)
 
 
 def is_asynchronous(function: object) -> bool:
@@ -35,13 +40,28 @@ def is_asynchronous(function: object) -> bool:
     return is_instance and _is_async(type(function).__call__)
 
 
-def asynchronous_advice(what: str) -> str:
+def is_async_generator(function: object) -> bool:
+    """Whether a call would give an asynchronous generator, which cannot be awaited.
+
+    Args:
+        function: what is to be called; as `is_asynchronous` sees it.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.isasyncgenfunction(function):
+        return True
+    is_instance = callable(function) and not isinstance(function, type)
+    return is_instance and inspect.isasyncgenfunction(type(function).__call__)
+
+
+def asynchronous_advice(what: str, way_out: str = _WAY_OUT) -> str:
     """What is wrong with an asynchronous function, and what to write.
 
     Args:
         what: the function, as the subject of a sentence: "Its method process".
+        way_out: what to write.
     """
-    return f"{what} is asynchronous. {_WAY_OUT}"
+    return f"{what} is asynchronous. {way_out}"
 
 
 def refuse_asynchronous(taker: str, parameter: str, function: object) -> None:
@@ -93,8 +113,12 @@ def is_unawaited(result: object) -> bool:
     return isinstance(result, (CoroutineType, AsyncGeneratorType, Coroutine))
 
 
-def checked_result(result: Any) -> Any:
+def checked_result(result: Any, way_out: str = _WAY_OUT) -> Any:
     """The result of a function of the user's.
+
+    Args:
+        result: what it has returned.
+        way_out: what to write in place of a function that returns a coroutine.
 
     Raises:
         TypeError: it is a coroutine, or alike.
@@ -105,7 +129,8 @@ def checked_result(result: Any) -> Any:
             # Python would warn on standard error, with less to say than this error.
             result.close()
         raise TypeError(
-            f"The function gave a coroutine in place of a result. {asynchronous_advice(name)}"
+            "The function gave a coroutine in place of a result. "
+            + asynchronous_advice(name, way_out)
         )
     return result
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from bad_inputs import (
     at_work,
+    beside,
     functions,
     headers,
     nulls,
@@ -28,6 +29,8 @@ FAMILIES: Final[Sequence[Family]] = (
     headers.FAMILY,
     functions.RAISES,
     functions.SHAPES,
+    beside.ASYNC,
+    beside.BATCHES,
     at_work.PROCESSORS,
     at_work.HANDLERS,
     settings.SETTINGS,

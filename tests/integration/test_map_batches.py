@@ -20,10 +20,14 @@ from millstream.testing import EmbeddedKafka
 COUNT = 4_000
 
 
-def topology(source: str, target: str, slow_from: int) -> Topology:
+def topology(source: str, target: str, slow_from: int, waiting: Path) -> Topology:
     async def doubled(batch: Any) -> Any:
         numbers = batch["value"].to_numpy()
-        await asyncio.sleep(1 if numbers[-1] >= slow_from else 0.01)
+        if numbers[-1] >= slow_from:
+            with waiting.open("a") as lines:
+                lines.write(f"{numbers[0]}\n")
+            await asyncio.sleep(60)
+        await asyncio.sleep(0.01)
         return numbers * 2
 
     builder = StreamsBuilder()
@@ -48,13 +52,15 @@ def test_nothing_is_lost_and_the_order_stays(
         [(b"%d" % (number % 7), struct.pack(">q", number)) for number in range(COUNT)],
     )
 
+    waiting = tmp_path / "waiting"
+
     def written() -> list[int]:
         records = read_all(kafka.bootstrap_servers, target)
         return [struct.unpack(">q", value or b"")[0] for _, value in records]
 
     def run(slow_from: int) -> ThreadRun:
         return ThreadRun(
-            topology(source, target, slow_from),
+            topology(source, target, slow_from, waiting),
             kafka.bootstrap_servers,
             tmp_path,
             application,
@@ -62,8 +68,8 @@ def test_nothing_is_lost_and_the_order_stays(
         )
 
     with run(slow_from=COUNT // 2):
-        wait_for(lambda: len(written()) >= COUNT // 4, 60)
-    assert len(written()) < COUNT, "it was closed in the middle"
+        wait_for(lambda: waiting.exists() and len(waiting.read_text().split()) == 3, 60)
+    assert len(written()) < COUNT, "it was closed with three calls in flight"
     with run(slow_from=COUNT):
         wait_for(lambda: len(set(written())) == COUNT, 60)
     found = written()

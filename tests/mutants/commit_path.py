@@ -314,13 +314,13 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "what operators remember is not committed",
         _TASK,
-        "                    at_work.engine_task.remembered,\n",
+        "                    remembered,\n",
         "                    {},\n",
     ),
     _mutant(
         "a partition's time is not committed",
         _TASK,
-        "                    queue.partition_time,\n",
+        "                    queue.pending.time,\n",
         "                    -1,\n",
     ),
     _mutant(

@@ -29,6 +29,7 @@ class Window(RuleBasedStateMachine):
         self.window = PendingOffsets()
         #: Each offset that was taken, with its leader epoch.
         self.taken: list[tuple[int, int | None]] = []
+        self.times: list[int] = []
         self.finished: set[int] = set()
         self.next_offset = 0
 
@@ -43,18 +44,21 @@ class Window(RuleBasedStateMachine):
         return flags.index(False) if False in flags else len(flags)
 
     @rule(
-        gaps=st.lists(st.integers(0, 3), min_size=1, max_size=8),
+        gaps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=8),
         leader_epoch=st.none() | st.integers(0, 5),
     )
-    def take(self, gaps: list[int], leader_epoch: int | None) -> None:
+    def take(self, gaps: list[tuple[int, int]], leader_epoch: int | None) -> None:
         """A part of a poll, in which records may be missing."""
-        offsets = []
-        for gap in gaps[: MOST - self.window.size]:
+        offsets: list[int] = []
+        times: list[int] = []
+        for gap, time in gaps[: MOST - self.window.size]:
             offsets.append(self.next_offset + gap)
+            times.append(time)
             self.next_offset = offsets[-1] + 1
         if offsets:
             whole = range(offsets[0], offsets[-1] + 1)
-            self.window.take(whole if list(whole) == offsets else offsets, leader_epoch)
+            self.window.take(whole if list(whole) == offsets else offsets, leader_epoch, times)
+            self.times += times
             self.taken += [(offset, leader_epoch) for offset in offsets]
 
     @rule(data=st.data())
@@ -81,6 +85,8 @@ class Window(RuleBasedStateMachine):
         assert self.window.first == (self.taken[done][0] if done < len(self.taken) else None)
         assert self.window.in_flight == len(self.in_flight)
         assert self.window.size == len(self.taken) - done
+        assert self.window.time == max(self.times[:done], default=-1)
+        assert self.window.latest == max(self.times, default=-1)
         if self.in_flight:
             assert self.window.leader_epoch == (self.taken[done - 1][1] if done else None)
 
@@ -93,7 +99,7 @@ def test_a_window_is_like_its_model() -> None:
 def test_what_is_done_behind_a_record_that_is_not_counts() -> None:
     """So that who takes can bound what is in memory, and repeated after a crash."""
     window = PendingOffsets()
-    window.take(range(10, 13), None)
+    window.take(range(10, 13), None, [0, 0, 0])
     window.finish(11)
     window.finish(12)
     assert (window.first, window.size) == (10, 3)

@@ -35,10 +35,11 @@ class MapBatchesOperator(Operator):
                 output.emit(mapped)
 
     def _called(self, batch: Batch) -> Sequence[Any] | Exception:
-        if not any(value is not None for value in batch.values):
+        count = sum(value is not None for value in batch.values)
+        if not count:
             return []
         try:
             columns = self._arrow.columns(batch)
-            return self._arrow.values(self._function(columns), columns.num_rows)
+            return self._arrow.values(self._function(columns), count)
         except Exception as error:
             return error

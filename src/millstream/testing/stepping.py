@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from millstream.runtime.rocksdb_tuning import rocksdb_storages
 from millstream.runtime.task.build_task import TaskParts, TaskServices
 from millstream.runtime.task.engine_task import task_metrics
 from millstream.runtime.task.executor import Executor
+from millstream.runtime.task.landing import apart_nodes
 from millstream.runtime.task.node_context import Dropped
 from millstream.runtime.task.processing import ExecutorFactory
 from millstream.state.caches.cache_entries import CacheBudget
@@ -33,8 +34,10 @@ from millstream.topology.physical.topology import Topology
 
 _TASK = TaskId(0, 0)
 _REAL_TIME: Final = SystemClock()
-#: How long one wait is for what goes on beside the task.
-_LANDING_MS: Final = 1_000
+#: How long is waited for what goes on beside the task, if nothing of it ends.
+_LANDING_MS: Final = 30_000
+#: How long one wait for it is.
+_WAIT_MS: Final = 1_000
 
 
 class SteppingDriver:
@@ -91,7 +94,7 @@ class SteppingDriver:
         self._offsets: dict[str, int] = defaultdict(int)
         self._closed = False
         self._failure: StreamsError | None = None
-        whole = as_one_subtopology(topology)
+        self._whole = whole = as_one_subtopology(topology)
         self._sources = {
             whole.decorate(topic, self._config.application_id) for topic in whole.source_topics
         }
@@ -181,9 +184,7 @@ class SteppingDriver:
         """Process the next batch, of at most `limit` records."""
         with self._failing():
             self._task.step(limit)
-            # What goes on beside it takes the time of the real clock.
-            while not self._task.drain(Deadline(_REAL_TIME, _LANDING_MS)):
-                pass
+            self._land(lambda: self._task.drain(Deadline(_REAL_TIME, _WAIT_MS)))
 
     def punctuate(self) -> None:
         """Call whom the processors want called at this time of the wall clock."""
@@ -193,8 +194,7 @@ class SteppingDriver:
     def commit(self) -> None:
         """Flush caches, write stores and remember offsets; then `deliver`."""
         with self._failing():
-            while not self._task.prepare_commit():
-                self._task.drain(Deadline(_REAL_TIME, _LANDING_MS))
+            self._land(self._is_prepared)
             self._task.post_commit(self._task.offsets_to_commit(), self._collector.acked_offsets())
         self.deliver()
 
@@ -298,6 +298,41 @@ class SteppingDriver:
             if self._failure is error:
                 raise
             raise self._failure from error
+
+    def _is_prepared(self) -> bool:
+        """Whether what is held back is handed on; if not, wait for what is in flight."""
+        if self._task.prepare_commit():
+            return True
+        self._task.drain(Deadline(_REAL_TIME, _WAIT_MS))
+        return False
+
+    def _land(self, has_landed: Callable[[], bool]) -> None:
+        """Try until nothing is in flight, in the time of the real clock.
+
+        Raises:
+            StreamsError: something is, and nothing has ended for long.
+        """
+        left, deadline = self._task.in_flight, Deadline(_REAL_TIME, _LANDING_MS)
+        while not has_landed():
+            if self._task.in_flight != left:
+                left, deadline = self._task.in_flight, Deadline(_REAL_TIME, _LANDING_MS)
+            elif deadline.passed:
+                raise self._stuck()
+
+    def _stuck(self) -> StreamsError:
+        """The error that calls do not end: the first record in flight, and who has it."""
+        first = self._task.processing.equipment.flights.first
+        nodes = apart_nodes(self._whole.nodes)
+        place, offset = first or (None, None)
+        return StreamsError(
+            f"The test driver has waited {_LANDING_MS // 1_000} s for {self._task.in_flight} "
+            f"record(s) in flight in {', '.join(nodes)}, and no call has ended. Look what the "
+            "function waits for; map_async(timeout=...) gives an async def function up.",
+            topic=place and place.topic,
+            partition=place and place.partition,
+            offset=offset,
+            node=nodes[0] if len(nodes) == 1 else None,
+        )
 
     def _reads(self, topic: str) -> bool:
         if topic in self._sources or topic in self._matched:

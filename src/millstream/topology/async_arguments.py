@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from millstream.durations import milliseconds
 from millstream.errors import ConfigError
-from millstream.topology.arguments import checked_arguments
-from millstream.unawaited import is_asynchronous
+from millstream.topology.arguments import checked_arguments, wrong_type
+from millstream.topology.call_site import call_site
+from millstream.unawaited import is_async_generator, is_asynchronous, name_of
 
 ORDERINGS: Final = ("key", "none", "partition")
 #: More calls than any process has sockets for.
@@ -32,7 +33,31 @@ def checked_async(
         TypeError: it is no function that can be called so.
     """
     checked_arguments(operation, "mapper", function, "value", with_key=with_key)
+    refuse_what_gives_no_value(operation, function)
     return function, is_asynchronous(function)
+
+
+def refuse_what_gives_no_value(operation: str, function: Callable[..., Any]) -> None:
+    """Refuse what can be called, but whose result would be something else than the values.
+
+    Raises:
+        TypeError: it is an asynchronous generator, or a class whose objects are to be called.
+    """
+    if is_async_generator(function):
+        raise wrong_type(
+            f"{operation}() awaits what its mapper returns, but {name_of(function)} is an "
+            "asynchronous generator, because of its yield. Let it return the value."
+        )
+    if isinstance(function, type) and any("__call__" in vars(each) for each in function.__mro__):
+        raise wrong_type(
+            f"{operation}() got the class {name_of(function)} as its mapper, and would only make "
+            f"objects of it. Give it one: {name_of(function)}(...)."
+        )
+
+
+def wrong_setting(problem: str) -> ConfigError:
+    """The error that a number or a choice cannot be, with file and line of the user's program."""
+    return ConfigError(problem, declared_at=call_site() or None)
 
 
 def checked_concurrency(operation: str, concurrency: int, ordering: str) -> tuple[int, str]:
@@ -42,13 +67,13 @@ def checked_concurrency(operation: str, concurrency: int, ordering: str) -> tupl
         ConfigError: one of them cannot be.
     """
     if type(concurrency) is not int or not 1 <= concurrency <= _MOST_CONCURRENT:
-        raise ConfigError(
+        raise wrong_setting(
             f"{operation}() needs a concurrency from 1 to {_MOST_CONCURRENT}, but got "
             f"{concurrency!r}."
         )
     if ordering not in ORDERINGS:
         known = ", ".join(map(repr, ORDERINGS))
-        raise ConfigError(f"{operation}() knows the orderings {known}, but got {ordering!r}.")
+        raise wrong_setting(f"{operation}() knows the orderings {known}, but got {ordering!r}.")
     return concurrency, ordering
 
 
@@ -62,9 +87,13 @@ def checked_timeout(
     """
     if timeout is None:
         return None
-    timeout_ms = milliseconds(f"{operation}()", "timeout", timeout, least_ms=1)
+    try:
+        timeout_ms = milliseconds(f"{operation}()", "timeout", timeout, least_ms=1)
+    except ConfigError as error:
+        error.declared_at = call_site() or None
+        raise
     if not is_asynchronous(function):
-        raise ConfigError(
+        raise wrong_setting(
             f"{operation}() got a timeout for a plain function, which nothing can cancel. Make it "
             "an async def function, or let what it waits for have a timeout."
         )
@@ -78,7 +107,7 @@ def checked_threads(operation: str, function: Callable[..., Any], concurrency: i
         ConfigError: it is a plain function, and the concurrency too high for it.
     """
     if concurrency > _MOST_THREADS and not is_asynchronous(function):
-        raise ConfigError(
+        raise wrong_setting(
             f"{operation}() calls a plain function on threads, of which {concurrency} are too "
             f"many: at most {_MOST_THREADS}. An async def function takes more."
         )

@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from millstream.errors import ConfigError
 from millstream.operators.arrow import imported_pyarrow
 from millstream.topology.arguments import checked_arguments, wrong_type
-from millstream.topology.async_arguments import checked_timeout
+from millstream.topology.async_arguments import (
+    checked_timeout,
+    refuse_what_gives_no_value,
+    wrong_setting,
+)
 from millstream.topology.operations.operation import Operation
 from millstream.topology.operations.streams import MapBatches, MapBatchesAsync
 from millstream.unawaited import is_asynchronous
@@ -35,6 +38,7 @@ def checked_batches(
         ImportError: pyarrow is not installed.
     """
     checked_arguments(_NAME, "mapper", batches.function, "batch")
+    refuse_what_gives_no_value(_NAME, batches.function)
     _check_whole("max_records", batches.max_records, _MOST_RECORDS)
     arrow = imported_pyarrow(f"{_NAME}()")
     schema = batches.schema
@@ -43,10 +47,14 @@ def checked_batches(
             f"{_NAME}() takes a pyarrow.Schema of the columns as its schema, or the "
             f"pyarrow.DataType of the column 'value', but got {schema!r}."
         )
+    if isinstance(schema, arrow.Schema) and len(set(schema.names)) < len(schema.names):
+        raise wrong_setting(
+            f"{_NAME}() got a schema with several columns of one name: {', '.join(schema.names)}."
+        )
     timeout_ms = checked_timeout(_NAME, batches.function, timeout)
     if not is_asynchronous(batches.function):
         if concurrency is not None:
-            raise ConfigError(
+            raise wrong_setting(
                 f"{_NAME}() got a concurrency for a plain function, which is called for one batch "
                 "after the other. Make it an async def function, or leave concurrency out."
             )
@@ -58,4 +66,4 @@ def checked_batches(
 
 def _check_whole(parameter: str, number: int, most: int) -> None:
     if type(number) is not int or not 1 <= number <= most:
-        raise ConfigError(f"{_NAME}() needs a {parameter} from 1 to {most}, but got {number!r}.")
+        raise wrong_setting(f"{_NAME}() needs a {parameter} from 1 to {most}, but got {number!r}.")

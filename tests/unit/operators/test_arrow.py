@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -87,6 +88,9 @@ def test_a_schema_decides_on_types_and_columns() -> None:
     assert columns(records({"x": 1}), keyed, with_key=True).schema == keyed
 
 
+DEMANDED = pa.schema([pa.field("price", pa.int64(), nullable=False)])
+
+
 @pytest.mark.parametrize(
     ("values", "schema", "options", "error", "told"),
     [
@@ -96,6 +100,20 @@ def test_a_schema_decides_on_types_and_columns() -> None:
         ([{"a": "x"}], pa.schema([("a", pa.int64())]), {}, ValueError, "column 'a' cannot be"),
         ([300], pa.int8(), {}, ValueError, "column 'value' cannot be made"),
         ([1], pa.schema([("a", pa.int64())]), {}, ValueError, "not in the schema: a"),
+        ([{}, {}], None, {}, ValueError, "there are no columns: the values have no fields"),
+        ([{"a": 1}], pa.schema([]), {}, ValueError, "there are no columns"),
+        ([{"x": 5}], pa.int64(), {}, ValueError, r"DataType \(int64\).* have some: x"),
+        ([Place(1, 2)], pa.int64(), {}, ValueError, "have some: x, y"),
+        ([Place(1, 2)], pa.schema([("z", pa.int64())]), {}, ValueError, "Place has not: z. It has"),
+        (
+            [{"prize": 1}],
+            DEMANDED,
+            {},
+            ValueError,
+            "nullable=False of the column 'price'",
+        ),
+        ([{"price": 1}, {}], DEMANDED, {}, ValueError, "and 1 of 2 values have nothing there"),
+        ([{1: 2}], None, {}, TypeError, "fields whose names are not text, but int: 1"),
         ([{"key": 1}], None, {"with_key": True}, ValueError, "have a field 'key'"),
         ([{"timestamp": 1}], None, {"with_timestamp": True}, ValueError, "with_timestamp=True"),
     ],
@@ -118,6 +136,7 @@ class Stream:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
+MOMENTS = [datetime(1970, 1, 1, 0, 0, 0, number) for number in (7, 8)]
 TABLE = pa.table({"a": [1, 2], "b": ["x", None]})
 ROWS = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
 
@@ -137,6 +156,8 @@ ROWS = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
         (lambda: Stream(pa.chunked_array([[1.5], [2.5]])), [1.5, 2.5]),
         (lambda: np.array([1.5, 2.5]), [1.5, 2.5]),
         (lambda: np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (lambda: np.array([7_000, 8_000], "datetime64[ns]"), MOMENTS),
+        (lambda: np.array([7, 8], "datetime64[us]"), MOMENTS),
         (lambda: ["x", Place(1, 2)], ["x", Place(1, 2)]),
     ],
 )
@@ -151,6 +172,25 @@ def test_what_functions_give_becomes_values(make: Callable[[], Any], expected: l
 def test_what_is_no_column_of_values_is_refused(result: Any) -> None:
     """A function that forgets to return, above all."""
     with pytest.raises(TypeError, match=f"the function gave {type(result).__name__}"):
+        ArrowFormat(None, with_key=False, with_timestamp=False).values(result, 1)
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "told"),
+    [
+        (pa.table([[1], [2]], names=["x", "x"]), ValueError, "several columns called 'x'"),
+        ({"x": 1}, ValueError, "gave int as the column 'x', which has to be an array or a list"),
+        ({"x": "ab"}, ValueError, "gave str as the column 'x'"),
+        ({"x": [1], "y": [object()]}, ValueError, "as the column 'y'"),
+        ({1: [2]}, TypeError, "columns whose names are not text, but int: 1"),
+        (np.array([1], "datetime64[ns]"), ValueError, "no whole microseconds"),
+    ],
+)
+def test_columns_that_cannot_be_rows_are_refused(
+    result: Any, error: type[Exception], told: str
+) -> None:
+    """With the column's name, and never with a part of what was given."""
+    with pytest.raises(error, match=told):
         ArrowFormat(None, with_key=False, with_timestamp=False).values(result, 1)
 
 

@@ -136,6 +136,38 @@ def test_a_coroutine_in_place_of_a_result_is_told(stage: Any) -> None:
         stage(plain(lambda batch: waits(batch)), fails=True).feed(("a", 1, 0))
 
 
+def test_a_way_around_a_function_that_waits_is_told_to_leave_it_out(stage: Any) -> None:
+    """Not to run it with `asyncio.run`: this operation awaits."""
+
+    async def waits(batch: Any) -> Any:
+        return batch
+
+    with pytest.raises(ProcessingError, match="Give it itself, in place of a function that only"):
+        stage(plain(lambda batch: waits(batch)), fails=True).feed(("a", 1, 0))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_values_without_fields_fail_like_the_function(stage: Any, is_async: bool) -> None:
+    """There is no column that could say how many there are."""
+
+    async def waits(batch: Any) -> Any:
+        return batch
+
+    arrow = ArrowFormat(None, with_key=False, with_timestamp=False)
+    if is_async:
+        operator = MapBatchesAsyncOperator(waits, arrow, 3, concurrency=1, timeout_ms=None)
+        operator.equip(Equipment(RealApart()))
+        made = stage(operator)
+        made.feed(("a", {}, 0), ("b", {}, 0))
+        assert released(made) == []
+        operator.close()
+    else:
+        made = stage(MapBatchesOperator(lambda batch: batch, arrow, 3))
+        assert made.feed(("a", {}, 0), ("b", {}, 0)) == []
+    assert [context.offset for context, _, _ in made.failures] == [0, 1]
+    assert "there are no columns" in str(made.failures[0][2])
+
+
 class Gate:
     """A function that is awaited until the test lets it go on, call by call."""
 

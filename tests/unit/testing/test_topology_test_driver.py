@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import tempfile
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +27,7 @@ from millstream import (
 )
 from millstream.processor.handlers import CONTINUE
 from millstream.serdes import BYTES, LONG, STRING
-from millstream.testing import MetricName, TopologyTestDriver
+from millstream.testing import MetricName, TopologyTestDriver, stepping
 from millstream.topology.physical.topology import Topology
 
 TEXT: dict[str, Any] = {"key": STRING, "value": STRING}
@@ -36,6 +38,37 @@ def config(**settings: Any) -> StreamsConfig:
 
 
 NO_CACHE = config(statestore_cache_max_bytes=0)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("has_store", [False, True])
+def test_a_call_that_never_ends_is_told(
+    monkeypatch: pytest.MonkeyPatch, *, is_async: bool, has_store: bool
+) -> None:
+    """In place of a test that hangs; where a commit waits for it as well."""
+    monkeypatch.setattr(stepping, "_LANDING_MS", 50)
+    monkeypatch.setattr(stepping, "_WAIT_MS", 10)
+    end = threading.Event()
+
+    def endless(value: Any) -> Any:
+        end.wait(20)
+
+    async def waits(value: Any) -> Any:
+        await asyncio.Event().wait()
+
+    builder = StreamsBuilder()
+    words: Any = builder.stream("in", **TEXT)
+    if has_store:
+        words = words.group_by_key().count(store="counts").to_stream()
+    words.map_async(waits if is_async else endless).to("out", key=STRING, value=LONG)
+    with TopologyTestDriver(builder.build(), config()) as driver:
+        topic = driver.create_input_topic("in", **TEXT)
+        with pytest.raises(StreamsError, match=r"in flight in KSTREAM-MAPASYNC-\d+") as caught:
+            topic.pipe_input("k", "v")
+    end.set()
+    assert (caught.value.topic, caught.value.offset) == ("in", 0)
+    assert str(caught.value.node).startswith("KSTREAM-MAPASYNC-")
+    assert "timeout=" in str(caught.value)
 
 
 def copying(*topics: str, **source: Any) -> Topology:

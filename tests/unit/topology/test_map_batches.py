@@ -26,9 +26,28 @@ def plain(batch: Any) -> Any:
     return batch
 
 
+#: Of the batches that were awaited.
+sizes: list[int] = []
+
+
 async def waits(batch: Any) -> Any:
+    sizes.append(batch.num_rows)
     await asyncio.sleep(0)
     return [value + 1 for value in batch["value"].to_pylist()]
+
+
+async def generates(batch: Any) -> Any:
+    yield batch
+
+
+class Model:
+    """Its objects are functions."""
+
+    def __call__(self, batch: Any) -> Any:
+        return batch
+
+
+TWICE = pa.schema([("a", pa.int64()), ("a", pa.int64())])
 
 
 @pytest.mark.parametrize(
@@ -43,14 +62,18 @@ async def waits(batch: Any) -> Any:
         (plain, {"timeout": SECOND}, ConfigError, "a timeout for a plain function"),
         (waits, {"concurrency": 0}, ConfigError, "concurrency from 1"),
         (waits, {"timeout": timedelta(0)}, ConfigError, "timeout"),
+        (plain, {"schema": TWICE}, ConfigError, "several columns of one name: a, a"),
+        (generates, {}, TypeError, "generates is an asynchronous generator"),
+        (Model, {}, TypeError, r"the class Model as its mapper.* Model\(\.\.\.\)"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(
     function: Any, options: dict[str, Any], error: type[Exception], told: str
 ) -> None:
     """Before any record comes."""
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=told) as caught:
         stream().map_batches(function, **options)
+    assert "test_map_batches.py:" in str(caught.value)
 
 
 def test_a_missing_pyarrow_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +92,8 @@ def test_it_stands_between_stores(guarantee: str) -> None:
     """Counts before it go through it, and what is behind it sees every record of a key in order:
     with a function in the loop, and with one that is awaited beside it."""
     builder = StreamsBuilder()
-    counts = stream(builder).group_by_key().count(store="counts").to_stream()
+    thrice = stream(builder).flat_map_values(lambda value: [value] * 3)
+    counts = thrice.group_by_key().count(store="counts").to_stream()
     for name, mapper in (
         ("plain", lambda b: [v + 1 for v in b["value"].to_pylist()]),
         ("async", waits),
@@ -84,12 +108,17 @@ def test_it_stands_between_stores(guarantee: str) -> None:
             )
         )
     config = StreamsConfig(
-        application_id="app", bootstrap_servers="unused:9092", processing_guarantee=guarantee
+        application_id="app",
+        bootstrap_servers="unused:9092",
+        processing_guarantee=guarantee,
+        statestore_cache_max_bytes=0,
     )
+    sizes.clear()
     with TopologyTestDriver(builder.build(), config) as driver:
         records = driver.create_input_topic("in", key=STRING, value=LONG)
-        for number in range(6):
+        for number in range(4):
             records.pipe_input("ab"[number % 2], number)
+        assert sizes == [3, 3, 3, 3]
         for name in ("plain", "async"):
             seen = driver.get_state_store(f"seen-{name}")
-            assert {key: seen.get(key).value for key in "ab"} == {"a": [2, 3, 4], "b": [2, 3, 4]}
+            assert [seen.get(key).value for key in "ab"] == [[2, 3, 4, 5, 6, 7]] * 2

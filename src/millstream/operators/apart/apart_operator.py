@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
-from millstream.operators.apart.calls import Call
+from millstream.operators.apart.calls import Call, Units
 from millstream.operators.apart.equipment import Equipment, ReleasedTime
 from millstream.operators.batch import Batch, Order, Origin
 from millstream.operators.operator import Operator, Output
@@ -75,6 +75,44 @@ class ApartOperator(Operator):
         """
 
 
+class UnitsOperator(ApartOperator):
+    """One whose calls are all made by the same units, each of which gives records their values."""
+
+    def __init__(self) -> None:
+        self._in_flight = 0
+        self._is_halted = False
+        self._units: Units
+
+    @property
+    def in_flight(self) -> int:
+        """How many records were taken and not given back."""
+        return self._in_flight
+
+    def halt(self) -> None:
+        """Begin no more calls."""
+        self._is_halted = True
+        self._units.halt()
+
+    @property
+    def may_land(self) -> bool:
+        """Whether calls may still end."""
+        return not self._is_halted or self._units.are_running or self.has_landed
+
+    def close(self) -> None:
+        """What is in flight is done again by the next owner."""
+        self._units.close()
+
+    def _hold(self, batch: Batch) -> None:
+        """The records of a batch are in flight."""
+        self.equipment.flights.hold(batch)
+        self._in_flight += len(batch)
+
+    def _let_go(self, done: list[Batch]) -> Sequence[Batch]:
+        """These are not any more."""
+        self._in_flight -= sum(map(len, done))
+        return done
+
+
 def released(calls: Sequence[Call], time: ReleasedTime) -> Batch:
     """The records of calls, with the results as their values, as if they arrived together now.
 
@@ -108,13 +146,16 @@ def arriving(batch: Batch, time: ReleasedTime, *, ordered: bool) -> Batch:
     return _arrived(batch, times, ordered=ordered)
 
 
-def told(error: Exception, timeout_ms: int | None) -> Exception:
-    """What a call has raised, with words where it took longer than it may."""
-    if isinstance(error, TimeoutError) and timeout_ms is not None and not str(error):
-        late = TimeoutError(f"no result within {timeout_ms} ms")
-        late.__cause__ = error
-        return late
-    return error
+def failure_of(call: Call) -> Exception | None:
+    """What a call has raised that handlers are asked about; None if it has a result.
+
+    Raises:
+        BaseException: what it has raised is none of that, but ends the process, such as SystemExit.
+    """
+    error = call.error
+    if error is None or isinstance(error, Exception):
+        return error
+    raise error
 
 
 def _arrived(source: Batch, times: list[int], *, ordered: bool) -> Batch:

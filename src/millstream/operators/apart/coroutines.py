@@ -138,8 +138,15 @@ class Coroutines:
             raise TypeError(f"the function gave {type(awaitable).__name__}, which is not awaitable")
         if self._timeout_s is None:
             return await awaitable
-        async with asyncio.timeout(self._timeout_s):
-            return await awaitable
+        limit = asyncio.timeout(self._timeout_s)
+        try:
+            async with limit:
+                return await awaitable
+        except TimeoutError as error:
+            if not limit.expired():
+                # The user's own, of something shorter.
+                raise
+            raise TimeoutError(f"no result within {self._timeout_s * 1_000:.0f} ms") from error
 
     def _next(self, unit: Any) -> Call | None:
         """The call that has waited for one of its unit."""

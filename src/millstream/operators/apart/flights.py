@@ -23,6 +23,12 @@ class Flights:
     def __bool__(self) -> bool:
         return bool(self.unplaced or any(self._held.values()))
 
+    @property
+    def first(self) -> tuple[TopicPartition, int] | None:
+        """The place and offset of an input record of which something is in flight, of a partition
+        the first; None if there is none."""
+        return next(((place, min(held)) for place, held in self._held.items() if held), None)
+
     def hold(self, batch: Batch) -> None:
         """The records of a batch are in flight. 0.2 us each."""
         held = self._held

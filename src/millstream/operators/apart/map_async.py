@@ -5,18 +5,21 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from millstream.operators.apart.apart_operator import ApartOperator, released, told
-from millstream.operators.apart.calls import Call, Units
+from millstream.operators.apart.apart_operator import UnitsOperator, failure_of, released
+from millstream.operators.apart.calls import Call
 from millstream.operators.apart.window import AsTheyEnd, InOrder, Window
 from millstream.operators.batch import Batch
 from millstream.operators.operator import OperatorContext, Output
-from millstream.unawaited import checked_result
+from millstream.unawaited import AWAITED, checked_result
 
 #: How many records wait for a turn beside those that have one: enough for the 5 ms until the loop
 #: looks, at 100,000 records a second.
 _WAITING: Final = 500
+
+#: Types of most keys, which are what they look like.
+_PLAIN: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class Ordering(enum.Enum):
@@ -30,7 +33,7 @@ class Ordering(enum.Enum):
     PARTITION = "partition"
 
 
-class MapAsyncOperator(ApartOperator):
+class MapAsyncOperator(UnitsOperator):
     """Replaces each value by the function's result, when there is one.
 
     Args:
@@ -52,6 +55,7 @@ class MapAsyncOperator(ApartOperator):
         ordering: Ordering,
         timeout_ms: int | None,
     ) -> None:
+        super().__init__()
         self._function = function
         self._is_coroutine = is_coroutine
         self._arguments = _key_and_value if with_key else _value
@@ -59,17 +63,9 @@ class MapAsyncOperator(ApartOperator):
         self._ordering = ordering
         self._timeout_ms = timeout_ms
         self._most = 2 * concurrency + _WAITING
-        self._in_flight = 0
-        self._is_halted = False
         #: What may go on, but had to let somebody be called first.
         self._free: deque[Call] = deque()
-        self._units: Units
         self._window: Window
-
-    @property
-    def in_flight(self) -> int:
-        """How many records were taken and not given back."""
-        return self._in_flight
 
     @property
     def room(self) -> int:
@@ -97,24 +93,14 @@ class MapAsyncOperator(ApartOperator):
 
     def process(self, batch: Batch, output: Output) -> None:
         """Begin the calls."""
-        self.equipment.flights.hold(batch)
-        self._in_flight += len(batch)
         if self._ordering is Ordering.KEY:
-            calls = [Call(batch, index, _unit(key)) for index, key in enumerate(batch.keys)]
+            batch, units = self._told_apart(batch)
+            calls = [Call(batch, index, unit) for index, unit in enumerate(units)]
         else:
             calls = [Call(batch, index, None) for index in range(len(batch))]
+        self._hold(batch)
         self._window.add(calls)
         self._units.start(calls)
-
-    def halt(self) -> None:
-        """Begin no more calls."""
-        self._is_halted = True
-        self._units.halt()
-
-    @property
-    def may_land(self) -> bool:
-        """Whether calls may still end."""
-        return not self._is_halted or self._units.are_running or self.has_landed
 
     def release(self, output: Output) -> Sequence[Batch]:
         """Emit the results that may go on."""
@@ -129,26 +115,35 @@ class MapAsyncOperator(ApartOperator):
                 free.popleft()
             done.append(batch)
             output.emit(batch)
-        self._in_flight -= sum(map(len, done))
-        return done
-
-    def close(self) -> None:
-        """What is in flight is done again by the next owner."""
-        self._units.close()
+        return self._let_go(done)
 
     def _has_result(self, call: Call, done: list[Batch]) -> bool:
-        error = call.error
-        if error is None:
+        failure = failure_of(call)
+        if failure is None:
             try:
-                checked_result(call.result)
+                checked_result(call.result, AWAITED)
                 return True
-            except Exception as failure:
-                error = failure
-        if not isinstance(error, Exception):
-            raise error
-        self.context.failed(call.batch, call.index, told(error, self._timeout_ms))
+            except TypeError as error:
+                failure = error
+        self.context.failed(call.batch, call.index, failure)
         done.append(call.batch.take([call.index]))
         return False
+
+    def _told_apart(self, batch: Batch) -> tuple[Batch, list[Hashable]]:
+        """The records whose keys can be told from others, and their units."""
+        try:
+            return batch, list(map(_unit, batch.keys))
+        except TypeError:
+            # One by one, to know which one it is.
+            kept: list[int] = []
+            units: list[Hashable] = []
+        for index, key in enumerate(batch.keys):
+            try:
+                units.append(_unit(key))
+                kept.append(index)
+            except TypeError as error:
+                self.context.failed(batch, index, error)
+        return batch.take(kept), units
 
 
 def _value(call: Call) -> tuple[Any, ...]:
@@ -160,10 +155,45 @@ def _key_and_value(call: Call) -> tuple[Any, ...]:
 
 
 def _unit(key: Any) -> Hashable:
-    """What tells a key from others; None for one that no other record has to wait for."""
+    """What tells a key from others; None for one that no other record has to wait for.
+
+    Raises:
+        TypeError: nothing does, as two that are the same key are different objects.
+    """
+    if type(key) not in _PLAIN:
+        _check_equality(key)
     try:
         hash(key)
     except TypeError:
         # Two that look alike wait for each other, which costs time and no order.
         return repr(key)
     return key  # type: ignore[no-any-return]
+
+
+def _check_equality(key: Any) -> None:
+    kind = type(key)
+    if kind in _PLAIN or isinstance(key, enum.Enum):
+        return
+    if isinstance(key, dict):
+        for pair in key.items():
+            _check_equality(pair)
+    elif isinstance(key, tuple | list | set | frozenset):
+        for part in key:
+            _check_equality(part)
+    elif _is_of_object(kind, "__eq__"):
+        _refuse(kind, "has no __eq__")
+    elif kind.__hash__ is None and _is_of_object(kind, "__repr__"):
+        _refuse(kind, "has an __eq__, but no __hash__ and no __repr__")
+
+
+def _is_of_object(kind: type, method: str) -> bool:
+    """Whether a class has no method of that name of its own."""
+    return getattr(kind, method) is getattr(object, method)
+
+
+def _refuse(kind: type, why: str) -> NoReturn:
+    raise TypeError(
+        f"keys of the class {kind.__qualname__}, which {why}, cannot be told from each other, so "
+        "that their order could not be kept. Make it a @dataclass(frozen=True), or take "
+        'ordering="partition" or "none"'
+    )

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from millstream.operators.apart.apart_operator import ApartOperator, arriving, told
-from millstream.operators.apart.calls import Call, Units
+from millstream.operators.apart.apart_operator import UnitsOperator, arriving, failure_of
+from millstream.operators.apart.calls import Call
 from millstream.operators.arrow import ArrowFormat, answered
 from millstream.operators.batch import Batch, merge_batches
 from millstream.operators.operator import OperatorContext, Output
 
 
-class MapBatchesAsyncOperator(ApartOperator):
+class MapBatchesAsyncOperator(UnitsOperator):
     """Replaces each value by what the function gives for it. One call is one batch.
 
     While calls are made, records wait, so that the next batch has all that has come meanwhile:
@@ -38,13 +38,12 @@ class MapBatchesAsyncOperator(ApartOperator):
         concurrency: int,
         timeout_ms: int | None,
     ) -> None:
+        super().__init__()
         self._function = function
         self._arrow = arrow
         self._most = most
         self._concurrency = concurrency
         self._timeout_ms = timeout_ms
-        self._in_flight = 0
-        self._is_halted = False
         self._is_ordered = False
         #: What is in no call yet.
         self._waiting: deque[Batch] = deque()
@@ -52,12 +51,6 @@ class MapBatchesAsyncOperator(ApartOperator):
         self._calls: deque[Call] = deque()
         #: What may go on, but had to let somebody be called first.
         self._free: Batch | None = None
-        self._units: Units
-
-    @property
-    def in_flight(self) -> int:
-        """How many records were taken and not given back."""
-        return self._in_flight
 
     @property
     def room(self) -> int:
@@ -82,21 +75,10 @@ class MapBatchesAsyncOperator(ApartOperator):
 
     def process(self, batch: Batch, output: Output) -> None:
         """Let the records wait for a call, or begin it."""
-        self.equipment.flights.hold(batch)
-        self._in_flight += len(batch)
+        self._hold(batch)
         self._is_ordered = batch.order is not None
         self._waiting.append(_without_order(batch))
         self._begin()
-
-    def halt(self) -> None:
-        """Begin no more calls."""
-        self._is_halted = True
-        self._units.halt()
-
-    @property
-    def may_land(self) -> bool:
-        """Whether calls may still end."""
-        return not self._is_halted or self._units.are_running or self.has_landed
 
     def release(self, output: Output) -> Sequence[Batch]:
         """Emit the results that may go on, and begin the next calls."""
@@ -116,12 +98,7 @@ class MapBatchesAsyncOperator(ApartOperator):
         self._begin()
         if free:
             self._emit(merge_batches(free), output, done)
-        self._in_flight -= sum(map(len, done))
-        return done
-
-    def close(self) -> None:
-        """What is in flight is done again by the next owner."""
-        self._units.close()
+        return self._let_go(done)
 
     def _begin(self) -> None:
         if self._is_halted:
@@ -149,16 +126,13 @@ class MapBatchesAsyncOperator(ApartOperator):
         return (self._arrow.columns(call.batch),)
 
     def _answers(self, call: Call) -> Sequence[Any] | Exception:
-        error = call.error
-        if error is None:
-            count = sum(value is not None for value in call.batch.values)
-            try:
-                return self._arrow.values(call.result, count) if count else []
-            except Exception as failure:
-                error = failure
-        if not isinstance(error, Exception):
-            raise error
-        return told(error, self._timeout_ms)
+        if (failure := failure_of(call)) is not None:
+            return failure
+        count = sum(value is not None for value in call.batch.values)
+        try:
+            return self._arrow.values(call.result, count) if count else []
+        except Exception as error:
+            return error
 
     def _emit(self, batch: Batch, output: Output, done: list[Batch]) -> None:
         arrived = arriving(batch, self.equipment.time, ordered=self._is_ordered)

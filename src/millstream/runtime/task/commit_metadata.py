@@ -39,11 +39,6 @@ class CommitMetadata:
     processors: Mapping[str, int] = field(default_factory=dict)
     topic_ids: frozenset[str] = frozenset()
 
-    def recall(self, remembered: dict[str, int]) -> None:
-        """Take over what processors asked to remember; of several partitions the latest."""
-        for name, time in self.processors.items():
-            remembered[name] = max(time, remembered.get(name, time))
-
     def encode(self) -> str:
         """The text that goes into the committed offset's metadata."""
         parts = [_HEAD.pack(_VERSION, self.partition_time)]

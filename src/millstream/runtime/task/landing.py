@@ -84,7 +84,7 @@ def _goes_straight(nodes: Sequence[Node], apart: Sequence[str]) -> bool:
     for node in nodes:
         if node.name == name:
             assert isinstance(node, ProcessorNode)
-            if not isinstance(node.operation, streams.MapAsync):
+            if not isinstance(node.operation, streams.MapAsync | streams.MapBatchesAsync):
                 # A subscription writes as its tasks end, not in the order of their offsets.
                 return not later
             continue

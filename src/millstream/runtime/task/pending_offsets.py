@@ -10,11 +10,14 @@ from collections.abc import Sequence
 class _Run:
     """Offsets that were taken together, ascending; those before `done` are below the watermark."""
 
-    __slots__ = ("done", "leader_epoch", "offsets")
+    __slots__ = ("done", "leader_epoch", "offsets", "timestamps")
 
-    def __init__(self, offsets: Sequence[int], leader_epoch: int | None) -> None:
+    def __init__(
+        self, offsets: Sequence[int], leader_epoch: int | None, timestamps: Sequence[int]
+    ) -> None:
         self.offsets = offsets
         self.leader_epoch = leader_epoch
+        self.timestamps = timestamps
         self.done = 0
 
 
@@ -32,11 +35,15 @@ class PendingOffsets:
     Who takes bounds `size`: one record that is never finished stops the partition there.
     """
 
-    __slots__ = ("_finished", "_runs", "_size", "leader_epoch")
+    __slots__ = ("_finished", "_runs", "_size", "latest", "leader_epoch", "time")
 
     def __init__(self) -> None:
         #: The leader epoch of the last offset below the watermark; None before the first one.
         self.leader_epoch: int | None = None
+        #: The highest time of a record below the watermark; -1 before the first one.
+        self.time = -1
+        #: The highest time of a record taken.
+        self.latest = -1
         self._runs: deque[_Run] = deque()
         self._finished: set[int] = set()
         self._size = 0
@@ -59,20 +66,29 @@ class PendingOffsets:
         """How many offsets there are from the watermark to the last one taken."""
         return self._size
 
-    def take(self, offsets: Sequence[int], leader_epoch: int | None) -> None:
+    def begin_at(self, time: int) -> None:
+        """This is the highest time of what was finished before."""
+        self.time = self.latest = time
+
+    def take(
+        self, offsets: Sequence[int], leader_epoch: int | None, timestamps: Sequence[int]
+    ) -> None:
         """These offsets are in flight from now on.
 
         Args:
             offsets: at least one; ascending, and above all that are in flight. Not copied.
             leader_epoch: that of their last one; None where it is unknown.
+            timestamps: those of their records. Not copied.
         """
-        self._runs.append(_Run(offsets, leader_epoch))
+        self.latest = max(self.latest, max(timestamps))
+        self._runs.append(_Run(offsets, leader_epoch, timestamps))
         self._size += len(offsets)
 
     def finish_all(self) -> None:
         """All that were taken are finished."""
         if self._runs:
             self.leader_epoch = self._runs[-1].leader_epoch
+            self.time = self.latest
             self._runs.clear()
             self._finished.clear()
             self._size = 0
@@ -89,6 +105,7 @@ class PendingOffsets:
                 return
             finished.remove(run.offsets[run.done])
             self._size -= 1
+            self.time = max(self.time, run.timestamps[run.done])
             run.done += 1
             self.leader_epoch = run.leader_epoch
             if run.done == len(run.offsets):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from millstream.operators.apart.equipment import Equipment
 from millstream.operators.batch import Batch
@@ -13,6 +13,11 @@ from millstream.runtime.task.executor import ContextFactory, SinkFactory
 from millstream.runtime.task.partition_group import PartitionGroup
 from millstream.runtime.task.punctuations import Punctuations
 from millstream.topology.physical.nodes import Node
+
+#: Where the stream time behind operators that work beside the loop is among the times of
+#: processors, of which none has such a name. It is not that of the partitions: records that were
+#: left out in front of these operators do not count there.
+_RELEASED: Final = "released-time:"
 
 
 class NodeExecutor(Protocol):
@@ -125,3 +130,19 @@ class Processing:
     engine_task: EngineTask
     equipment: Equipment
     lands: bool
+
+    @property
+    def remembered(self) -> Mapping[str, int]:
+        """What is to be found again after a restart, for the metadata of offsets."""
+        released = self.equipment.time.stream_time
+        known = self.engine_task.remembered
+        return known if released < 0 else {**known, _RELEASED: released}
+
+    def remember(self, times: Mapping[str, int]) -> None:
+        """Find this again, of one of the partitions; of several the latest counts."""
+        released, known = self.equipment.time, self.engine_task.remembered
+        for name, time in times.items():
+            if name == _RELEASED:
+                released.stream_time = max(time, released.stream_time)
+            else:
+                known[name] = max(time, known.get(name, time))

@@ -249,14 +249,12 @@ class RecordQueue:
                 head.offsets[start:end],
                 None if head.headers is None else head.headers[start:end],
             )
-        self.pending.take(taken.offsets, head.raw.leader_epoch)
+        self.pending.take(taken.offsets, head.raw.leader_epoch, taken.timestamps)
         if end == len(head.offsets):
             self._finish(head)
         else:
             self.head_time = head.timestamps[end]
-        latest = max(taken.timestamps)
-        if latest > self.partition_time:
-            self.partition_time = latest
+        self.partition_time = max(self.partition_time, self.pending.latest)
         return taken
 
     def next_offset(self) -> int | None:

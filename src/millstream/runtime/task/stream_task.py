@@ -153,8 +153,9 @@ class StreamTask:
                 queue.committed_offset = offset.offset
                 metadata = CommitMetadata.decode(offset.metadata)
                 queue.partition_time = metadata.partition_time
+                queue.pending.begin_at(metadata.partition_time)
                 group.stream_time = max(group.stream_time, metadata.partition_time)
-                metadata.recall(at_work.engine_task.remembered)
+                at_work.remember(metadata.processors)
         at_work.executor.init()
         self._processing = at_work
         self._state.transition_to(TaskState.RUNNING, "restored")
@@ -435,13 +436,14 @@ class StreamTask:
         """Where to go on after a restart, for each partition that was read."""
         offsets: dict[TopicPartition, CommitOffset] = {}
         at_work = self.processing
+        remembered = at_work.remembered
         for place, queue in at_work.group.queues.items():
             offset = queue.next_offset()
             if offset is not None:
                 topic_id = self.topic_ids.get(place.topic)
                 metadata = CommitMetadata(
-                    queue.partition_time,
-                    at_work.engine_task.remembered,
+                    queue.pending.time,
+                    remembered,
                     frozenset([] if topic_id is None else [topic_id]),
                 )
                 epoch = queue.leader_epoch()

@@ -342,9 +342,9 @@ class KStream(Generic[K, V]):
         with_key: bool = False,
         name: str | None = None,
     ) -> KStream[K, Any]:
-        """Replace each value by what a function gives that may wait: for a service, a database,
-        a model. The key stays. Many records are worked on at a time, in one task, with no topic in
-        between; an offset is committed when all before it are done.
+        """Replace each value by the result of a function that may wait for a service, a database
+        or a model. The key stays. Many records are worked on at a time, in one task, with no topic
+        in between; an offset is committed when all before it are done.
 
         An `async def` function runs on the event loop of its process, a plain one on threads. If it
         raises, or takes too long, the processing exception handler decides about the record. A
@@ -362,14 +362,15 @@ class KStream(Generic[K, V]):
                 and for 500 more records that wait, beside the records.
             ordering: `"key"` calls the function for one record of a key after the other and keeps
                 their order; `"partition"` calls it for all side by side, and keeps the order of the
-                input partition; `"none"` keeps none. Under exactly-once, results come out in the
-                order of the partition in any case.
+                input partition; `"none"` keeps none. Keys need an `__eq__`, as those of all ready
+                serdes have.
             timeout: after how long a call of an `async def` function is cancelled.
             with_key: whether the function wants to see the key.
             name: of the operation.
 
         Raises:
-            TypeError: the mapper is no function of that kind.
+            TypeError: the mapper is no function of that kind, an asynchronous generator, or a class
+                whose objects are functions.
             ConfigError: `concurrency` is below 1, `ordering` is none of these, the timeout is not
                 positive, or is given for a plain function, which nothing can cancel.
 
@@ -405,8 +406,8 @@ class KStream(Generic[K, V]):
         polars, DuckDB or a model, and gives as many new ones. Keys, times and headers stay.
 
         Values that are mappings, dataclasses or msgspec structs have a column for each field, any
-        others are the column `value`. A record whose value is None goes by: no column of values has
-        nulls at its top, so that numbers are arrays of numpy without a copy.
+        others are the column `value`. Records without a value skip the function, so the column
+        `value` has no nulls, and numbers are arrays of numpy without a copy.
 
         How records are cut into batches is not for the function to know: as many as are there, up
         to `max_records`, one when one is there. Each row's new value must come from that row alone.
@@ -425,8 +426,9 @@ class KStream(Generic[K, V]):
                 elements, other rows dicts.
             max_records: how many a batch has at most.
             schema: a `pyarrow.Schema` of the columns, or a `pyarrow.DataType` of the column
-                `value`; by default Arrow sees by the values of each batch, so that a column may be
-                of whole numbers in one and of floats in the next.
+                `value`; by default Arrow infers it anew from each batch, so that a column may be
+                of whole numbers in one and of floats in the next. Each column must be a field of
+                the dataclass or struct; of mappings, where `nullable=False` in the schema.
             with_key: whether the keys are a column `key`.
             with_timestamp: whether the times are a column `timestamp`.
             concurrency: how many calls of an `async def` function each task has in flight at most;
@@ -436,7 +438,8 @@ class KStream(Generic[K, V]):
 
         Raises:
             TypeError: the mapper is no such function, or the schema none.
-            ConfigError: a number cannot be, or something is given that is for `async def` alone.
+            ConfigError: a number cannot be, a name is twice in the schema, or something is given
+                that is for `async def` alone.
             ImportError: pyarrow is not installed.
 
         Example:

@@ -126,6 +126,23 @@ def test_a_call_that_takes_too_long_is_cancelled(calls: Calls) -> None:
     assert (board.cancelled, second.result) == (["a1"], "a2")
 
 
+def test_a_timeout_says_whose_it_was(calls: Calls) -> None:
+    """That of the user's own client is not told as that of the operation."""
+
+    async def work(value: Any) -> Any:
+        async with asyncio.timeout(0.01 if value == "mine" else None):
+            await asyncio.Event().wait()
+
+    told = []
+    for value, timeout_ms in (("mine", 20_000), ("yours", 20)):
+        units = units_of(work, timeout_ms=timeout_ms)
+        units.start(calls([value]))
+        (call,) = gathered(units, 1)
+        assert isinstance(call.error, TimeoutError)
+        told.append(str(call.error))
+    assert told == ["", "no result within 20 ms"]
+
+
 def test_what_is_no_coroutine_is_an_error(calls: Calls) -> None:
     units = units_of(lambda value: value)
     units.start(calls(["a"]))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+import asyncio
+import enum
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from uuid import UUID
 
 import pytest
 from support.apart_bench import ApartBench
@@ -20,6 +23,7 @@ from millstream import (
     Record,
     StreamsBuilder,
     StreamsConfig,
+    UsePartitionTimeOnInvalidTimestamp,
 )
 from millstream.errors import StreamsError
 from millstream.serdes import JSON, STRING
@@ -91,6 +95,108 @@ def test_keys_that_cannot_be_hashed_keep_their_order(tmp_path: Path) -> None:
     bench.step()
     assert [each for each in results(bench) if each[0] == "a"] == ["a1", "a2"]
     bench.close()
+
+
+class Anonymous:
+    """Two that are alike are not equal."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Unhashable:
+    """Two that are alike do not look alike."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass
+class Looking:
+    """Looks like what it is."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Hashed:
+    """Is what it looks like."""
+
+    name: str
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+@pytest.mark.parametrize(
+    ("make", "is_kept"),
+    [
+        (Anonymous, False),
+        (lambda name: Unhashable(), False),
+        (lambda name: (1, Anonymous(name)), False),
+        (lambda name: {"a": [Anonymous(name)]}, False),
+        (Looking, True),
+        (Hashed, True),
+        (lambda name: [name, {"a": (1, 2.5, None)}], True),
+        (lambda name: (Color.RED, UUID(int=7)), True),
+    ],
+)
+def test_keys_that_cannot_be_told_apart_are_refused(
+    tmp_path: Path, make: Callable[[str], object], *, is_kept: bool
+) -> None:
+    """A serde may make objects without equality: then there is no order of keys to keep, and the
+    handler is asked about each record."""
+
+    def ask(s: Any) -> None:
+        asked = s.select_key(lambda k, v: make(k)).map_async(answer)
+        asked.select_key(lambda k, v: "k").to("out", key=STRING, value=JSON)
+
+    handler = LogAndContinueProcessingExceptionHandler()
+    bench = bench_of(tmp_path, ask, processing_exception_handler=handler)
+    fed(bench, ("a", "a1"), ("a", "a2"))
+    bench.step()
+    assert len(bench.held.begun) == is_kept
+    bench.settle()
+    assert results(bench) == (["a1", "a2"] if is_kept else [])
+    assert bench.offset == 2
+    bench.close()
+
+
+@pytest.mark.parametrize("ordering", ["key", "none"])
+def test_keys_without_equality_are_told_with_what_to_do(tmp_path: Path, ordering: Any) -> None:
+    """And only where their order is asked for."""
+
+    def ask(s: Any) -> None:
+        asked = s.select_key(lambda k, v: Anonymous(k)).map_async(answer, ordering=ordering)
+        asked.select_key(lambda k, v: "k").to("out", key=STRING, value=JSON)
+
+    bench = bench_of(tmp_path, ask)
+    fed(bench, ("a", "a1"))
+    if ordering == "key":
+        with pytest.raises(StreamsError, match="class Anonymous, which has no __eq__") as caught:
+            bench.step()
+        assert (caught.value.offset, "frozen=True" in str(caught.value)) == (0, True)
+    else:
+        bench.settle()
+        assert results(bench) == ["a1"]
+        bench.close()
+
+
+def test_a_way_around_a_function_that_waits_is_told_to_leave_it_out(tmp_path: Path) -> None:
+    """A lambda around an `async def` is no `async def` function, and `asyncio.run` no cure."""
+
+    def ask(s: Any) -> None:
+        s.map_async(lambda v: async_result(answer(v))).to("out", key=STRING, value=JSON)
+
+    bench = bench_of(tmp_path, ask)
+    fed(bench, ("a", "1"))
+    bench.step()
+    bench.held.end_all()
+    with pytest.raises(StreamsError, match="Give it itself, in place of a function that only"):
+        bench.step()
 
 
 @pytest.mark.parametrize(
@@ -276,12 +382,11 @@ def test_one_that_fills_another_takes_nothing_more(tmp_path: Path) -> None:
 
 
 def test_the_test_driver_runs_it() -> None:
-    """With real calls, that end in any order."""
+    """With real calls on the event loop, one at a time."""
     builder = StreamsBuilder()
 
     async def slow(key: str, value: str) -> str:
-        for _ in range(random.Random(value).randrange(20)):
-            await turn()
+        await asyncio.sleep(0)
         return f"{key}{value}"
 
     stream = builder.stream("in", key=STRING, value=STRING)
@@ -295,8 +400,118 @@ def test_the_test_driver_runs_it() -> None:
     assert got == [("a", "a1"), ("b", "b2"), ("a", "a3")]
 
 
-class turn:  # noqa: N801
-    """Lets others go on."""
+class Telling(Processor[str, Any, str, Any]):
+    """Tells the stream time that it finds at its start, and with each record."""
+
+    started: ClassVar[list[int]] = []
+
+    def init(self, context: ProcessorContext[str, Any]) -> None:
+        super().init(context)
+        self.started.append(context.current_stream_time_ms())
+
+    def process(self, record: Record[str, Any]) -> None:
+        now = self.context.current_stream_time_ms()
+        self.context.forward(record.with_value(f"{record.value} at {now}"))
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", EXACTLY_ONCE_V2])
+def test_time_behind_it_goes_on_after_a_restart(tmp_path: Path, guarantee: str) -> None:
+    """From the records that were released when it was committed: neither from nothing, nor from
+    records that were left out in front of it, or are in flight."""
+    Telling.started.clear()
+
+    def ask(s: Any) -> None:
+        kept = s.filter(lambda k, v: v != "left out")
+        kept.map_async(answer).process(Telling).to("out", key=STRING, value=JSON)
+
+    bench = bench_of(tmp_path, ask, processing_guarantee=guarantee)
+    for value, time in (("1", 50), ("left out", 900), ("2", 30), ("3", 700), ("4", 60)):
+        bench.feed(value.encode(), f'"{value}"'.encode(), time)
+    bench.step()
+    bench.held.end(0)
+    bench.step()
+    assert bench.commit()
+    assert bench.offset == 2
+    bench.crash()
+    assert Telling.started == [-1, 50]
+    bench.settle()
+    assert [each for each in results(bench)[1:] if each[0] in "234"] == [
+        "2 at 50",
+        "3 at 700",
+        "4 at 700",
+    ]
+    bench.close()
+
+
+def test_the_time_of_a_partition_is_committed_with_the_records_that_are(tmp_path: Path) -> None:
+    """A record that was in flight is given its time again by what was before it: hunts for one
+    that gets that of records behind it."""
+    builder = StreamsBuilder()
+    stream = builder.stream(
+        "in", key=STRING, value=JSON, timestamp_extractor=UsePartitionTimeOnInvalidTimestamp()
+    )
+    stream.map_async(answer).to("out", key=STRING, value=JSON)
+    bench = ApartBench(builder.build(), tmp_path)
+    for value, time in (("1", 5), ("2", -1), ("3", 700)):
+        bench.feed(value.encode(), f'"{value}"'.encode(), time)
+    bench.step()
+    bench.held.end(0)
+    bench.step()
+    assert bench.commit()
+    assert bench.offset == 1
+    bench.crash()
+    bench.settle()
+    assert [each.timestamp for each in bench.outputs] == [5, 5, 700]
+    bench.close()
+
+
+async def in_batches(batch: Any) -> Any:
+    return batch["value"]
+
+
+@pytest.mark.parametrize("ends", [(1, 0), (0, 1)])
+def test_batches_need_no_landing_for_exactly_once(tmp_path: Path, ends: tuple[int, int]) -> None:
+    """A commit comes in between, and holds what is in front of the first that has not ended: with
+    a crash behind it, each record is there once."""
+    bench = bench_of(
+        tmp_path,
+        lambda s: s.map_batches(in_batches, max_records=2, concurrency=2).to(
+            "out", key=STRING, value=JSON
+        ),
+        processing_guarantee=EXACTLY_ONCE_V2,
+    )
+    fed(bench, *[(str(n), str(n)) for n in range(6)])
+    bench.step()
+    assert len(bench.held.begun) == 2
+    bench.held.end(ends[0])
+    bench.step()
+    assert bench.commit()
+    assert bench.offset == (0 if ends[0] else 2)
+    bench.crash()
+    bench.settle()
+    assert results(bench) == [str(n) for n in range(6)]
+    bench.close()
+
+
+def async_result(made: Coroutine[Any, Any, Any]) -> Any:
+    """What a lambda returns that calls an `async def` function."""
+    return Unawaited(made)
+
+
+class Unawaited(Coroutine[Any, Any, Any]):
+    """A coroutine that the calls of a test do not make."""
+
+    def __init__(self, inner: Coroutine[Any, Any, Any]) -> None:
+        self._inner = inner
+
+    def send(self, value: Any) -> Any:
+        return self._inner.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._inner.throw(*error)
+
+    def close(self) -> None:
+        self._inner.close()
 
     def __await__(self) -> Any:
-        yield
+        return self._inner.__await__()

@@ -33,6 +33,10 @@ def asked(stream: Stream) -> Stream:
     return stream.map_async(answer)
 
 
+def batched(stream: Stream) -> Stream:
+    return stream.map_batches(answer)
+
+
 def counted(stream: Stream) -> Any:
     kept = Materialized("kept", kind="in_memory", key=STRING)
     return stream.group_by_key(key=STRING, value=STRING).count(store=kept).to_stream()
@@ -66,6 +70,12 @@ SHAPES: dict[str, tuple[Callable[[Stream], object], bool, bool]] = {
     "none": (lambda s: written(s.filter(keep)), False, False),
     "alone": (lambda s: written(asked(s)), False, False),
     "straight before it": (lambda s: written(asked(s.filter(keep).map_values(str))), False, False),
+    "batches": (lambda s: written(batched(s)), False, False),
+    "batches behind a filter": (lambda s: written(batched(s.filter(keep))), False, False),
+    "batches with a store before": (lambda s: written(batched(counted(s))), True, True),
+    "batches with a sink beside": (lambda s: [written(batched(s)), written(s)], False, True),
+    "batches behind calls": (lambda s: written(batched(asked(s))), False, True),
+    "batches in the loop": (lambda s: written(s.map_batches(list)), False, False),
     "a store behind": (lambda s: written(counted(asked(s))), False, False),
     "two sinks behind": (lambda s: [written(x) for x in [asked(s)] for _ in "12"], False, False),
     "a store before": (lambda s: written(asked(counted(s))), True, True),

@@ -255,12 +255,17 @@ def test_a_task_whose_time_is_over_comes_in_no_list(is_async: bool) -> None:
 def test_what_waits_when_it_is_given_up_is_neither_processed_nor_told_to_leak(
     is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lists = Lists(is_async)
-    with SubscribedTask(batching(lists, 100, SHORT), concurrency=2) as sub:
+    lists, later = Lists(is_async), Lists(is_async)
+    with (
+        SubscribedTask(batching(lists, 100, SHORT), concurrency=2) as sub,
+        SubscribedTask(batching(later, 100, 3 * SHORT), concurrency=2) as other,
+    ):
         sub.feed("one")
         sub.step()
         sub.task.halt()
-        time.sleep(3 * SHORT.total_seconds())
+        # One that began later and waits longer, so that the first was due when this is processed.
+        other.feed("two")
+        other.until(done(other, 1), "the other is processed")
         assert not sub.drain(10)
         assert sub.committable == 0
     assert lists.seen == []

@@ -12,7 +12,7 @@ import pytest
 from support.subscribed_task import SubscribedTask
 from support.waiting import wait_for
 
-SHORT_MS = 300
+from millstream.operators.apart.event_loop import event_loop
 
 
 class Gate:
@@ -26,6 +26,8 @@ class Gate:
         self.begun: list[str] = []
         self.cancelled: list[str] = []
         self.ended: list[str] = []
+        #: Those that processed a task.
+        self.threads: set[threading.Thread] = set()
         self._open: dict[str, threading.Event] = {}
         self.processor: Callable[..., Any] = self._wait_async if is_async else self._wait
 
@@ -37,6 +39,7 @@ class Gate:
         return self._open.setdefault(task, threading.Event())
 
     def _wait(self, context: object, task: str) -> None:
+        self.threads.add(threading.current_thread())
         self.begun.append(task)
         assert self._event(task).wait(10)
         self.ended.append(task)
@@ -118,7 +121,8 @@ def test_coroutines_that_still_run_are_cancelled_by_choice(cancels: bool) -> Non
         gate.open("one")
         wait_for(lambda: gate.ended == ["one"], 10, "it comes to its end")
         gate.open("two")
-        time.sleep(SHORT_MS / 1_000)
+    # Whatever follows the end of the first one is done on the loop before this comes to its turn.
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), event_loop()).result(10)
     assert gate.begun == ["one"]
 
 
@@ -130,6 +134,7 @@ def test_threads_end_what_they_do_and_nobody_hears_of_it() -> None:
         wait_for(lambda: gate.begun == ["one"], 10, "it runs")
     gate.open("one")
     gate.open("two")
-    wait_for(lambda: gate.ended == ["one"], 10, "it comes to its end")
-    time.sleep(SHORT_MS / 1_000)
-    assert gate.begun == ["one"]
+    (thread,) = gate.threads
+    thread.join(10)
+    assert not thread.is_alive()
+    assert (gate.begun, gate.ended) == (["one"], ["one"])
