@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from types import CoroutineType
 from typing import Any, Protocol
 
 from millstream.clock import Clock
@@ -15,6 +18,7 @@ from millstream.operators.batch import Batch
 from millstream.record import Headers, TopicPartition
 from millstream.subscriptions.completion import Completion, TimeoutAnswer
 from millstream.subscriptions.tasks.extraction import DecatonTask
+from millstream.unawaited import checked_result, is_unawaited
 
 #: Calls the processor after one, with a context and a task.
 Next = Callable[["ProcessingContext", Any], Any]
@@ -100,6 +104,7 @@ class ProcessingContext:
         "_deferral",
         "_host",
         "_next",
+        "_pushed",
         "batch",
         "error",
         "index",
@@ -126,6 +131,8 @@ class ProcessingContext:
         self._calls = calls
         self._next = 1
         self._deferral: _Deferral | None = None
+        #: What pushing has given that is to be awaited.
+        self._pushed: list[CoroutineType[Any, Any, Any]] | None = None
         #: Where the subscription has the record.
         self.batch = batch
         self.index = index
@@ -139,7 +146,8 @@ class ProcessingContext:
         self.trace: Trace | None = None
         #: Whether nothing was asked for: it is complete when its processor has returned.
         self.is_plain = True
-        #: When it was taken, and how long its processor took.
+        #: When it was taken or, if it had to wait for its time or the rate, when it could begin; and
+        #: how long its processor took.
         self.taken_ns = taken_ns
         self.took_ns = 0
 
@@ -198,7 +206,8 @@ class ProcessingContext:
             task: it, or what was made of it.
 
         Returns:
-            What the next processor returns: to be awaited where that is `async`.
+            What the next processor returns: to be awaited where that is `async`. If it never is,
+            before the processor that pushed returns, the task fails, since it was never worked on.
 
         Raises:
             IllegalStateError: there is no next one.
@@ -208,7 +217,41 @@ class ProcessingContext:
             raise IllegalStateError(
                 "The last processor of a subscription pushed a task: there is none after it."
             )
-        return self._calls[position](PushedContext(self, position + 1), task)
+        result = self._calls[position](PushedContext(self, position + 1), task)
+        if result is not None and is_unawaited(result):
+            self._to_be_awaited(result)
+        return result
+
+    def _to_be_awaited(self, result: Any) -> None:
+        if not isinstance(result, CoroutineType):
+            # Nobody can await an asynchronous generator.
+            checked_result(result)
+            return
+        self.is_plain = False
+        if self._pushed is None:
+            self._pushed = []
+        self._pushed.append(result)
+
+    def _unawaited_error(self) -> BaseException | None:
+        """What is wrong if something was pushed to an `async` processor that nobody has awaited: it
+        has not even begun."""
+        pushed, self._pushed = self._pushed or (), None
+        # Who defers the task says when it is done, and may have it awaited later.
+        if self._deferral is not None:
+            return None
+        forgotten = [
+            each for each in pushed if inspect.getcoroutinestate(each) == inspect.CORO_CREATED
+        ]
+        if not forgotten:
+            return None
+        names = ", ".join(dict.fromkeys(each.__qualname__ for each in forgotten))
+        for each in forgotten:
+            each.close()
+        return TypeError(
+            f"The task was pushed to {names}, which is asynchronous, and nobody has awaited what "
+            "push() gave, so it was not worked on. Write `await context.push(task)` in an `async "
+            "def` function, or return what push() gives."
+        )
 
     def defer_completion(
         self,
@@ -221,7 +264,8 @@ class ProcessingContext:
         returns.
 
         Args:
-            timeout: after how long it fails; by default `deferred_complete_timeout_ms`.
+            timeout: after how long it fails, counted from when the processor has returned; by
+                default `deferred_complete_timeout_ms`.
             on_timeout: asked then what is to become of it; on the thread that polls, so it must not
                 block.
 
@@ -240,7 +284,7 @@ class ProcessingContext:
         self._deferral = _Deferral(self, self._host)
         completion = Completion(self._deferral, self._host.clock, timeout_ms, on_timeout)
         if timeout_ms is not None:
-            self._host.keep(completion)
+            self._deferral.timed = weakref.ref(completion)
         return completion
 
     def retry(self) -> None:
@@ -262,6 +306,8 @@ class ProcessingContext:
 
     def returned(self, error: BaseException | None) -> bool:
         """The processor has returned, or raised this; whether the task is done with it."""
+        if error is None and self._pushed is not None:
+            error = self._unawaited_error()
         deferral = self._deferral
         if error is not None:
             if deferral is not None:
@@ -314,14 +360,20 @@ class PushedContext(ProcessingContext):
         """Retry all of it."""
         self._whole.retry()
 
+    def _to_be_awaited(self, result: Any) -> None:
+        self._whole._to_be_awaited(result)
+
 
 class _Deferral:
     """What a completion has of its task. It is `Deferral`.
 
-    Knows nothing of the completion: that is to be thrown away as soon as nobody else has it.
+    Keeps no completion alive: that is to be thrown away as soon as nobody else has it.
+
+    Attributes:
+        timed: the completion, if it has a time that runs when the processor has returned.
     """
 
-    __slots__ = ("_context", "_has_landed", "_has_returned", "_host", "_lock")
+    __slots__ = ("_context", "_has_landed", "_has_returned", "_host", "_lock", "timed")
 
     def __init__(self, context: ProcessingContext, host: Host) -> None:
         self._context = context
@@ -330,6 +382,7 @@ class _Deferral:
         self._lock = threading.RLock()
         self._has_landed = False
         self._has_returned = False
+        self.timed: weakref.ref[Completion] | None = None
 
     def describe(self) -> str:
         """Which task it is."""
@@ -364,7 +417,11 @@ class _Deferral:
         """The processor has returned; whether the task is done."""
         with self._lock:
             self._has_returned = True
-            return self._has_landed
+            has_landed = self._has_landed
+        completion = None if has_landed or self.timed is None else self.timed()
+        if completion is not None and completion.run_time():
+            self._host.keep(completion)
+        return has_landed
 
     def give_up(self) -> None:
         """The processor has raised: it is done already."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, Final
 
-from millstream.errors import ConfigError, as_streams_error
+from millstream.errors import ConfigError, IllegalStateError, as_streams_error
 from millstream.operators.apart.event_loop import event_loop
 from millstream.record import TopicPartition
 from millstream.subscriptions.context import Next, ProcessingContext
@@ -136,10 +136,22 @@ class Chain:
             )
 
 
+class _Life:
+    """The place of one processor: whoever needs it first makes it, and others wait for that."""
+
+    __slots__ = ("is_over", "lock", "processor")
+
+    def __init__(self) -> None:
+        self.processor: TaskProcessor | None = None
+        self.is_over = False
+        #: Held while it is made, which may take long: by nobody who closes.
+        self.lock = threading.Lock()
+
+
 class Instances:
     """The processors of a chain that live, for all partitions of one thread of the subscription.
 
-    Usable from several threads: the units of a partition make what is theirs.
+    Usable from several threads: the units of a partition make what is theirs, beside each other.
 
     Args:
         chain: what they are made from.
@@ -148,17 +160,18 @@ class Instances:
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
         self._lock = threading.Lock()
-        self._made: dict[tuple[int, Hashable], TaskProcessor] = {}
+        self._lives: dict[tuple[int, Hashable], _Life] = {}
 
     def calls(self, place: TopicPartition, unit: Hashable) -> tuple[Next, ...]:
-        """What to call for the tasks of a unit of a partition: made and opened, where it is new."""
-        with self._lock:
-            return tuple(
-                self._made_for(index, part, place, unit).process
-                if isinstance(part, Scoped)
-                else part
-                for index, part in enumerate(self._chain.parts)
-            )
+        """What to call for the tasks of a unit of a partition: made and opened, where it is new.
+
+        Raises:
+            IllegalStateError: it was closed while it was made.
+        """
+        return tuple(
+            self._made_for(index, part, place, unit).process if isinstance(part, Scoped) else part
+            for index, part in enumerate(self._chain.parts)
+        )
 
     def close_partition(self, place: TopicPartition) -> None:
         """Close those of a partition."""
@@ -180,22 +193,46 @@ class Instances:
             scope = (place,)
         elif part.scope is Scope.UNIT:
             scope = (place, unit)
-        known = self._made.get((index, scope))
-        if known is None:
-            known = part.supplier()
-            _finished(known.open(None if scope is None else place))
-            self._made[index, scope] = known
-        return known
+        life = self._lives.get((index, scope))
+        if life is None:
+            with self._lock:
+                life = self._lives.setdefault((index, scope), _Life())
+        if life.processor is not None:
+            return life.processor
+        with life.lock:
+            if life.processor is None:
+                self._begin(life, part, None if scope is None else place)
+            assert life.processor is not None
+            return life.processor
+
+    def _begin(self, life: _Life, part: Scoped, place: TopicPartition | None) -> None:
+        if life.is_over:
+            raise IllegalStateError("The processors of a partition that was given up are closed.")
+        made = part.supplier()
+        _finished(made.open(place))
+        with self._lock:
+            if not life.is_over:
+                life.processor = made
+                return
+        _end(made)
+        raise IllegalStateError(f"{type(made).__name__} was closed while it was opened.")
 
     def _close(self, which: Callable[[Hashable], bool]) -> None:
         with self._lock:
-            gone = [key for key in self._made if which(key[1])]
-            closing = [self._made.pop(key) for key in gone]
+            gone = [self._lives.pop(key) for key in list(self._lives) if which(key[1])]
+            for life in gone:
+                # What is being made just now is closed by whoever makes it.
+                life.is_over = True
+            closing = [life.processor for life in gone if life.processor is not None]
         for each in closing:
-            try:
-                _finished(each.close())
-            except Exception as error:
-                logger.warning("%s", as_streams_error(f"Closing {type(each).__name__}", error))
+            _end(each)
+
+
+def _end(processor: TaskProcessor) -> None:
+    try:
+        _finished(processor.close())
+    except Exception as error:
+        logger.warning("%s", as_streams_error(f"Closing {type(processor).__name__}", error))
 
 
 def _finished(result: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from asyncio import CancelledError
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
@@ -15,6 +16,7 @@ from millstream.clock import Clock
 from millstream.kafka.data.record_columns import RecordColumns
 from millstream.operators.apart.apart_operator import ApartOperator
 from millstream.operators.apart.calls import Call
+from millstream.operators.apart.coroutines import as_failure
 from millstream.operators.apart.subscription.admission import Admission
 from millstream.operators.apart.subscription.deadlines import Deadlines
 from millstream.operators.apart.subscription.outgoing import Outgoing
@@ -389,8 +391,8 @@ class SubscribeOperator(ApartOperator):
             try:
                 if (result := first(context, context.task)) is not None:
                     checked_result(result)
-            except Exception as error:
-                context.returned(error)
+            except (Exception, CancelledError) as error:
+                context.returned(as_failure(error))
             before_ns, now_ns = now_ns, perf_counter_ns()
             if now_ns - before_ns > longest_ns:
                 longest_ns = now_ns - before_ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from inspect import isawaitable
+from itertools import count
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -55,6 +56,7 @@ class TaskCalls:
         self._traces = traces
         self._place = place
         self._concurrency = 1
+        self._turn = count()
         self._is_closed = False
 
     @property
@@ -83,10 +85,13 @@ class TaskCalls:
             self.units = self._apart.threads(self._run_of_unit, _itself, concurrency)
 
     def unit(self, key: bytes | None) -> Any:
-        """Which unit works on the tasks of a key; None for any."""
+        """Which unit works on the next task of a key; None for any."""
+        if self._plan.chain.is_async:
+            return key
         if key is None:
-            return None
-        return key if self._plan.chain.is_async else murmur2(_SALT + key, self._concurrency)
+            # One after the other, and by number: processors belong to units.
+            return next(self._turn) % self._concurrency
+        return murmur2(_SALT + key, self._concurrency)
 
     def halt(self) -> None:
         """Begin no more."""
@@ -121,6 +126,8 @@ class TaskCalls:
             result = context.call(self.calls)
             if isawaitable(result):
                 await result
+            else:
+                checked_result(result)
         except (Exception, CancelledError) as failure:
             if self._is_closed:
                 raise
@@ -135,7 +142,7 @@ def _run(context: ProcessingContext, calls: tuple[Next, ...]) -> bool:
     try:
         checked_result(context.call(calls))
     except BaseException as failure:
-        error = failure
+        error = as_failure(failure)
     context.took_ns = perf_counter_ns() - started_ns
     return context.returned(error)
 
