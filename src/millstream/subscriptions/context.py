@@ -146,8 +146,8 @@ class ProcessingContext:
         self.trace: Trace | None = None
         #: Whether nothing was asked for: it is complete when its processor has returned.
         self.is_plain = True
-        #: When it was taken or, if it had to wait for its time or the rate, when it could begin; and
-        #: how long its processor took.
+        #: When it was taken or, if it had to wait for its time or the rate, when it could begin;
+        #: and how long its processor took.
         self.taken_ns = taken_ns
         self.took_ns = 0
 

@@ -19,6 +19,9 @@ from millstream.subscriptions.share import SubscriptionShare
 from millstream.subscriptions.tracing import Traces
 from millstream.unawaited import checked_result
 
+#: What a call gives that was not made, since tasks are to begin by a rate from now on.
+NOT_BEGUN: Final = object()
+
 #: Keys are spread over units by another hash than over partitions, or those of one partition would
 #: come together in a few units. Decaton's.
 _SALT: Final = b"s:"
@@ -38,6 +41,7 @@ class TaskCalls:
     Attributes:
         units: make the calls beside the loop; None where tasks are processed within it.
         calls: the processors, but for those of threads.
+        hands_back: whether calls that have not begun are to end with `NOT_BEGUN`.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class TaskCalls:
     ) -> None:
         self.units: Units | None = None
         self.calls: tuple[Next, ...] = ()
+        self.hands_back = False
         self._plan = plan
         self._share = share
         self._apart = apart
@@ -115,10 +120,14 @@ class TaskCalls:
             return calls
         return self._traces.around(calls, self._plan.chain.is_async)
 
-    def _run_of_unit(self, call: Call) -> bool:
+    def _run_of_unit(self, call: Call) -> object:
+        if self.hands_back:
+            return NOT_BEGUN
         return _run(call.context, self._calls_of(call.unit))
 
-    async def _run_async(self, call: Call) -> bool:
+    async def _run_async(self, call: Call) -> object:
+        if self.hands_back:
+            return NOT_BEGUN
         context: ProcessingContext = call.context
         started_ns = perf_counter_ns()
         error: BaseException | None = None
