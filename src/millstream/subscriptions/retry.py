@@ -24,8 +24,8 @@ _TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 class ExponentialBackoff:
     """Pauses that grow with each retry of a task, up to a longest one.
 
-    The retry topic is worked on in its order, so a task with a long pause holds up those behind it
-    in the same unit: pauses of very different lengths come later than they say, never sooner.
+    A task with a long pause holds up none behind it in the retry topic, but counts as pending while
+    it waits.
 
     Args:
         first: the pause before the first retry.
