@@ -102,5 +102,6 @@ def test_what_is_closed_while_it_is_opened_is_closed_when_it_is_open(instances: 
     Slow.may_open.set()
     assert all(isinstance(caller.join(), IllegalStateError) for caller in callers)
     assert [each.is_closed for each in Slow.lives] == [True]
+    call: Any
     (call,) = instances.calls(HERE, None)
     assert call.__self__ is Slow.lives[1]

@@ -187,8 +187,11 @@ def test_the_oldest_task_that_nobody_completes_is_named(
 ) -> None:
     """Once a minute, when it is five minutes old; the metrics tell its age always."""
     clock = ManualClock(1_000)
-    kept: list[Completion] = []
-    work = lambda context, task: kept.append(context.defer_completion())  # noqa: E731
+    kept: dict[int, Completion] = {}
+
+    def work(context: Context, task: str) -> None:
+        kept[context.offset] = context.defer_completion()
+
     with SubscribedTask(work, concurrency=concurrency, clock=clock) as sub:
         sub.feed("one", "two")
         sub.until(lambda: len(kept) == 2, "both are deferred")
@@ -208,8 +211,7 @@ def test_the_oldest_task_that_nobody_completes_is_named(
         clock.advance(11_000)
         sub.step()
         assert caplog.text.count("is not completed") == 2
-        oldest = next(each for each in kept if "offset 0" in each._deferral.describe())
-        oldest.complete()
+        kept[0].complete()
         sub.until(lambda: sub.task.in_flight == 1, "it is completed")
         assert sub.counted("tasks.pending.age.max") == clock.monotonic_ms() - 1_000
 
@@ -290,9 +292,7 @@ def test_the_trace_of_an_attempt_that_no_topic_takes_ends() -> None:
     ) as sub:
         sub.feed("one")
         sub.step()
-        operator: Any = sub.task.processing.executor
-        refused = operator._equipment.refused
-        refused.add(PLACE, 0, StreamsError("Too large."))
+        sub.task.processing.equipment.refused.add(PLACE, 0, StreamsError("Too large."))
         sub.task.sent()
         assert tracing.ends == ["retry"]
         assert sub.task.in_flight == 1

@@ -260,8 +260,7 @@ def test_real_units_give_back_what_they_have_not_begun(*, is_async: bool) -> Non
         sub.share.change(Properties(partition_concurrency=2, processing_rate_per_partition=0))
         sub.step()
         gate.set()
-        operator: Any = sub.task.processing.executor
-        sub.until(lambda: operator._apart[0][0]._handed_over == 0, "all came back")
+        sub.until(lambda: not sub.task.may_land, "all came back")
         sub.step()
         assert len(begun) == 2
         assert sub.task.in_flight == 48
