@@ -155,12 +155,14 @@ class Places:
 
     def lag(self, group: str, topics: Iterable[str]) -> int:
         """How many records of these topics the group has not committed."""
-        ends = self.ends(topics)
+        places = list(self.ends(topics))
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
         try:
-            committed = consumer.committed([ClientPartition(*place) for place in ends], _TIMEOUT_S)
+            committed = consumer.committed([ClientPartition(*place) for place in places], _TIMEOUT_S)
         finally:
             consumer.close()
+        # After that: what is committed has been written to other topics before, which count as well.
+        ends = self.ends(topics)
         lag = 0
         for place in committed:
             low, high = ends[TopicPartition(place.topic, place.partition)]
