@@ -158,10 +158,12 @@ class Places:
         places = list(self.ends(topics))
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
         try:
-            committed = consumer.committed([ClientPartition(*place) for place in places], _TIMEOUT_S)
+            committed = consumer.committed(
+                [ClientPartition(*place) for place in places], _TIMEOUT_S
+            )
         finally:
             consumer.close()
-        # After that: what is committed has been written to other topics before, which count as well.
+        # After that: what caused it to be committed was written to other topics before.
         ends = self.ends(topics)
         lag = 0
         for place in committed:
