@@ -5,7 +5,8 @@ them deferred, retried, or failing, with commits, drains, crashes and properties
 between, against the list of what was fed.
 
 - A committed offset never passes a task that is not complete.
-- The tasks of a key begin in their order, and never before the one before has returned.
+- The tasks of a key begin in their order, and never before the one before has returned, nor before
+  their time.
 - Every task is processed, or was left out by its key.
 - There are never more tasks at a time than allowed, nor more records pending.
 """
@@ -30,11 +31,18 @@ from hypothesis.stateful import (
 )
 from support.apart_bench import IN, ApartBench
 
-from millstream.parallel import Completion, ProcessingContext, Properties, Retry
+from millstream.parallel import (
+    Completion,
+    DecatonMetadata,
+    ProcessingContext,
+    Properties,
+    Retry,
+)
 from millstream.parallel.subscription_topology import subscription_topology
 from millstream.subscriptions.plan import SubscriptionPlan
 from millstream.subscriptions.processors import Chain
 from millstream.subscriptions.tasks.extraction import TaskReader
+from millstream.subscriptions.tasks.metadata import with_metadata
 
 KEYS = (b"a", b"b", b"c", None)
 
@@ -52,6 +60,9 @@ class Subscription(RuleBasedStateMachine):
         self.begun: dict[bytes, list[int]] = {}
         self.complete: set[int] = set()
         self.wrong: list[tuple[bytes, int, int]] = []
+        #: When tasks are due; and those that began before.
+        self.due_ms: list[int] = []
+        self.too_early: list[int] = []
         self.deferred: list[tuple[int, Completion]] = []
         self.properties = Properties(partition_concurrency=3, max_pending_records=8)
         #: What holds at most, until a change has been taken over.
@@ -73,6 +84,8 @@ class Subscription(RuleBasedStateMachine):
     def work(self, context: ProcessingContext, task: Any) -> None:
         """Complete, defer, retry or fail, by what the task says."""
         offset, key = context.offset, context.key
+        if self.bench.clock.now_ms() < self.due_ms[offset]:
+            self.too_early.append(offset)
         if key is not None:
             known = self.begun.setdefault(key, [])
             if known and known[-1] >= offset:
@@ -103,6 +116,7 @@ class Subscription(RuleBasedStateMachine):
             self.bench.commit()
             if self.bench.offset == len(self.fed):
                 break
+            self.bench.clock.advance(10)
         assert self.bench.offset == len(self.fed)
         self.check()
         self.bench.close()
@@ -113,9 +127,16 @@ class Subscription(RuleBasedStateMachine):
         if self.bench.held.begun:
             self.end(0)
 
-    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=12))
-    def feed(self, keys: list[bytes | None]) -> None:
+    @rule(
+        keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=12),
+        delay_ms=st.sampled_from((0, 0, 300, 3_000)),
+    )
+    def feed(self, keys: list[bytes | None], delay_ms: int) -> None:
+        due_ms = self.bench.clock.now_ms() + delay_ms if delay_ms else 0
+        metadata = DecatonMetadata(timestamp_ms=1_000, scheduled_time_ms=due_ms)
+        self.bench.headers = tuple(with_metadata((), metadata))
         for key in keys:
+            self.due_ms.append(due_ms)
             self.bench.feed(key, b"%d" % len(self.fed), 1_000)
             self.fed.append(key)
 
@@ -203,6 +224,7 @@ class Subscription(RuleBasedStateMachine):
         if not hasattr(self, "bench"):
             return
         assert self.wrong == []
+        assert self.too_early == []
         for offset, key in enumerate(self.fed[: self.bench.offset]):
             assert offset in self.complete or key == b"b", offset
         mine = [call for units, call in self.bench.held.begun if not units.is_closed]

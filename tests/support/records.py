@@ -155,12 +155,16 @@ class Places:
 
     def lag(self, group: str, topics: Iterable[str]) -> int:
         """How many records of these topics the group has not committed."""
-        ends = self.ends(topics)
+        places = list(self.ends(topics))
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
         try:
-            committed = consumer.committed([ClientPartition(*place) for place in ends], _TIMEOUT_S)
+            committed = consumer.committed(
+                [ClientPartition(*place) for place in places], _TIMEOUT_S
+            )
         finally:
             consumer.close()
+        # After that: what caused it to be committed was written to other topics before.
+        ends = self.ends(topics)
         lag = 0
         for place in committed:
             low, high = ends[TopicPartition(place.topic, place.partition)]

@@ -137,6 +137,21 @@ class SubscribedTask:
         self._offset += count
         self.task.add_records(PLACE, columns)
 
+    def feed_keyless(self, *values: str) -> None:
+        """Queue tasks without keys."""
+        count, first = len(values), self._offset
+        self._offset += count
+        self.task.add_records(
+            PLACE,
+            RawColumns(
+                [None] * count,
+                [value.encode() for value in values],
+                [1_000] * count,
+                list(range(first, self._offset)),
+                None,
+            ),
+        )
+
     def step(self, limit: int = 1_000) -> int:
         """Take what waits."""
         if not self.task.is_processable(lambda _: True, 0):

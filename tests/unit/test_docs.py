@@ -193,7 +193,10 @@ WITHOUT_EXAMPLE: dict[str, str] = {
         f"EmbeddedKafka.{each}": "its class shows them all, so that one broker does"
         for each in ("create_topic", "kill", "start", "stop")
     },
-    **{f"Completion.{each}": "for the engine, not for users" for each in ("land", "time_out")},
+    **{
+        f"Completion.{each}": "for the engine, not for users"
+        for each in ("land", "run_time", "time_out")
+    },
     **{
         f"ProcessingContext.{each}": "for the engine, not for users"
         for each in ("call", "describe", "returned")

@@ -71,7 +71,8 @@ class ProcessorSubscription:
         on_error: what becomes of a task whose processor raises, and of a record that holds none:
             `"fail"` stops the thread, and the task is done again by whoever is next; `"skip"`
             completes it with a line in the log, as Decaton does; `"retry"` sends it to the retry
-            topic, which is the default where there is one.
+            topic, which is the default where there is one. A record that holds no task goes to the
+            dead-letter topic then, or is completed with a line in the log if there is none.
         shaping_topic: where tasks of keys go that are above their quota; `<topic>-shaping` by
             default, where there is a quota.
         tracing: is told of each task.

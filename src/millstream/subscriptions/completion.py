@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Final, Literal, Protocol, Self
 
 from millstream.clock import Clock
-from millstream.errors import IllegalStateError, StreamsError
+from millstream.errors import StreamsError
+from millstream.operators.apart.coroutines import as_failure
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +88,8 @@ class Completion:
         # Entered again by the completion of what it was pushed to, when that is thrown away.
         self._lock = threading.RLock()
         self._since_ms = clock.monotonic_ms()
-        #: By when it has to be done; None for whenever.
-        self.deadline_ms = None if timeout_ms is None else self._since_ms + timeout_ms
+        #: By when it has to be done; None for whenever, and before its time runs.
+        self.deadline_ms: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -143,17 +144,28 @@ class Completion:
             except Exception:
                 logger.exception("on_timeout failed for %s", self._deferral.describe())
         if answer not in _ANSWERS:
-            raise IllegalStateError(
-                f"on_timeout answered {answer!r}; it knows {', '.join(map(repr, _ANSWERS))}."
+            logger.error(
+                "on_timeout answered %r for %s, which fails: the answers are %s",
+                answer,
+                self._deferral.describe(),
+                ", ".join(map(repr, _ANSWERS)),
             )
+            answer = "fail"
         if answer == "extend":
-            assert self._timeout_ms is not None
-            self.deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+            self.run_time()
         else:
             error = None
             if answer == "fail":
                 error = TimeoutError(f"not completed within {self._timeout_ms} ms")
             self.land(answer, error)
+
+    def run_time(self) -> bool:
+        """From now on its time runs; whether it is bounded, and not over already. Called by the
+        subscription."""
+        if self._timeout_ms is None or self._is_done:
+            return False
+        self.deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        return True
 
     def land(self, outcome: str, error: BaseException | None) -> None:
         """It is done: "complete", "retry" or "fail"; called by the subscription."""
@@ -161,4 +173,5 @@ class Completion:
             if self._is_done:
                 return
             self._is_done = True
-        self._deferral.land(outcome, error)
+        # A block that is left since a coroutine was cancelled is no reason to end the thread.
+        self._deferral.land(outcome, None if error is None else as_failure(error))

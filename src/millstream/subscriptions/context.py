@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from types import CoroutineType
 from typing import Any, Final, Protocol
 
 from millstream.clock import Clock
@@ -14,10 +16,10 @@ from millstream.errors import IllegalStateError
 from millstream.operators.batch import Batch
 from millstream.record import Headers, TopicPartition
 from millstream.subscriptions.completion import Completion, TimeoutAnswer
+from millstream.subscriptions.deferral import TaskDeferral, ended
 from millstream.subscriptions.tasks.extraction import DecatonTask
+from millstream.unawaited import checked_result, is_unawaited
 
-#: Of what became of the parts of a task, which one counts for all of it.
-_WORSE: Final = {"complete": 0, "retry": 1, "fail": 2}
 #: While the first completion of a task is made: several threads may push it.
 _MAKING: Final = threading.Lock()
 
@@ -110,6 +112,7 @@ class ProcessingContext:
         "_deferral",
         "_host",
         "_next",
+        "_pushed",
         "_said",
         "batch",
         "error",
@@ -137,9 +140,11 @@ class ProcessingContext:
         self._calls = calls
         self._next = 1
         #: What all completions of the task land in; None without one.
-        self._deferral: _Deferral | None = None
+        self._deferral: TaskDeferral | None = None
         #: What was said of the task with this context: that it is "deferred", or goes to "retry".
         self._said: str | None = None
+        #: What pushing has given that is to be awaited.
+        self._pushed: list[CoroutineType[Any, Any, Any]] | None = None
         #: Where the subscription has the record.
         self.batch = batch
         self.index = index
@@ -153,7 +158,8 @@ class ProcessingContext:
         self.trace: Trace | None = None
         #: Whether nothing was asked for: it is complete when its processor has returned.
         self.is_plain = True
-        #: When it was taken, and how long its processor took.
+        #: When it was taken or, if it had to wait for its time or the rate, when it could begin;
+        #: and how long its processor took.
         self.taken_ns = taken_ns
         self.took_ns = 0
 
@@ -222,7 +228,8 @@ class ProcessingContext:
             task: it, or what was made of it.
 
         Returns:
-            What the next processor returns: to be awaited where that is `async`.
+            What the next processor returns: to be awaited where that is `async`. If it never is,
+            before the processor that pushed returns, the task fails, since it was never worked on.
 
         Raises:
             IllegalStateError: there is no next one.
@@ -232,7 +239,41 @@ class ProcessingContext:
             raise IllegalStateError(
                 "The last processor of a subscription pushed a task: there is none after it."
             )
-        return self._calls[position](PushedContext(self, position + 1), task)
+        result = self._calls[position](PushedContext(self, position + 1), task)
+        if result is not None and is_unawaited(result):
+            self._to_be_awaited(result)
+        return result
+
+    def _to_be_awaited(self, result: Any) -> None:
+        if not isinstance(result, CoroutineType):
+            # Nobody can await an asynchronous generator.
+            checked_result(result)
+            return
+        self.is_plain = False
+        if self._pushed is None:
+            self._pushed = []
+        self._pushed.append(result)
+
+    def _unawaited_error(self) -> BaseException | None:
+        """What is wrong if something was pushed to an `async` processor that nobody has awaited: it
+        has not even begun."""
+        pushed, self._pushed = self._pushed or (), None
+        # Who defers the task says when it is done, and may have it awaited later.
+        if self._deferral is not None:
+            return None
+        forgotten = [
+            each for each in pushed if inspect.getcoroutinestate(each) == inspect.CORO_CREATED
+        ]
+        if not forgotten:
+            return None
+        names = ", ".join(dict.fromkeys(each.__qualname__ for each in forgotten))
+        for each in forgotten:
+            each.close()
+        return TypeError(
+            f"The task was pushed to {names}, which is asynchronous, and nobody has awaited what "
+            "push() gave, so it was not worked on. Write `await context.push(task)` in an `async "
+            "def` function, or return what push() gives."
+        )
 
     def defer_completion(
         self,
@@ -246,7 +287,8 @@ class ProcessingContext:
         that is, fails if any of it does, and else is retried if any of it is to be.
 
         Args:
-            timeout: after how long it fails; by default `deferred_complete_timeout_ms`.
+            timeout: after how long it fails, counted from when the processor has returned; by
+                default `deferred_complete_timeout_ms`.
             on_timeout: asked then what is to become of it; on the thread that polls, so it must not
                 block.
 
@@ -266,7 +308,7 @@ class ProcessingContext:
         self._said = "deferred"
         completion = Completion(deferral, self._host.clock, timeout_ms, on_timeout)
         if timeout_ms is not None:
-            self._host.keep(completion)
+            deferral.let_run(completion)
         return completion
 
     def retry(self) -> None:
@@ -288,20 +330,22 @@ class ProcessingContext:
 
     def _ask_for_retry(self) -> None:
         if self._deferral is not None and self._deferral.is_over:
-            raise _ended()
+            raise ended()
         self.is_plain = False
         self.outcome = "retry"
 
-    def _one_more_deferral(self) -> _Deferral:
+    def _one_more_deferral(self) -> TaskDeferral:
         with _MAKING:
             if self._deferral is None:
-                self._deferral = _Deferral(self, self._host)
+                self._deferral = TaskDeferral(self, self._host, lambda: self._host.landed(self))
         self._deferral.add()
         self.is_plain = False
         return self._deferral
 
     def returned(self, error: BaseException | None) -> bool:
         """The processor has returned, or raised this; whether the task is done with it."""
+        if error is None and self._pushed is not None:
+            error = self._unawaited_error()
         deferral = self._deferral
         if error is not None:
             if deferral is not None:
@@ -314,10 +358,6 @@ class ProcessingContext:
                 self.outcome = "complete"
             return True
         return deferral.returned()
-
-
-def _ended() -> IllegalStateError:
-    return IllegalStateError("This task has ended: its processor and what was deferred are done.")
 
 
 def no_retry_topic() -> IllegalStateError:
@@ -351,93 +391,5 @@ class PushedContext(ProcessingContext):
         """The context of the first processor."""
         return self._whole
 
-
-class _Deferral:
-    """What the completions of a task have of it: it has ended when all of them have. It is
-    `Deferral`.
-
-    Knows nothing of the completions: those are to be thrown away as soon as nobody else has them.
-    """
-
-    __slots__ = (
-        "_context",
-        "_error",
-        "_has_returned",
-        "_host",
-        "_is_over",
-        "_lock",
-        "_open",
-        "_worst",
-    )
-
-    def __init__(self, context: ProcessingContext, host: Host) -> None:
-        self._context = context
-        self._host = host
-        # Entered again by a completion that is thrown away just then.
-        self._lock = threading.RLock()
-        #: How many completions are not done; the worst of what became of the others.
-        self._open = 0
-        self._worst = "complete"
-        self._error: BaseException | None = None
-        self._has_returned = False
-        self._is_over = False
-
-    def add(self) -> None:
-        """There is one more completion.
-
-        Raises:
-            IllegalStateError: the task has ended.
-        """
-        with self._lock:
-            if self._is_over:
-                raise _ended()
-            self._open += 1
-
-    def describe(self) -> str:
-        """Which task it is."""
-        return self._context.describe()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is still to be completed by somebody."""
-        return not self._is_over and self._host.is_open
-
-    def land(self, outcome: str, error: BaseException | None) -> None:
-        """One of the completions is done, for the first time."""
-        with self._lock:
-            self._open -= 1
-            if _WORSE[outcome] > _WORSE[self._worst]:
-                self._worst, self._error = outcome, error
-            is_last = self._has_returned and not self._open and not self._is_over
-            if is_last:
-                self._end()
-        if is_last:
-            self._host.landed(self._context)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nobody has to complete it any more."""
-        return self._is_over
-
-    def leaked(self) -> None:
-        """Nobody is left who could complete it."""
-        self._host.leaked()
-
-    def returned(self) -> bool:
-        """The processor has returned; whether the task is done."""
-        with self._lock:
-            self._has_returned = True
-            if not self._open:
-                self._end()
-            return self._is_over
-
-    def give_up(self) -> None:
-        """The processor has raised: it is done already."""
-        with self._lock:
-            self._is_over = True
-
-    def _end(self) -> None:
-        context = self._context
-        self._is_over = True
-        if context.outcome is None or _WORSE[self._worst] > _WORSE[context.outcome]:
-            context.outcome, context.error = self._worst, self._error
+    def _to_be_awaited(self, result: Any) -> None:
+        self._whole._to_be_awaited(result)

@@ -136,23 +136,22 @@ class Chain:
             )
 
 
-class _Living:
-    """One processor, from before it is made."""
+class _Life:
+    """The place of one processor: whoever needs it first makes it, and others wait for that."""
 
-    __slots__ = ("is_given_up", "making", "processor")
+    __slots__ = ("is_over", "lock", "processor")
 
     def __init__(self) -> None:
-        #: Held while it is made and opened, which may take long.
-        self.making = threading.Lock()
         self.processor: TaskProcessor | None = None
-        self.is_given_up = False
+        self.is_over = False
+        #: Held while it is made, which may take long: by nobody who closes.
+        self.lock = threading.Lock()
 
 
 class Instances:
     """The processors of a chain that live, for all partitions of one thread of the subscription.
 
-    Usable from several threads: the units of a partition make what is theirs, and nobody waits for
-    one that is opened but who needs it.
+    Usable from several threads: the units of a partition make what is theirs, beside each other.
 
     Args:
         chain: what they are made from.
@@ -161,10 +160,14 @@ class Instances:
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
         self._lock = threading.Lock()
-        self._made: dict[tuple[int, Hashable], _Living] = {}
+        self._lives: dict[tuple[int, Hashable], _Life] = {}
 
     def calls(self, place: TopicPartition, unit: Hashable) -> tuple[Next, ...]:
-        """What to call for the tasks of a unit of a partition: made and opened, where it is new."""
+        """What to call for the tasks of a unit of a partition: made and opened, where it is new.
+
+        Raises:
+            IllegalStateError: it was closed while it was made.
+        """
         return tuple(
             self._made_for(index, part, place, unit).process if isinstance(part, Scoped) else part
             for index, part in enumerate(self._chain.parts)
@@ -190,43 +193,42 @@ class Instances:
             scope = (place,)
         elif part.scope is Scope.UNIT:
             scope = (place, unit)
-        with self._lock:
-            living = self._made.setdefault((index, scope), _Living())
-        with living.making:
-            if living.processor is None:
-                made = part.supplier()
-                _finished(made.open(None if scope is None else place))
-                self._keep(living, made)
-            assert living.processor is not None
-            return living.processor
+        life = self._lives.get((index, scope))
+        if life is None:
+            with self._lock:
+                life = self._lives.setdefault((index, scope), _Life())
+        if life.processor is not None:
+            return life.processor
+        with life.lock:
+            if life.processor is None:
+                self._begin(life, part, None if scope is None else place)
+            assert life.processor is not None
+            return life.processor
 
-    def _keep(self, living: _Living, made: TaskProcessor) -> None:
-        """
-        Raises:
-            IllegalStateError: nobody is left who needs it.
-        """
+    def _begin(self, life: _Life, part: Scoped, place: TopicPartition | None) -> None:
+        if life.is_over:
+            raise IllegalStateError("The processors of a partition that was given up are closed.")
+        made = part.supplier()
+        _finished(made.open(place))
         with self._lock:
-            if not living.is_given_up:
-                living.processor = made
+            if not life.is_over:
+                life.processor = made
                 return
-        _close(made)
-        raise IllegalStateError(
-            f"{type(made).__name__} was opened for tasks that were given up meanwhile."
-        )
+        _end(made)
+        raise IllegalStateError(f"{type(made).__name__} was closed while it was opened.")
 
     def _close(self, which: Callable[[Hashable], bool]) -> None:
         with self._lock:
-            gone = [key for key in self._made if which(key[1])]
-            closing = [self._made.pop(key) for key in gone]
-            for each in closing:
-                # One that is being opened is closed by whoever does that.
-                each.is_given_up = True
+            gone = [self._lives.pop(key) for key in list(self._lives) if which(key[1])]
+            for life in gone:
+                # What is being made just now is closed by whoever makes it.
+                life.is_over = True
+            closing = [life.processor for life in gone if life.processor is not None]
         for each in closing:
-            if each.processor is not None:
-                _close(each.processor)
+            _end(each)
 
 
-def _close(processor: TaskProcessor) -> None:
+def _end(processor: TaskProcessor) -> None:
     try:
         _finished(processor.close())
     except Exception as error:

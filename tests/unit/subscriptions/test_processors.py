@@ -1,69 +1,107 @@
-"""Processors that live: when they are opened and closed, and who waits for that."""
+"""Processors that live: who makes them, and who waits for that."""
 
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+from support.waiting import wait_for
 
 from millstream.errors import IllegalStateError
 from millstream.parallel import Scope, Scoped, TaskProcessor
 from millstream.record import TopicPartition
 from millstream.subscriptions.processors import Chain, Instances
 
-SLOW, OTHER = TopicPartition("tasks", 0), TopicPartition("tasks", 1)
+HERE, THERE = TopicPartition("in", 0), TopicPartition("in", 1)
 
 
 class Slow(TaskProcessor):
-    """Takes long to open for one partition."""
+    """Opens when it may, in the partition whose opening takes long."""
 
-    opening = threading.Event()
-    gate = threading.Event()
-    life: list[tuple[str, TopicPartition | None]] = []  # noqa: RUF012
+    may_open: threading.Event
+    lives: list[Slow]
 
-    def open(self, place: TopicPartition | None) -> None:
-        self._place = place
-        if place == SLOW:
-            self.opening.set()
-            assert self.gate.wait(20)
-        self.life.append(("opened", place))
+    def __init__(self) -> None:
+        self.place: TopicPartition | None = None
+        self.is_closed = False
 
-    def close(self) -> None:
-        self.life.append(("closed", self._place))
+    def open(self, place: TopicPartition | None) -> Any:
+        self.place = place
+        self.lives.append(self)
+        if place == HERE:
+            assert self.may_open.wait(10)
+
+    def process(self, context: Any, task: Any) -> Any: ...
+
+    def close(self) -> Any:
+        self.is_closed = True
 
 
 @pytest.fixture
 def instances() -> Instances:
-    Slow.opening, Slow.gate, Slow.life = threading.Event(), threading.Event(), []
+    Slow.may_open, Slow.lives = threading.Event(), []
     return Instances(Chain.of(Scoped(Slow, Scope.PARTITION)))
 
 
-def test_one_that_is_opened_holds_up_nobody_else(instances: Instances) -> None:
-    """Neither the units of another partition, nor a partition that is given up; and it is opened
-    once for all who need it."""
-    with ThreadPoolExecutor(3) as pool:
-        slow = [pool.submit(instances.calls, SLOW, unit) for unit in (0, 1)]
-        assert Slow.opening.wait(20)
+class Caller:
+    """Asks for the processor of a partition, on a thread of its own."""
+
+    def __init__(self, instances: Instances) -> None:
+        self.got: list[Any] = []
+        self._instances = instances
+        self._thread = threading.Thread(target=self._call, daemon=True)
+        self._thread.start()
+
+    def _call(self) -> None:
         try:
-            pool.submit(instances.calls, OTHER, 0).result(20)
-            pool.submit(instances.close_partition, OTHER).result(20)
-        finally:
-            Slow.gate.set()
-        first, second = (each.result(20) for each in slow)
-    assert first == second
-    assert Slow.life == [("opened", OTHER), ("closed", OTHER), ("opened", SLOW)]
+            (call,) = self._instances.calls(HERE, None)
+        except IllegalStateError as error:
+            self.got.append(error)
+        else:
+            self.got.append(call)
+
+    def join(self) -> Any:
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        return self.got[0]
 
 
-def test_one_that_is_given_up_while_it_is_opened_is_closed(instances: Instances) -> None:
-    """Once, by whoever opens it; the next one is another."""
-    with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(instances.calls, SLOW, 0)
-        assert Slow.opening.wait(20)
-        instances.close_partition(SLOW)
-        Slow.gate.set()
-        with pytest.raises(IllegalStateError, match="Slow was opened for tasks that were given up"):
-            slow.result(20)
-    instances.calls(SLOW, 0)
-    instances.close()
-    assert Slow.life == [("opened", SLOW), ("closed", SLOW)] * 2
+def test_one_that_takes_long_to_open_holds_up_nobody_else(instances: Instances) -> None:
+    """Neither the processors of other partitions nor the closing of one."""
+    caller = Caller(instances)
+    wait_for(lambda: len(Slow.lives) == 1, 10, "it is being opened")
+    other = threading.Thread(target=instances.calls, args=(THERE, None), daemon=True)
+    other.start()
+    other.join(5)
+    assert [each.place for each in Slow.lives] == [HERE, THERE]
+    closing = threading.Thread(target=instances.close_partition, args=(THERE,), daemon=True)
+    closing.start()
+    closing.join(5)
+    assert Slow.lives[1].is_closed
+    Slow.may_open.set()
+    assert caller.join().__self__ is Slow.lives[0]
+
+
+def test_whoever_needs_one_that_is_being_opened_waits_for_it(instances: Instances) -> None:
+    callers = [Caller(instances) for _ in range(4)]
+    wait_for(lambda: len(Slow.lives) == 1, 10, "it is being opened")
+    Slow.may_open.set()
+    assert {caller.join().__self__ for caller in callers} == {Slow.lives[0]}
+    assert len(Slow.lives) == 1
+
+
+def test_what_is_closed_while_it_is_opened_is_closed_when_it_is_open(instances: Instances) -> None:
+    """And nobody is given it; the next one of the partition is another one."""
+    callers = [Caller(instances) for _ in range(2)]
+    wait_for(lambda: len(Slow.lives) == 1, 10, "it is being opened")
+    closing = threading.Thread(target=instances.close_partition, args=(HERE,), daemon=True)
+    closing.start()
+    closing.join(5)
+    assert not closing.is_alive()
+    Slow.may_open.set()
+    assert all(isinstance(caller.join(), IllegalStateError) for caller in callers)
+    assert [each.is_closed for each in Slow.lives] == [True]
+    call: Any
+    (call,) = instances.calls(HERE, None)
+    assert call.__self__ is Slow.lives[1]

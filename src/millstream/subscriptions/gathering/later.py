@@ -22,15 +22,26 @@ from millstream.unawaited import checked_result
 
 class GatheredContext(PushedContext):
     """The same task, as it is seen where several of them are worked on at a time: who has gathered
-    them has deferred it, and asks later whether it is to be retried."""
+    them has deferred it, and asks later whether it is to be retried.
 
-    __slots__ = ()
+    Attributes:
+        is_entered: whether something is being done with it that has not returned.
+    """
+
+    __slots__ = ("_completion", "is_entered")
+
+    def __init__(self, above: ProcessingContext, completion: Completion) -> None:
+        super().__init__(above)
+        self._completion = completion
+        self.is_entered = False
 
     def retry(self) -> None:
-        """Retry all of it, when what is done with it has returned."""
+        """Retry all of it: when what is done with it has returned, or now if it has."""
         if not self.host.can_retry:
             raise no_retry_topic()
         self.outcome = "retry"
+        if not self.is_entered:
+            self._completion.retry()
 
 
 class Later:
@@ -52,9 +63,9 @@ class Later:
     __slots__ = ("_calls", "_host", "completion", "context", "task")
 
     def __init__(self, context: ProcessingContext, task: Any) -> None:
-        self.context = GatheredContext(context)
         self.task = task
         self.completion: Completion = context.defer_completion()
+        self.context = GatheredContext(context, self.completion)
         self._host: Host = context.host
         self._calls: tuple[Next, ...] = context.further
 
@@ -66,10 +77,15 @@ class Later:
 
     def enter(self) -> bool:
         """Whether it still may be processed; if so, `leave` follows."""
-        return not self.completion.is_done and self._host.enter()
+        self.context.is_entered = not self.completion.is_done and self._host.enter()
+        return self.context.is_entered
 
     def leave(self) -> None:
         """What was done with it has returned."""
+        self.context.is_entered = False
+        if self.context.outcome == "retry":
+            # Perhaps asked for after whoever did it has looked.
+            self.completion.retry()
         self._host.leave()
 
     @property

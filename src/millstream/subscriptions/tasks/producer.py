@@ -193,7 +193,8 @@ class TaskProducer:
             timestamp_ms: when it was made, in milliseconds since the epoch; by default now. The
                 record itself always has the present time.
             scheduled_time_ms: not to be processed before this time, in milliseconds since the
-                epoch. What comes behind it under its key, or by chance under others, waits as well.
+                epoch. What comes behind it under its key waits as well; under Decaton, by chance,
+                other keys do, too.
             partition: where it goes; by default chosen by the key as Kafka's clients do.
             headers: of the record, beside `dt_meta`.
 

@@ -1,4 +1,4 @@
-"""Which records of a partition are taken, and how many."""
+"""Which records of a partition are tasks to work on, and how many of them begin."""
 
 from __future__ import annotations
 
@@ -44,10 +44,23 @@ class Admission:
             self._ignored = IgnoredKeys(new.ignore_keys)
 
     @property
-    def permits(self) -> int | None:
-        """How many records may be taken now by the rate; None for any number."""
-        limiter = self._limiter
-        return None if limiter.rate == UNLIMITED else limiter.permits(self._now_us)
+    def is_limited(self) -> bool:
+        """Whether there is a rate."""
+        return self._limiter.rate != UNLIMITED
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the rate is 0."""
+        return self._limiter.rate == 0
+
+    @property
+    def permits(self) -> int:
+        """How many tasks may begin now by the rate."""
+        return self._limiter.permits(self._now_us)
+
+    def charge(self, count: int) -> None:
+        """So many tasks begin, no more than `permits` has just said."""
+        self._limiter.take(count)
 
     def admitted(
         self, batch: Batch, outgoing: Outgoing, metrics: PartitionMetrics, output: Output
@@ -60,7 +73,6 @@ class Admission:
             metrics: of the partition.
             output: where they are written.
         """
-        self._limiter.take(len(batch))
         ignored = self._ignored.among(batch.keys)
         if ignored:
             metrics.count("tasks.ignored", len(ignored))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from millstream.clock import Clock
 from millstream.operators.batch import Batch, Origin
@@ -23,6 +24,9 @@ from millstream.subscriptions.tasks.metadata import (
 from millstream.subscriptions.tracing import Traces
 
 logger = logging.getLogger(__name__)
+
+#: What becomes of a record that holds no task.
+UNREAD: Final = "unread"
 
 
 class Outgoing:
@@ -120,7 +124,7 @@ class Outgoing:
         )
         letter = DeadLetter.of(told, cause, policy.dead_letter_topic)
         headers = letter.headers
-        if find_metadata(headers) is None:
+        if context.outcome != UNREAD and find_metadata(headers) is None:
             # They stood in the value, of which only the task is written.
             headers = tuple(with_metadata(headers, context.metadata))
         keys, values, times = [letter.key], [letter.value], [letter.timestamp]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from millstream.errors import StreamsError
-from millstream.operators.apart.subscription.outgoing import Outgoing
+from millstream.operators.apart.subscription.outgoing import UNREAD, Outgoing
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
 from millstream.subscriptions.complaints import Complaints
 from millstream.subscriptions.context import ProcessingContext, no_retry_topic
 from millstream.subscriptions.metrics import PartitionMetrics
 from millstream.subscriptions.plan import SubscriptionPart
+
+_ONE_MORE: Final = "The processor asked for one more retry."
 
 
 class Settling:
@@ -46,16 +49,26 @@ class Settling:
             ProcessingError: a task has failed, which ends the thread.
         """
         retried: list[ProcessingContext] = []
+        unread: list[ProcessingContext] = []
         for context in done:
-            if context.outcome == "retry" and self._part.retries is None:
+            if context.outcome == UNREAD:
+                unread.append(context)
+            elif context.outcome == "retry" and self._part.retries is None:
                 context.error = no_retry_topic()
                 self._fail(context, retried)
             elif context.outcome == "retry":
                 retried.append(context)
             elif context.outcome != "complete":
                 self._fail(context, retried)
-        self._metrics.count("tasks.processed", len(done))
-        return self._retry(retried, output) if retried else []
+        self._metrics.count("tasks.processed", len(done) - len(unread))
+        for context in unread:
+            self._bury(context, output)
+        return [*unread, *(self._retry(retried, output) if retried else ())]
+
+    def _bury(self, context: ProcessingContext, output: Output) -> None:
+        error = context.error or StreamsError(_ONE_MORE)
+        self._outgoing.bury(context, error, output)
+        self._metrics.count("tasks.dead")
 
     def _fail(self, context: ProcessingContext, retried: list[ProcessingContext]) -> None:
         error = context.error
@@ -80,11 +93,10 @@ class Settling:
         passed_over: set[int] = set()
         for index in last:
             context = contexts[index]
-            error = context.error or StreamsError("The processor asked for one more retry.")
             if policy.after_last == "dead_letter":
-                self._outgoing.bury(context, error, output)
-                self._metrics.count("tasks.dead")
+                self._bury(context, output)
                 continue
+            error = context.error or StreamsError(_ONE_MORE)
             passed_over.add(index)
             if policy.after_last == "fail":
                 assert isinstance(error, Exception)

@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
+from asyncio import CancelledError
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heappop, heappush
-from itertools import count
 from time import perf_counter_ns
 from typing import Any, Final
 
-from millstream.clock import Clock
-from millstream.kafka.data.record_columns import RecordColumns
 from millstream.operators.apart.apart_operator import ApartOperator
 from millstream.operators.apart.calls import Call
+from millstream.operators.apart.coroutines import as_failure
 from millstream.operators.apart.subscription.admission import Admission
 from millstream.operators.apart.subscription.deadlines import Deadlines
-from millstream.operators.apart.subscription.outgoing import Outgoing
+from millstream.operators.apart.subscription.host import PartitionHost
+from millstream.operators.apart.subscription.outgoing import UNREAD, Outgoing
+from millstream.operators.apart.subscription.pending import Pending
+from millstream.operators.apart.subscription.reading import Reading, Tasks
 from millstream.operators.apart.subscription.settling import Settling
-from millstream.operators.apart.subscription.task_calls import TaskCalls
+from millstream.operators.apart.subscription.task_calls import NOT_BEGUN, TaskCalls
+from millstream.operators.apart.subscription.waiting import Waiting
 from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import OperatorContext, Output
 from millstream.record import TopicPartition
 from millstream.subscriptions.complaints import Complaints
-from millstream.subscriptions.completion import Completion
 from millstream.subscriptions.context import ProcessingContext
 from millstream.subscriptions.metrics import PartitionMetrics
 from millstream.subscriptions.plan import SubscriptionPart
 from millstream.subscriptions.properties.properties import Properties
 from millstream.subscriptions.share import SubscriptionShare
 from millstream.subscriptions.tasks.extraction import DecatonTask
+from millstream.subscriptions.tasks.metadata import DecatonMetadata
 from millstream.subscriptions.tracing import Traces
 from millstream.unawaited import checked_result
 
 logger = logging.getLogger(__name__)
 
 _NS_IN_MS: Final = 1_000_000
+#: How long tasks that have waited are processed within the loop before others have their turn.
+_MOMENT_NS: Final = 200 * _NS_IN_MS
 
 
 class SubscribeOperator(ApartOperator):
@@ -57,30 +59,25 @@ class SubscribeOperator(ApartOperator):
         self._plan = part.plan
         self._properties = part.plan.properties
         self._version = 0
-        self._in_flight = 0
-        self._tickets = count()
-        #: Tasks that are not to begin yet: when, and in which order.
-        self._delayed: list[tuple[int, int, Call]] = []
-        #: From any thread: deferred tasks that are completed.
-        self._landed: deque[ProcessingContext] = deque()
+        #: Calls that were handed over to units and have not ended.
+        self._handed_over = 0
         #: Those that are done when what was written of them has arrived, by offset; and those of
         #: which it has.
         self._sent: dict[int, ProcessingContext] = {}
         self._arrived: list[ProcessingContext] = []
-        #: How many deferred tasks are being processed further.
-        self._entered = 0
-        self._entering = threading.Lock()
         self._latest_offset = -1
-        self._is_halted = False
-        self._is_closed = False
         self._is_rebuilding = False
         self._traces: Traces | None = None
         self._place: TopicPartition
         self._share: SubscriptionShare
         self._metrics: PartitionMetrics
         self._outgoing: Outgoing
+        self._reading: Reading
         self._settling: Settling
+        self._waiting: Waiting
+        self._pending: Pending
         self._deadlines: Deadlines
+        self._host: PartitionHost
         self._admission: Admission
         self._work: TaskCalls
 
@@ -89,7 +86,7 @@ class SubscribeOperator(ApartOperator):
     @property
     def in_flight(self) -> int:
         """How many tasks were taken and are not completed."""
-        return self._in_flight
+        return len(self._pending) + len(self._waiting)
 
     @property
     def most_pending(self) -> int:
@@ -100,21 +97,19 @@ class SubscribeOperator(ApartOperator):
     def room(self) -> int:
         """How many more may be taken."""
         self._follow_properties()
-        if self._is_rebuilding:
+        if self._is_rebuilding or self._admission.is_stopped:
             return 0
-        room = self._properties.max_pending_records - self._in_flight - len(self._sent)
-        permits = self._admission.permits
-        return max(0, room if permits is None else min(room, permits))
+        return max(0, self._properties.max_pending_records - self.in_flight - len(self._sent))
 
     @property
     def has_landed(self) -> bool:
-        """Whether tasks were completed, or are due."""
+        """Whether tasks were completed, or may begin."""
         units = self._work.units
-        if self._landed or self._arrived or (units is not None and units.have_ended):
+        if self._host.ended or self._arrived or (units is not None and units.have_ended):
             return True
-        if self._delayed and not self._is_halted and self._delayed[0][0] <= self._clock.now_ms():
+        if self._waiting.may_begin(self._room_for_calls):
             return True
-        return self._deadlines.are_due
+        return self._deadlines.are_due or self._pending.wants_a_look
 
     @property
     def awaits_sent(self) -> bool:
@@ -133,8 +128,19 @@ class SubscribeOperator(ApartOperator):
         if self._plan.tracing is not None:
             self._traces = Traces(self._plan.tracing, self._plan.name, clock)
         self._work = TaskCalls(place, self._plan, self._share, self.equipment.apart, self._traces)
-        self._complaints = Complaints(logger, clock)
+        self._pending = Pending(clock)
+        complaints = Complaints(logger, clock)
+        self._reading = Reading(self._part, place, self._metrics, complaints, context.failed)
         self._deadlines = Deadlines(clock)
+        self._host = PartitionHost(
+            self._plan.name,
+            clock,
+            self._part.retries is not None,
+            lambda: self._properties.deferred_complete_timeout_ms,
+            self._deadlines,
+            self._metrics,
+            self.equipment.apart.tell,
+        )
         self._outgoing = Outgoing(
             self._part,
             context.task_id,
@@ -143,8 +149,11 @@ class SubscribeOperator(ApartOperator):
             self._traces,
         )
         self._admission = Admission(self._part, self._properties, clock)
+        # What is retried has left its order.
+        in_order = self._part.role != "retry"
+        self._waiting = Waiting(clock, self._admission, keeps_order=in_order)
         self._settling = Settling(
-            self._part, self._outgoing, self._metrics, self._complaints, context.failed
+            self._part, self._outgoing, self._metrics, complaints, context.failed
         )
 
     def process(self, batch: Batch, output: Output) -> None:
@@ -157,14 +166,16 @@ class SubscribeOperator(ApartOperator):
         batch = self._admission.admitted(batch, self._outgoing, self._metrics, output)
         if not batch.keys:
             return
-        tasks = self._tasks(batch)
+        tasks, unread = self._reading.read(batch, self._properties)
+        if unread:
+            self._bury(batch, unread)
         if self._work.units is None:
             self._run_here(batch, tasks, output)
         else:
             contexts = self._contexts(batch, tasks)
             if self._traces is not None:
                 self._traces.begin(contexts)
-            self._begin(contexts)
+            self._begin(batch, contexts)
 
     def sent(self) -> None:
         """What was written of tasks has arrived. Those that were refused begin again later."""
@@ -178,22 +189,33 @@ class SubscribeOperator(ApartOperator):
 
     def halt(self) -> None:
         """Begin no more tasks."""
-        self._is_halted = True
+        self._host.is_halted = self._waiting.is_held = True
         self._work.halt()
 
     @property
     def may_land(self) -> bool:
-        """Whether tasks may still be completed. Once halted, deferred ones are not waited for."""
-        running = self._work.units is not None and self._work.units.are_running
-        return not self._is_halted or running or self._entered > 0 or self.has_landed
+        """Whether tasks may still be completed: not those that wait for their time, or for the
+        rate, which the next owner does. Once halted, deferred ones are not waited for."""
+        if self._host.is_entered or self.has_landed:
+            return True
+        if not self._host.is_halted:
+            return len(self._pending) > 0
+        return self._work.units is not None and self._work.units.are_running
 
     def release(self, output: Output) -> Sequence[Batch]:
         """Let tasks that are due begin, and settle those that were completed."""
-        self._begin_delayed()
+        self._pending.look()
         self._metrics.count("tasks.timeout", self._deadlines.expire())
+        if self._work.units is None and not self._host.ended and not self._arrived:
+            # They are settled the next time, so that the loop comes round in between.
+            if self._waiting.may_begin(None):
+                self._begin_here()
+            return ()
         done = self._ended()
+        if self._waiting and self._work.units is not None:
+            self._begin_waiting()
         if done:
-            self._in_flight -= len(done)
+            self._pending.remove(done)
             done = self._settle(done, output)
         if self._arrived:
             done += self._arrived
@@ -208,128 +230,66 @@ class SubscribeOperator(ApartOperator):
 
     def close(self) -> None:
         """What is in flight is done again by the next owner; what runs comes to its end alone."""
-        self._is_halted = self._is_closed = True
+        self._host.is_halted = self._host.is_closed = True
         self._work.close()
         self._share.metrics.forget(self._place)
-
-    # --- what contexts ask -----------------------------------------------------------------------
-
-    @property
-    def clock(self) -> Clock:
-        """For the age of what is deferred."""
-        return self._clock
-
-    @property
-    def subscription_id(self) -> str:
-        """The name of the subscription."""
-        return self._plan.name
-
-    @property
-    def can_retry(self) -> bool:
-        """Whether there is a retry topic."""
-        return self._part.retries is not None
-
-    @property
-    def deferred_timeout_ms(self) -> int | None:
-        """After how long a deferred task has to be completed, unless its processor says so."""
-        timeout_ms = self._properties.deferred_complete_timeout_ms
-        return None if timeout_ms < 0 else timeout_ms
-
-    def keep(self, completion: Completion) -> None:
-        """Look after a deadline."""
-        self._deadlines.keep(completion)
-
-    def landed(self, context: ProcessingContext) -> None:
-        """A deferred task whose processor has returned is done."""
-        if not self._is_closed:
-            self._landed.append(context)
-            self.equipment.apart.tell()
-
-    def leaked(self) -> None:
-        """A completion was thrown away."""
-        self._metrics.count("tasks.leaked")
-
-    @property
-    def is_open(self) -> bool:
-        """Whether tasks are still to be completed."""
-        return not self._is_halted
-
-    def enter(self) -> bool:
-        """A deferred task is about to be processed further, on any thread; whether it still may."""
-        with self._entering:
-            if self._is_halted:
-                return False
-            self._entered += 1
-            return True
-
-    def leave(self) -> None:
-        """That has returned."""
-        with self._entering:
-            self._entered -= 1
-        if self._is_halted:
-            self.equipment.apart.tell()
-
-    def count(self, name: str, by: int) -> None:
-        """Add to a counter, on any thread."""
-        self._metrics.count(name, by)
 
     # --- taking ----------------------------------------------------------------------------------
 
     def _gauges(self) -> Mapping[str, float]:
-        pending, paused = self._in_flight + len(self._sent), int(self.room <= 0)
-        gauges = {"tasks.pending": pending, "partition.paused": paused}
-        return {**gauges, "offset.latest.consumed": self._latest_offset}
+        return {
+            "tasks.pending": self.in_flight + len(self._sent),
+            "tasks.pending.age.max": self._pending.oldest_age_ms,
+            "partition.paused": int(self.room <= 0),
+            "offset.latest.consumed": self._latest_offset,
+        }
 
-    def _tasks(self, batch: Batch) -> Sequence[DecatonTask[Any] | None]:
-        """The tasks of records; None of those that hold none, which are dealt with."""
-        place, origin = self._place, batch.origin
-        headers = batch.all_headers()
-        offsets = [origin.offsets[row] for row in batch.rows]
-        columns = RecordColumns(
-            batch.keys, batch.values, batch.timestamps, offsets, list(headers or ()) or None, None
-        )
-        reader = self._plan.reader
-        reader.legacy_parse_fallback = self._properties.legacy_parse_fallback_enabled
-        extracted = reader.read(place, columns, retried=self._part.role == "retry")
-        for index, error in extracted.failures.items():
-            self._metrics.count("tasks.discarded")
-            if self._plan.on_error == "fail":
-                self.context.failed(batch, index, error)
-            else:
-                self._complaints.tell(
-                    f"a record at offset {offsets[index]} of {place} holds no task", error
-                )
-        return extracted.tasks
+    def _bury(self, batch: Batch, unread: Iterable[tuple[int, Exception]]) -> None:
+        """Records that hold no task go to the dead-letter topic when tasks are settled."""
+        for index, error in unread:
+            nothing: DecatonTask[Any] = DecatonTask(DecatonMetadata(), None, batch.values[index])
+            context = ProcessingContext(self._host, batch, index, nothing, (), perf_counter_ns())
+            context.outcome, context.error = UNREAD, error
+            self._hold(context)
+            self._host.ended.append(context)
 
-    def _contexts(
-        self, batch: Batch, tasks: Iterable[DecatonTask[Any] | None]
-    ) -> list[ProcessingContext]:
+    def _contexts(self, batch: Batch, tasks: Tasks) -> list[ProcessingContext]:
         calls, now_ns = self._work.calls, perf_counter_ns()
         return [
-            ProcessingContext(self, batch, index, task, calls, now_ns)
+            ProcessingContext(self._host, batch, index, task, calls, now_ns)
             for index, task in enumerate(tasks)
             if task is not None
         ]
 
-    def _begin(self, contexts: Sequence[ProcessingContext]) -> None:
-        """Hand tasks over, those that are due."""
-        units, hold = self._work.units, self.equipment.flights.hold_one
-        assert units is not None
-        self._in_flight += len(contexts)
-        now_ms = self._clock.now_ms()
+    def _begin(self, batch: Batch, contexts: Sequence[ProcessingContext]) -> None:
+        """Hand tasks over, those that may begin."""
+        hold, waiting = self.equipment.flights.hold_one, self._waiting
+        now_ms, lets_pass = self._clock.now_ms(), self._waiting.lets_pass(batch.keys)
         due: list[Call] = []
         latencies: list[int] = []
         for context in contexts:
             hold(context.place, context.offset)
-            call = Call(context.batch, context.index, self._work.unit(context.key), context)
-            latencies.append(now_ms - context.metadata.timestamp_ms)
-            if context.metadata.scheduled_time_ms > now_ms:
-                self._delay(call, context.metadata.scheduled_time_ms)
+            if (made_ms := context.metadata.timestamp_ms) > 0:
+                latencies.append(now_ms - made_ms)
+            scheduled_ms = context.metadata.scheduled_time_ms
+            call = Call(batch, context.index, None, context)
+            if lets_pass and scheduled_ms <= now_ms:
+                due.append(call)
+            elif waiting.keep(call, scheduled_ms):
+                lets_pass = False
             else:
                 due.append(call)
         self._metrics.measure_all("tasks.delivery.latency", latencies)
-        if due:
-            units.start(due)
+        for call in due:
+            call.unit = self._work.unit(call.context.key)
+        self._hand_over(due)
+
+    def _hand_over(self, calls: Sequence[Call]) -> None:
+        if calls:
+            assert self._work.units is not None
+            self._pending.add(call.context for call in calls)
+            self._handed_over += len(calls)
+            self._work.units.start(calls)
 
     def _begin_again(self, refused: ProcessingContext) -> None:
         """Let a task begin anew after a pause that can neither be retried nor buried elsewhere."""
@@ -338,93 +298,114 @@ class SubscribeOperator(ApartOperator):
         metadata = refused.metadata
         task = DecatonTask(metadata, refused.task, refused.payload)
         context = ProcessingContext(
-            self, refused.batch, refused.index, task, self._work.calls, perf_counter_ns()
+            self._host, refused.batch, refused.index, task, self._work.calls, perf_counter_ns()
         )
-        if self._traces is not None:
-            self._traces.begin([context])
-        self._in_flight += 1
-        call = Call(context.batch, context.index, self._work.unit(context.key), context)
-        self._delay(call, self._clock.now_ms() + policy.pause_ms(metadata.retry_count))
+        if refused.outcome == UNREAD:
+            context.outcome, context.error = UNREAD, refused.error
+        elif self._traces is not None:
+            self._traces.complete((refused,))
+            self._traces.begin((context,))
+        call = Call(context.batch, context.index, None, context)
+        pause_ms = policy.pause_ms(metadata.retry_count)
+        self._waiting.keep_alone(call, self._clock.now_ms() + pause_ms)
 
-    def _delay(self, call: Call, due_ms: int) -> None:
-        heappush(self._delayed, (due_ms, next(self._tickets), call))
+    @property
+    def _room_for_calls(self) -> int | None:
+        """How many calls may be handed over; None for any number, which then wait elsewhere."""
+        if self._work.units is None or not self._admission.is_limited:
+            return None
+        return self._properties.partition_concurrency - self._handed_over
 
-    def _begin_delayed(self) -> None:
-        now_ms = self._clock.now_ms()
-        due: list[Call] = []
-        late: list[int] = []
-        while not self._is_halted and self._delayed and self._delayed[0][0] <= now_ms:
-            due_ms, _, call = heappop(self._delayed)
-            late.append(now_ms - due_ms)
-            due.append(call)
-        if not due:
-            return
-        self._metrics.measure_all("tasks.scheduled.process.delay", late)
-        if self._work.units is not None:
-            self._work.units.start(due)
-            return
-        for call in due:
-            if self._work.run(call.context):
-                self._landed.append(call.context)
+    def _begin_waiting(self) -> None:
+        """Hand tasks over that have waited."""
+        self._metrics.measure_all("tasks.scheduled.process.delay", self._waiting.let_due())
+        calls = self._waiting.take(self._room_for_calls, self._work.unit)
+        now_ns = perf_counter_ns()
+        unread: list[Call] = []
+        for call in calls:
+            call.context.taken_ns = now_ns
+            if call.context.outcome == UNREAD:
+                unread.append(call)
+        if unread:
+            self._waiting.ended(unread)
+            contexts = [call.context for call in unread]
+            self._pending.add(contexts)
+            self._host.ended.extend(contexts)
+            calls = [call for call in calls if call.context.outcome != UNREAD]
+        self._hand_over(calls)
+
+    def _begin_here(self) -> None:
+        """Process tasks within the loop that have waited, for a moment."""
+        self._metrics.measure_all("tasks.scheduled.process.delay", self._waiting.let_due())
+        ends_ns = perf_counter_ns() + _MOMENT_NS
+        while calls := self._waiting.take(1, lambda _: None):
+            context: ProcessingContext = calls[0].context
+            context.taken_ns = perf_counter_ns()
+            self._pending.add((context,))
+            if context.outcome == UNREAD or self._work.run(context):
+                self._host.ended.append(context)
+            if perf_counter_ns() > ends_ns:
+                break
+        self.equipment.apart.tell()
 
     # --- running ---------------------------------------------------------------------------------
 
-    def _run_here(
-        self, batch: Batch, tasks: Sequence[DecatonTask[Any] | None], output: Output
-    ) -> None:
+    def _run_here(self, batch: Batch, tasks: Tasks, output: Output) -> None:
         """Process tasks within the loop: 1 us each beside the function."""
         calls, traces = self._work.calls, self._traces
         first = calls[0]
         now_ms = self._clock.now_ms()
         known = [task.metadata for task in tasks if task is not None]
-        latencies = [now_ms - metadata.timestamp_ms for metadata in known]
+        latencies = [now_ms - each.timestamp_ms for each in known if each.timestamp_ms > 0]
         self._metrics.measure_all("tasks.delivery.latency", latencies)
-        if max([metadata.scheduled_time_ms for metadata in known], default=0) > now_ms:
-            tasks = self._without_delayed(batch, tasks, now_ms)
+        latest_ms = max([metadata.scheduled_time_ms for metadata in known], default=0)
+        if latest_ms > now_ms or not self._waiting.lets_pass(batch.keys):
+            tasks = self._without_waiting(batch, tasks)
         touched: list[ProcessingContext] = []
-        count, longest_ns = 0, 0
+        count, longest_ns, touched_ns = 0, 0, 0
         started_ns = now_ns = perf_counter_ns()
         for index, task in enumerate(tasks):
             if task is None:
                 continue
             # Made one by one, so that each can take the memory of the one before.
-            context = ProcessingContext(self, batch, index, task, calls, now_ns)
+            context = ProcessingContext(self._host, batch, index, task, calls, now_ns)
             if traces is not None:
                 traces.begin((context,))
             try:
                 if (result := first(context, context.task)) is not None:
                     checked_result(result)
-            except Exception as error:
-                context.returned(error)
+            except (Exception, CancelledError) as error:
+                context.returned(as_failure(error))
             before_ns, now_ns = now_ns, perf_counter_ns()
-            if now_ns - before_ns > longest_ns:
-                longest_ns = now_ns - before_ns
             if not context.is_plain:
+                context.took_ns = now_ns - before_ns
+                touched_ns += context.took_ns
                 touched.append(context)
                 continue
+            if now_ns - before_ns > longest_ns:
+                longest_ns = now_ns - before_ns
             count += 1
             if traces is not None:
                 traces.complete((context,))
         metrics = self._metrics
-        took_ms, longest_ms = (now_ns - started_ns) / _NS_IN_MS, longest_ns / _NS_IN_MS
+        took_ms = (now_ns - started_ns - touched_ns) / _NS_IN_MS
+        longest_ms = longest_ns / _NS_IN_MS
         metrics.measure("tasks.process.duration", count, took_ms, longest_ms)
         metrics.measure("tasks.complete.duration", count, took_ms, longest_ms)
         metrics.count("tasks.processed", count)
         if touched:
             self._end_here(touched, output)
 
-    def _without_delayed(
-        self, batch: Batch, tasks: Sequence[DecatonTask[Any] | None], now_ms: int
-    ) -> list[DecatonTask[Any] | None]:
+    def _without_waiting(self, batch: Batch, tasks: Tasks) -> list[DecatonTask[Any] | None]:
+        """The tasks that may begin now; those that may not are kept."""
         due = list(tasks)
         for context in self._contexts(batch, tasks):
-            scheduled_ms = context.metadata.scheduled_time_ms
-            if scheduled_ms > now_ms:
+            call = Call(batch, context.index, None, context)
+            if self._waiting.keep(call, context.metadata.scheduled_time_ms):
+                due[context.index] = None
                 if self._traces is not None:
                     self._traces.begin((context,))
-                due[context.index] = None
-                self._hold(context)
-                self._delay(Call(batch, context.index, None, context), scheduled_ms)
+                self.equipment.flights.hold_one(context.place, context.offset)
         return due
 
     def _end_here(self, touched: Sequence[ProcessingContext], output: Output) -> None:
@@ -443,22 +424,31 @@ class SubscribeOperator(ApartOperator):
                 self.equipment.flights.hold_one(context.place, context.offset)
 
     def _hold(self, context: ProcessingContext) -> None:
-        self._in_flight += 1
+        self._pending.add((context,))
         self.equipment.flights.hold_one(context.place, context.offset)
 
     # --- settling --------------------------------------------------------------------------------
 
     def _ended(self) -> list[ProcessingContext]:
         """The tasks that were completed since the last time."""
-        landed = self._landed
+        landed = self._host.ended
         done = [landed.popleft() for _ in range(len(landed))]
+        not_begun: list[Call] = []
         if self._work.units is not None:
-            for call in self._work.units.ended():
+            calls = self._work.units.ended()
+            self._handed_over -= len(calls)
+            for call in calls:
                 if call.error is not None:
                     # Not of the user's code.
                     raise call.error
-                if call.result:
+                if call.result is NOT_BEGUN:
+                    not_begun.append(call)
+                elif call.result:
                     done.append(call.context)
+            self._waiting.ended(calls)
+        if not_begun:
+            self._pending.remove(call.context for call in not_begun)
+            self._waiting.put_back(not_begun)
         return done
 
     def _settle(self, done: Sequence[ProcessingContext], output: Output) -> list[ProcessingContext]:
@@ -466,9 +456,10 @@ class SubscribeOperator(ApartOperator):
         and wait for no answer."""
         now_ns = perf_counter_ns()
         measure_all = self._metrics.measure_all
-        measure_all("tasks.process.duration", [each.took_ns / _NS_IN_MS for each in done])
+        read = [each for each in done if each.outcome != UNREAD]
+        measure_all("tasks.process.duration", [each.took_ns / _NS_IN_MS for each in read])
         measure_all(
-            "tasks.complete.duration", [(now_ns - each.taken_ns) / _NS_IN_MS for each in done]
+            "tasks.complete.duration", [(now_ns - each.taken_ns) / _NS_IN_MS for each in read]
         )
         written = self._settling.settle(done, output)
         policy = self._plan.retry
@@ -485,12 +476,23 @@ class SubscribeOperator(ApartOperator):
         if share.version != self._version and share.properties is not None:
             self._version = share.version
             self._apply(share.properties)
-        if self._is_rebuilding and not self._in_flight:
+        if self._is_rebuilding and not self._pending:
             self._is_rebuilding = False
+            self._waiting.forget_units()
             self._work.make(self._properties.partition_concurrency)
+        if self._work.hands_back and not self._handed_over:
+            self._work.hands_back = False
+        self._waiting.is_held = self._host.is_halted or self._is_rebuilding or self._work.hands_back
 
     def _apply(self, new: Properties) -> None:
         old, self._properties = self._properties, new
+        was_limited = self._admission.is_limited
         self._admission.change(new)
+        if was_limited and not self._admission.is_limited:
+            self._waiting.forget_units()
+        elif not was_limited and self._admission.is_limited and self._handed_over:
+            # They have cost nothing yet. What runs is waited for before others begin, so that those
+            # of a key stay in order.
+            self._work.hands_back = True
         if new.partition_concurrency != old.partition_concurrency and self._work.are_made:
             self._is_rebuilding = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from inspect import isawaitable
+from itertools import count
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -17,6 +18,9 @@ from millstream.subscriptions.plan import SubscriptionPlan
 from millstream.subscriptions.share import SubscriptionShare
 from millstream.subscriptions.tracing import Traces
 from millstream.unawaited import checked_result
+
+#: What a call gives that was not made, since tasks are to begin by a rate from now on.
+NOT_BEGUN: Final = object()
 
 #: Keys are spread over units by another hash than over partitions, or those of one partition would
 #: come together in a few units. Decaton's.
@@ -37,6 +41,7 @@ class TaskCalls:
     Attributes:
         units: make the calls beside the loop; None where tasks are processed within it.
         calls: the processors, but for those of threads.
+        hands_back: whether calls that have not begun are to end with `NOT_BEGUN`.
     """
 
     def __init__(
@@ -49,12 +54,14 @@ class TaskCalls:
     ) -> None:
         self.units: Units | None = None
         self.calls: tuple[Next, ...] = ()
+        self.hands_back = False
         self._plan = plan
         self._share = share
         self._apart = apart
         self._traces = traces
         self._place = place
         self._concurrency = 1
+        self._turn = count()
         self._is_closed = False
 
     @property
@@ -83,10 +90,13 @@ class TaskCalls:
             self.units = self._apart.threads(self._run_of_unit, _itself, concurrency)
 
     def unit(self, key: bytes | None) -> Any:
-        """Which unit works on the tasks of a key; None for any."""
+        """Which unit works on the next task of a key; None for any."""
+        if self._plan.chain.is_async:
+            return key
         if key is None:
-            return None
-        return key if self._plan.chain.is_async else murmur2(_SALT + key, self._concurrency)
+            # One after the other, and by number: processors belong to units.
+            return next(self._turn) % self._concurrency
+        return murmur2(_SALT + key, self._concurrency)
 
     def halt(self) -> None:
         """Begin no more."""
@@ -110,10 +120,14 @@ class TaskCalls:
             return calls
         return self._traces.around(calls, self._plan.chain.is_async)
 
-    def _run_of_unit(self, call: Call) -> bool:
+    def _run_of_unit(self, call: Call) -> object:
+        if self.hands_back:
+            return NOT_BEGUN
         return _run(call.context, self._calls_of(call.unit))
 
-    async def _run_async(self, call: Call) -> bool:
+    async def _run_async(self, call: Call) -> object:
+        if self.hands_back:
+            return NOT_BEGUN
         context: ProcessingContext = call.context
         started_ns = perf_counter_ns()
         error: BaseException | None = None
@@ -121,6 +135,8 @@ class TaskCalls:
             result = context.call(self.calls)
             if isawaitable(result):
                 await result
+            else:
+                checked_result(result)
         except (Exception, CancelledError) as failure:
             if self._is_closed:
                 raise
@@ -135,7 +151,7 @@ def _run(context: ProcessingContext, calls: tuple[Next, ...]) -> bool:
     try:
         checked_result(context.call(calls))
     except BaseException as failure:
-        error = failure
+        error = as_failure(failure)
     context.took_ns = perf_counter_ns() - started_ns
     return context.returned(error)
 

@@ -1,0 +1,319 @@
+"""Tasks that nobody works on, or that nobody completes: none of them is lost without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from support.subscribed_task import PLACE, SubscribedTask
+
+from millstream.clock import ManualClock
+from millstream.errors import StreamsError
+from millstream.parallel import (
+    BatchedTask,
+    BatchingProcessor,
+    Completion,
+    ProcessingContext,
+    Retry,
+)
+from millstream.subscriptions.tasks.metadata import METADATA_HEADER
+from millstream.testing.driver_topics import RawColumns
+
+Context = ProcessingContext
+SECOND = timedelta(seconds=1)
+RETRY = Retry(backoff=SECOND, max_attempts=3, dead_letter_topic="dead")
+CONCURRENCIES = pytest.mark.parametrize("concurrency", [1, 3])
+
+
+# --- pushed and not awaited ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["plain", "forgetful", "generator"])
+def test_a_push_that_nobody_awaits_fails_the_task(kind: str) -> None:
+    """Hunts for an offset that is committed though the second processor never ran."""
+    done: list[str] = []
+
+    def plain(context: Context, task: str) -> None:
+        context.push(task)
+
+    async def forgetful(context: Context, task: str) -> None:
+        context.push(task)
+
+    async def second(context: Context, task: str) -> None:
+        done.append(task)
+
+    async def generating(context: Context, task: str) -> Any:
+        done.append(task)
+        yield task
+
+    first: Any = forgetful if kind == "forgetful" else plain
+    last: Any = generating if kind == "generator" else second
+    with SubscribedTask([first, last]) as sub:
+        sub.feed("one")
+        with pytest.raises(StreamsError, match=r"awaits|awaited") as caught:
+            sub.until(lambda: False, "it fails")
+        assert isinstance(caught.value.__cause__, TypeError)
+        assert (done, sub.committable) == ([], 0)
+
+
+def test_an_asynchronous_generator_is_no_processor() -> None:
+    async def generating(context: Context, task: str) -> Any:
+        yield task
+
+    with SubscribedTask(generating) as sub:
+        sub.feed("one")
+        with pytest.raises(StreamsError, match="asynchronous"):
+            sub.until(lambda: False, "it fails")
+
+
+@CONCURRENCIES
+def test_a_plain_chain_whose_last_gives_a_coroutine_fails(concurrency: int) -> None:
+    async def work() -> None: ...
+
+    chain = [lambda context, task: (context.push(task), None)[1], lambda context, task: work()]
+    with SubscribedTask(chain, concurrency=concurrency) as sub:
+        sub.feed("one")
+        with pytest.raises(StreamsError, match="nobody has awaited"):
+            sub.until(lambda: False, "it fails")
+
+
+@pytest.mark.parametrize("kind", ["awaited", "returned", "deferred"])
+def test_a_push_that_is_awaited_is_right(kind: str) -> None:
+    """By whoever: the processor, the subscription, or a task of the event loop."""
+    done: list[str] = []
+    kept: list[Any] = []
+
+    async def awaited(context: Context, task: str) -> None:
+        await context.push(task)
+
+    def returned(context: Context, task: str) -> Any:
+        return context.push(task)
+
+    async def deferred(context: Context, task: str) -> None:
+        completion = context.defer_completion()
+        later = asyncio.create_task(context.push(task))
+        later.add_done_callback(lambda _: completion.complete())
+        kept.append(later)
+
+    async def second(context: Context, task: str) -> None:
+        done.append(task)
+
+    first: Any = {"awaited": awaited, "returned": returned, "deferred": deferred}[kind]
+    with SubscribedTask([first, second]) as sub:
+        sub.feed("one")
+        sub.until(lambda: sub.committable == 1, "it is done")
+        assert done == ["one"]
+
+
+# --- cancelled -----------------------------------------------------------------------------------
+
+
+def cancelled(context: Context, task: str) -> None:
+    raise asyncio.CancelledError
+
+
+@CONCURRENCIES
+def test_what_was_cancelled_fails_its_task_and_not_the_thread(concurrency: int) -> None:
+    with SubscribedTask(cancelled, concurrency=concurrency, on_error="skip") as sub:
+        sub.feed("one", "two")
+        sub.until(lambda: sub.committable == 2, "both have failed")
+        assert sub.counted("tasks.error") == 2
+
+
+def test_a_block_that_was_cancelled_fails_its_task_and_not_the_thread() -> None:
+    kept: list[Completion] = []
+    work = lambda context, task: kept.append(context.defer_completion())  # noqa: E731
+    with SubscribedTask(work, on_error="skip") as sub:
+        sub.feed("one")
+        sub.step()
+        with pytest.raises(asyncio.CancelledError), kept[0]:
+            raise asyncio.CancelledError
+        sub.until(lambda: sub.committable == 1, "it has failed")
+        assert sub.counted("tasks.error") == 1
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [None, "later", 5])
+def test_a_wrong_answer_of_on_timeout_fails_the_task(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a line in the log, instead of ending the thread."""
+    kept: list[Completion] = []
+
+    def work(context: Context, task: str) -> None:
+        kept.append(context.defer_completion(timeout=SECOND, on_timeout=lambda _: answer))
+
+    with SubscribedTask(work, on_error="skip", clock=ManualClock(1_000)) as sub:
+        sub.feed("one")
+        sub.step()
+        sub.clock.sleep_ms(1_000)
+        sub.until(lambda: sub.committable == 1, "it has failed")
+        assert f"on_timeout answered {answer!r} for the task of topic tasks" in caplog.text
+        assert sub.counted("tasks.error") == 1
+
+
+@CONCURRENCIES
+def test_the_time_of_a_deferred_task_runs_when_its_processor_has_returned(
+    concurrency: int,
+) -> None:
+    """One that defers first and works for long afterwards is not late."""
+    clock = ManualClock(1_000)
+    kept: list[Completion] = []
+
+    def work(context: Context, task: str) -> None:
+        kept.append(context.defer_completion(timeout=SECOND))
+        clock.advance(5_000)
+
+    with SubscribedTask(work, concurrency=concurrency, on_error="skip", clock=clock) as sub:
+        sub.feed("one")
+        sub.until(lambda: bool(kept) and kept[0].deadline_ms is not None, "it has returned")
+        clock.advance(999)
+        sub.step()
+        assert not kept[0].is_done
+        clock.advance(1)
+        sub.until(lambda: kept[0].is_done, "it has timed out")
+        assert sub.counted("tasks.timeout") == 1
+
+
+@CONCURRENCIES
+def test_the_oldest_task_that_nobody_completes_is_named(
+    concurrency: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once a minute, when it is five minutes old; the metrics tell its age always."""
+    clock = ManualClock(1_000)
+    kept: dict[int, Completion] = {}
+
+    def work(context: Context, task: str) -> None:
+        kept[context.offset] = context.defer_completion()
+
+    with SubscribedTask(work, concurrency=concurrency, clock=clock) as sub:
+        sub.feed("one", "two")
+        sub.until(lambda: len(kept) == 2, "both are deferred")
+        sub.until(lambda: not sub.task.processing.executor.has_landed, "all is heard of")
+        clock.advance(299_999)
+        sub.step()
+        assert sub.counted("tasks.pending.age.max") == 299_999
+        assert "is not completed" not in caplog.text
+        clock.advance(10_001)
+        sub.step()
+        told = "offset 0 began 310000 ms ago and is not completed"
+        assert f"topic tasks, partition 0, {told}" in caplog.text
+        for _ in range(5):
+            clock.advance(11_000)
+            sub.step()
+        assert caplog.text.count("is not completed") == 1
+        clock.advance(11_000)
+        sub.step()
+        assert caplog.text.count("is not completed") == 2
+        kept[0].complete()
+        sub.until(lambda: sub.task.in_flight == 1, "it is completed")
+        assert sub.counted("tasks.pending.age.max") == clock.monotonic_ms() - 1_000
+
+
+# --- records that hold no task -------------------------------------------------------------------
+
+
+def feed_unread(sub: SubscribedTask, offset: int = 0) -> None:
+    headers = ((METADATA_HEADER, b"\xff\xff"), ("trace", b"7"))
+    columns = RawColumns(
+        [b"key", b"key"], [b"bad", None], [5, 6], [offset, offset + 1], [headers] * 2
+    )
+    sub.task.add_records(PLACE, columns)
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_record_that_holds_no_task_goes_to_the_dead_letters(concurrency: int) -> None:
+    """As it was, with what is wrong; it does not wait for the rate."""
+    done: list[str] = []
+    with SubscribedTask(
+        lambda context, task: done.append(task),
+        concurrency=concurrency,
+        retry=RETRY,
+        on_error="retry",
+        processing_rate_per_partition=1,
+        clock=ManualClock(1_000),
+    ) as sub:
+        feed_unread(sub)
+        sub.until(lambda: sub.commit() == 2, "they are done with")
+        bad, deleted = sub.written("dead")
+        assert (bad.key, bad.value, deleted.value) == (b"key", b"bad", None)
+        names = [name for name, _ in bad.headers]
+        assert "trace" in names
+        assert any("exception" in name for name in names)
+        counts = ("tasks.discarded", "tasks.dead", "tasks.processed", "retry.queued.tasks")
+        assert [sub.counted(name) for name in counts] == [2, 2, 0, 0]
+        assert sub.counted("tasks.process.duration.count") == 0
+
+
+def test_without_dead_letters_it_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with SubscribedTask(
+        lambda context, task: None, retry=Retry(backoff=SECOND), on_error="retry"
+    ) as sub:
+        feed_unread(sub)
+        with caplog.at_level(logging.WARNING):
+            sub.until(lambda: sub.committable == 2, "they are done with")
+        assert "holds no task" in caplog.text
+
+
+# --- traces and lists ----------------------------------------------------------------------------
+
+
+class Ends:
+    """Notes the ends of traces. It is `Tracing` and `TaskTrace`."""
+
+    def __init__(self) -> None:
+        self.ends: list[str] = []
+
+    def trace_for(self, context: Context, subscription: str) -> Ends:
+        return self
+
+    def processing(self) -> Any:
+        return nullcontext()
+
+    def completed(self, outcome: str, error: BaseException | None) -> None:
+        self.ends.append(outcome)
+
+    def retry_headers(self) -> Any:
+        return ()
+
+
+def test_the_trace_of_an_attempt_that_no_topic_takes_ends() -> None:
+    """Hunts for a trace that stays open for ever, since the task begins with a new one."""
+    tracing, clock = Ends(), ManualClock(1_000)
+    retry = Retry(backoff=SECOND)
+    with SubscribedTask(
+        lambda context, task: context.retry(), retry=retry, tracing=tracing, clock=clock
+    ) as sub:
+        sub.feed("one")
+        sub.step()
+        sub.task.processing.equipment.refused.add(PLACE, 0, StreamsError("Too large."))
+        sub.task.sent()
+        assert tracing.ends == ["retry"]
+        assert sub.task.in_flight == 1
+
+
+@pytest.mark.parametrize("when", ["within", "later"])
+def test_one_of_a_list_may_be_retried_after_the_function_has_returned(when: str) -> None:
+    kept: list[BatchedTask] = []
+
+    def store(tasks: list[BatchedTask]) -> None:
+        kept.extend(tasks)
+        if when == "within":
+            tasks[0].context.retry()
+
+    lists = BatchingProcessor(store, capacity=1, linger=SECOND, completes=False)
+    with SubscribedTask(lists, retry=Retry(backoff=SECOND)) as sub:
+        sub.feed("one")
+        sub.until(lambda: len(kept) == 1, "it has its list")
+        if when == "later":
+            sub.step()
+            assert sub.task.in_flight == 1
+            kept[0].context.retry()
+        sub.until(lambda: sub.counted("retry.queued.tasks") == 1, "it is retried")
+        assert sub.drain()
