@@ -86,8 +86,8 @@ class Waiting:
         self._size += 1
 
     def put_back(self, calls: Sequence[Call]) -> None:
-        """These were let go, and have not begun after all: they are before all others."""
-        self._ready.extendleft(sorted(calls, key=_offset, reverse=True))
+        """These were let go, and have not begun after all. Those of a key may come in parts."""
+        self._ready = deque(sorted([*self._ready, *calls], key=_offset))
         self._size += len(calls)
 
     def may_begin(self, most: int | None) -> bool:

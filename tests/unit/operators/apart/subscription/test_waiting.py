@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support.apart_bench import ApartBench
@@ -15,6 +16,7 @@ from support.subscribed_task import SubscribedTask
 from support.waiting import wait_for
 
 from millstream.clock import ManualClock, SystemClock
+from millstream.operators.apart.subscription.waiting import Waiting
 from millstream.parallel import (
     DecatonMetadata,
     ProcessingContext,
@@ -449,3 +451,13 @@ def test_a_unit_has_a_processor_of_its_own_for_records_without_a_key() -> None:
         assert sub.drain()
     assert Alone.made == 4
     assert Alone.at_once == [1] * 40
+
+
+def test_what_is_handed_back_in_parts_keeps_its_order() -> None:
+    """The calls of a unit end one after the other, and the loop may look in between."""
+    waiting = Waiting(ManualClock(0), Mock(is_limited=False), keeps_order=True)
+    calls = [Mock(context=Mock(offset=offset, key=b"k")) for offset in range(4)]
+    waiting.put_back(calls[1:2])
+    waiting.put_back([calls[0], *calls[2:]])
+    assert waiting.take(None, lambda key: key) == calls
+    assert len(waiting) == 0
