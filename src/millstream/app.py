@@ -9,12 +9,15 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from millstream.app_failures import ExceptionHandler, StreamsUncaughtExceptionHandlerResponse
-from millstream.app_listeners import RestoreCalls, StandbyCalls
-from millstream.app_metadata import TaskMetadata, ThreadMetadata, tasks_of
-from millstream.app_run import run_script
-from millstream.app_started import StartedApplications
-from millstream.app_supervisor import ThreadSupervisor
+from millstream.application.failures import (
+    ExceptionHandler,
+    StreamsUncaughtExceptionHandlerResponse,
+)
+from millstream.application.listeners import RestoreCalls, StandbyCalls
+from millstream.application.metadata import TaskMetadata, ThreadMetadata, tasks_of
+from millstream.application.run import run_script
+from millstream.application.started import StartedApplications
+from millstream.application.supervisor import ThreadSupervisor
 from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import IllegalStateError, StreamsError

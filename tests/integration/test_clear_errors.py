@@ -186,7 +186,7 @@ def test_missing_topics(
     kafka: EmbeddedKafka, tmp_path: Path, existing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Goal: all that are missing are named at once, before Spark is started."""
-    monkeypatch.setattr("millstream.app_supervisor.SparkEngine", None)
+    monkeypatch.setattr("millstream.application.supervisor.SparkEngine", None)
     topics = {name: unique(f"missing-{name}") for name in ("in", "out")}
     missing = {name: topic for name, topic in topics.items() if name != existing}
     if existing:

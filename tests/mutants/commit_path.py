@@ -37,8 +37,8 @@ _REBALANCES = "runtime/loop/rebalances.py"
 _CLOSING = "runtime/loop/closing.py"
 _THREAD = "runtime/loop/stream_thread.py"
 _TASKS = "runtime/ownership/tasks.py"
-_PENDING = "runtime/task/pending_offsets.py"
-_QUEUE = "runtime/task/record_queue.py"
+_PENDING = "runtime/task/queues/pending_offsets.py"
+_QUEUE = "runtime/task/queues/record_queue.py"
 _DELIVERY = "kafka/data/delivery.py"
 
 _POST_COMMIT = """        acked = self._producer.acked_offsets()

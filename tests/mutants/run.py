@@ -53,7 +53,7 @@ FIRST = {
     "runtime/loop/at_least_once.py": ("tests/unit/runtime/loop/test_commit_path.py",),
     "kafka/member/group_member.py": ("tests/unit/kafka/test_member_place.py",),
     "runtime/task/stream_task.py": ("tests/unit/runtime/loop/test_commit_path.py",),
-    "runtime/task/pending_offsets.py": ("tests/properties/test_pending_offsets.py",),
+    "runtime/task/queues/pending_offsets.py": ("tests/properties/test_pending_offsets.py",),
     "runtime/loop/rebalances.py": ("tests/unit/runtime/loop/test_rebalances.py",),
     "runtime/loop/closing.py": ("tests/unit/runtime/loop/test_thread_commits.py",),
     "runtime/loop/stream_thread.py": ("tests/unit/runtime/loop/test_thread_commits.py",),

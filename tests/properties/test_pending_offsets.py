@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from millstream.runtime.task.pending_offsets import PendingOffsets
+from millstream.runtime.task.queues.pending_offsets import PendingOffsets
 
 MOST = 20
 

@@ -40,7 +40,7 @@ _LARGE = "it is large, and whoever imports the module may not need it"
 
 #: Where functions import, what they import, and why not at the top.
 LATE_IMPORTS = {
-    ("app_restore_bars", "rich"): "it may not be installed",
+    ("application.restore_bars", "rich"): "it may not be installed",
     ("serdes._registry", "confluent_kafka"): "its schema registry's own needs may not be installed",
     ("spark.environment", "importlib"): "the function runs on executors as it is",
     ("spark.environment", "sys"): "the function runs on executors as it is",

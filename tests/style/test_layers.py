@@ -37,7 +37,7 @@ STAGES = (
     ("runtime",),
     ("spark",),
     ("query",),
-    ("app",),
+    ("app", "application"),
     ("parallel",),
     ("lake", "testing", "console", "cli"),
 )

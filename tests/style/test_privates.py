@@ -61,14 +61,14 @@ ALLOWED: dict[str, set[str]] = {
     # The supervisor of an application, whose threads are not started.
     "integration/test_clear_errors.py": {"_config"},
     "integration/test_closing.py": {"_supervisor"},
-    "unit/app/test_replacing_threads.py": {
+    "unit/application/test_replacing_threads.py": {
         "_crew",
         "_engine",
         "_on_event",
         "_take_directory",
     },
-    "unit/app/test_restore_audience.py": {"_main", "_process_id", "_supervisor"},
-    "unit/app/test_restore_bars.py": {"_progress"},
+    "unit/application/test_restore_audience.py": {"_main", "_process_id", "_supervisor"},
+    "unit/application/test_restore_bars.py": {"_progress"},
     "unit/cli/test_cli_arguments.py": {"_port", "_property", "_topic"},
     # What a subscription is made of, to be run without Spark, or asked for its processes.
     "integration/test_subscriptions.py": {"_streams"},

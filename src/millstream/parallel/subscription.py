@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from millstream.app import KafkaStreams
-from millstream.app_failures import ExceptionHandler
+from millstream.application.failures import ExceptionHandler
 from millstream.errors import ConfigError
 from millstream.parallel.checks import (
     check_batching,

@@ -11,7 +11,7 @@ from millstream.errors import StreamsError
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.states import TaskState
-from millstream.runtime.task.raw_records import RawRecords
+from millstream.runtime.task.queues.raw_records import RawRecords
 
 
 class Work(Protocol):

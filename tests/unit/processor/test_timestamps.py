@@ -17,7 +17,7 @@ from millstream import (
     WallclockTimestampExtractor,
 )
 from millstream.processor.handlers import ErrorContext, SourceRecord
-from millstream.runtime.task.record_queue import RecordQueue
+from millstream.runtime.task.queues.record_queue import RecordQueue
 from millstream.serdes import BYTES
 
 

@@ -26,8 +26,8 @@ from millstream.processor.task_context import CurrentRecord
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.task.compile_operator import compile_operator
 from millstream.runtime.task.node_context import Dropped, NodeContext, NodeStores, SourceErrors
-from millstream.runtime.task.raw_records import RawRecords
-from millstream.runtime.task.record_queue import RecordQueue
+from millstream.runtime.task.queues.raw_records import RawRecords
+from millstream.runtime.task.queues.record_queue import RecordQueue
 from millstream.runtime.task.required_serde import required_serde
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.opening.by_kind import open_store

@@ -9,7 +9,7 @@ from millstream.kafka.protocols import Consumer
 from millstream.record import TopicPartition
 from millstream.runtime.ownership.start_offsets import CommittedOffsets
 from millstream.runtime.retry import Retry
-from millstream.runtime.task.raw_records import RawRecords
+from millstream.runtime.task.queues.raw_records import RawRecords
 from millstream.runtime.work import Work
 
 #: How long the loop may stand still for one request.

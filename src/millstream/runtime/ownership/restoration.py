@@ -27,7 +27,7 @@ from millstream.kafka.protocols import Consumer
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import RestoreEvent, RestoreStep
 from millstream.runtime.retry import Retry
-from millstream.runtime.task.raw_records import RawRecords
+from millstream.runtime.task.queues.raw_records import RawRecords
 from millstream.state.changelogs.restore import StoreRestorer
 
 logger = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from millstream.runtime.ownership.start_offsets import CommittedOffsets
 from millstream.runtime.retry import LockRetry, Retry
 from millstream.runtime.states import TaskState
 from millstream.runtime.task.punctuations import AT_ONCE, Agenda
-from millstream.runtime.task.raw_records import RawRecords
+from millstream.runtime.task.queues.raw_records import RawRecords
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.work import Work, failures_of
 

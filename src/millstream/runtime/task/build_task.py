@@ -32,12 +32,12 @@ from millstream.runtime.task.node_context import (
     SinkErrors,
     SourceErrors,
 )
-from millstream.runtime.task.partition_group import PartitionGroup
 from millstream.runtime.task.processing import ExecutorFactory, Processing
 from millstream.runtime.task.production import SinkProduction, own_handler
 from millstream.runtime.task.punctuations import Punctuations
-from millstream.runtime.task.raw_records import RawPair
-from millstream.runtime.task.record_queue import RecordQueue
+from millstream.runtime.task.queues.partition_group import PartitionGroup
+from millstream.runtime.task.queues.raw_records import RawPair
+from millstream.runtime.task.queues.record_queue import RecordQueue
 from millstream.runtime.task.required_serde import required_serde
 from millstream.runtime.task.sinks import Collector, Production, Sink, SinkMeeting
 from millstream.runtime.task.stream_task import StreamTask

@@ -10,8 +10,8 @@ from millstream.operators.apart.equipment import Equipment
 from millstream.operators.batch import Batch
 from millstream.runtime.task.engine_task import EngineTask
 from millstream.runtime.task.executor import ContextFactory, SinkFactory
-from millstream.runtime.task.partition_group import PartitionGroup
 from millstream.runtime.task.punctuations import Punctuations
+from millstream.runtime.task.queues.partition_group import PartitionGroup
 from millstream.topology.physical.nodes import Node
 
 #: Where the stream time behind operators that work beside the loop is among the times of

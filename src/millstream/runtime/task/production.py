@@ -27,7 +27,7 @@ from millstream.record import TaskId, TopicPartition
 from millstream.runtime.task.answers import decision_of, goes_on, handlers_failure
 from millstream.runtime.task.dead_letters import DeadLetters
 from millstream.runtime.task.node_context import Dropped, failed_record
-from millstream.runtime.task.raw_records import RawPair
+from millstream.runtime.task.queues.raw_records import RawPair
 from millstream.runtime.task.sinks import Outgoing
 
 #: Gives key and value of an input record as they were read, if they are at hand.

@@ -12,11 +12,11 @@ from millstream.processor.punctuation import PunctuationType
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import TASK_STATES, TaskState
-from millstream.runtime.task.batch_size import BatchSize
 from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.runtime.task.processing import Processing
 from millstream.runtime.task.punctuations import AT_ONCE, Agenda
-from millstream.runtime.task.raw_records import RawRecords
+from millstream.runtime.task.queues.batch_size import BatchSize
+from millstream.runtime.task.queues.raw_records import RawRecords
 from millstream.state.task_stores import TaskStores
 
 logger = logging.getLogger(__name__)

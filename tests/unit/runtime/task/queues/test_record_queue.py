@@ -10,7 +10,7 @@ import pytest
 from millstream.errors import SerializationError, StreamsError
 from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.record import Headers, TaskId, TopicPartition
-from millstream.runtime.task.record_queue import RecordQueue
+from millstream.runtime.task.queues.record_queue import RecordQueue
 from millstream.serdes import LONG, STRING, Serde
 from millstream.topology.physical.nodes import TimestampExtractor
 

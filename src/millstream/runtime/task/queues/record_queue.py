@@ -13,8 +13,8 @@ from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.processor.timestamps import FailOnInvalidTimestamp, KeepValidTimestamp
 from millstream.record import MAX_TIME_MS, Headers, Record, TaskId, TopicPartition
 from millstream.runtime.task.answers import handlers_failure
-from millstream.runtime.task.pending_offsets import PendingOffsets
-from millstream.runtime.task.raw_records import RawPair, RawRecords, raw_pair
+from millstream.runtime.task.queues.pending_offsets import PendingOffsets
+from millstream.runtime.task.queues.raw_records import RawPair, RawRecords, raw_pair
 from millstream.serdes import Serde
 from millstream.topology.physical.nodes import TimestampExtractor
 from millstream.unawaited import checked_result

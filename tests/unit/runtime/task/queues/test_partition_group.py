@@ -10,8 +10,8 @@ from millstream.errors import SerializationError
 from millstream.operators.batch import Batch
 from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.task.partition_group import PartitionGroup, TaskBatch
-from millstream.runtime.task.record_queue import RecordQueue
+from millstream.runtime.task.queues.partition_group import PartitionGroup, TaskBatch
+from millstream.runtime.task.queues.record_queue import RecordQueue
 from millstream.serdes import LONG, STRING
 from millstream.testing.driver_topics import Captured, RawColumns
 

@@ -17,7 +17,7 @@ from millstream import (
     StreamsError,
     StreamsUncaughtExceptionHandlerResponse,
 )
-from millstream.app_supervisor import ThreadSupervisor
+from millstream.application.supervisor import ThreadSupervisor
 from millstream.clock import ManualClock
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.control import (
@@ -245,7 +245,7 @@ def test_an_answer_that_is_none_closes_the_instance(app: Application) -> None:
 @pytest.fixture
 def roomy(app: Application, monkeypatch: pytest.MonkeyPatch) -> Application:
     """One on a Spark with slots for everybody."""
-    monkeypatch.setattr("millstream.app_crew.require_slots", lambda session, needed: None)
+    monkeypatch.setattr("millstream.application.crew.require_slots", lambda session, needed: None)
     app.names.append("app-StreamThread-3")
     return app
 

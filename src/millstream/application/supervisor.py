@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from millstream.app_crew import Crew
-from millstream.app_judge import Judge
-from millstream.app_restore_bars import RestoreBars
+from millstream.application.crew import Crew
+from millstream.application.judge import Judge
+from millstream.application.restore_bars import RestoreBars
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import SparkError, StreamsError, as_streams_error

@@ -6,8 +6,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from millstream.app_crew import Crew
-from millstream.app_failures import (
+from millstream.application.crew import Crew
+from millstream.application.failures import (
     ExceptionHandler,
     StreamsUncaughtExceptionHandlerResponse,
     answer_to,

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from millstream.app_restore_bars import RestoreBars
+from millstream.application.restore_bars import RestoreBars
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import RestoreEvent, RestoreStep
 

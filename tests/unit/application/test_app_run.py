@@ -28,9 +28,9 @@ def application():
 """
 
 EVERYWHERE = """
-from millstream import app_run
+from millstream.application import run
 
-app_run._LOOK_S = 0.002
+run._LOOK_S = 0.002
 
 def stopped_at_line(number):
     # Runs the application, with SIGINT before the given line of Python that the main thread

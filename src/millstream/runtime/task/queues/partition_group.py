@@ -13,8 +13,8 @@ from millstream.errors import StreamsError
 from millstream.java_priority_queue import JavaPriorityQueue
 from millstream.operators.batch import Batch, Order, Origin, merge_batches
 from millstream.record import Headers, TopicPartition
-from millstream.runtime.task.raw_records import RawPair, raw_pair
-from millstream.runtime.task.record_queue import RecordQueue, Taken
+from millstream.runtime.task.queues.raw_records import RawPair, raw_pair
+from millstream.runtime.task.queues.record_queue import RecordQueue, Taken
 from millstream.topology.physical.java_order import partition_order
 
 T = TypeVar("T")

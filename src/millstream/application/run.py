@@ -14,7 +14,7 @@ from importlib.metadata import version
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from millstream.app_supervisor import ThreadSupervisor
+from millstream.application.supervisor import ThreadSupervisor
 from millstream.config import StreamsConfig
 from millstream.errors import SparkError
 from millstream.runtime.client_states import ClientStates

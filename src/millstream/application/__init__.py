@@ -1,0 +1,1 @@
+"""What stands behind `KafkaStreams`: starting, supervising and stopping stream threads."""
