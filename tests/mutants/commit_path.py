@@ -423,14 +423,14 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a commit does not wait for what is in flight",
         _TASK,
-        "        return not self._is_landing\n\n",
-        "        return True\n\n",
+        "        return not self._is_landing or self._has_landed()\n",
+        "        return True\n",
     ),
     _mutant(
         "what a punctuation has caused is in flight at a commit",
         _TASK,
-        "        lands = at_work.lands or at_work.equipment.flights.unplaced > 0\n",
-        "        lands = at_work.lands\n",
+        "            self._is_landing = at_work.lands or at_work.equipment.flights.unplaced > 0\n",
+        "            self._is_landing = at_work.lands\n",
     ),
     _mutant(
         "what was sent of a task asks for no commit",

@@ -39,7 +39,6 @@ def _commit_while_landing() -> list[Replacement]:
 
     def may_commit(self: Any) -> bool:
         right(self)
-        self._is_landing = False
         return True
 
     return [(StreamTask, "may_commit", may_commit)]

@@ -127,8 +127,8 @@ class Work(Protocol):
         ...
 
     def may_commit(self) -> bool:
-        """Whether it can be committed; else something must be finished first, nothing more is
-        taken meanwhile, and the commit is to be tried again."""
+        """Whether it can be committed; else something must be finished first, and the commit is to
+        be tried again. Where that may be so, nothing more is taken before `prepare_commit`."""
         ...
 
     def prepare_commit(self) -> bool:

@@ -46,6 +46,7 @@ class Equipment:
         apart: makes calls.
         in_offset_order: whether results go on in the order of their offsets in any case, so that a
             transaction holds nothing of a record behind the committed offset.
+        lands: whether a commit waits until nothing is in flight, so that little is to be taken.
         flights: what is in flight.
         time: that of what is given back.
         share: what the partitions of a subscription have in common on this thread.
@@ -54,6 +55,7 @@ class Equipment:
 
     apart: Apart
     in_offset_order: bool = False
+    lands: bool = False
     flights: Flights = field(default_factory=Flights)
     time: ReleasedTime = field(default_factory=ReleasedTime)
     share: SubscriptionShare = field(default_factory=SubscriptionShare)

@@ -70,7 +70,10 @@ class MapAsyncOperator(UnitsOperator):
     @property
     def room(self) -> int:
         """How many more may be taken."""
-        return self._most - self._in_flight
+        # What waits for a turn would make each commit wait longer, perhaps past the time of its
+        # transaction.
+        most = self._concurrency if self.equipment.lands else self._most
+        return most - self._in_flight
 
     @property
     def has_landed(self) -> bool:

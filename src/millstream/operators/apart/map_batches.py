@@ -55,7 +55,9 @@ class MapBatchesAsyncOperator(UnitsOperator):
     @property
     def room(self) -> int:
         """How many more may be taken: one batch waits beside those that are in calls."""
-        return (self._concurrency + 1) * self._most - self._in_flight
+        # Where a commit waits for all of it, none waits.
+        batches = self._concurrency + (not self.equipment.lands)
+        return batches * self._most - self._in_flight
 
     @property
     def has_landed(self) -> bool:

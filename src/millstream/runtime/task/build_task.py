@@ -198,6 +198,7 @@ class TaskParts:
         equipment = Equipment(
             services.make_apart(),
             in_offset_order=exactly_once and not lands,
+            lands=lands,
             time=time,
             share=services.share,
         )

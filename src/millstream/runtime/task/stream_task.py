@@ -374,16 +374,13 @@ class StreamTask:
         return called
 
     def may_commit(self) -> bool:
-        """Whether nothing is in flight that has to be part of a commit; if something is, nothing
-        more is taken until it has landed."""
+        """Whether nothing is in flight that has to be part of a commit. Where that matters, nothing
+        is taken from here on until then: other tasks are to land as well, beside this one."""
         at_work = self.processing
         # What a punctuation has caused is repeated by nobody.
-        lands = at_work.lands or at_work.equipment.flights.unplaced > 0
-        was_landing, self._is_landing = self._is_landing, lands and not self._has_landed()
-        if was_landing and not self._is_landing:
-            # No calls by wall clock were made meanwhile.
-            self._agenda.by(AT_ONCE)
-        return not self._is_landing
+        if not self._is_landing:
+            self._is_landing = at_work.lands or at_work.equipment.flights.unplaced > 0
+        return not self._is_landing or self._has_landed()
 
     def prepare_commit(self) -> bool:
         """Let go of what is held back in caches, with all it causes downstream.
@@ -395,6 +392,10 @@ class StreamTask:
             return False
         self._hand_on()
         self.stores.log_changes()
+        if self._is_landing:
+            self._is_landing = False
+            # No calls by wall clock were made meanwhile.
+            self._agenda.by(AT_ONCE)
         return True
 
     def _hand_on(self) -> None:

@@ -465,6 +465,44 @@ def test_the_time_of_a_partition_is_committed_with_the_records_that_are(tmp_path
     bench.close()
 
 
+def counted(stream: Any) -> None:
+    """A store before the calls: a commit waits until nothing is in flight."""
+    counts = stream.group_by_key(key=STRING, value=JSON).count(store="counts")
+    counts.to_stream().map_async(answer, concurrency=3).to("out", key=STRING, value=JSON)
+
+
+def test_what_has_landed_takes_nothing_before_the_commit(tmp_path: Path) -> None:
+    """Other tasks of the thread land for it as well: hunts for a commit that comes only when there
+    is no input left, since one of them always has something in flight."""
+    bench = bench_of(tmp_path, counted, statestore_cache_max_bytes=0)
+    for number in range(6):
+        bench.feed(b"k", b"%d" % number)
+    bench.step()
+    assert not bench.task.may_commit()
+    bench.held.end_all()
+    bench.step()
+    assert bench.task.may_commit()
+    bench.step()
+    assert bench.task.in_flight == 0
+    assert bench.commit()
+    assert bench.offset == 3
+    bench.step()
+    assert bench.task.in_flight == 3
+    bench.close()
+
+
+def test_where_a_commit_waits_no_more_is_taken_than_runs(tmp_path: Path) -> None:
+    """A commit waits for one call after the other, no longer: not past its transaction's time."""
+    bench = bench_of(
+        tmp_path, counted, processing_guarantee=EXACTLY_ONCE_V2, statestore_cache_max_bytes=0
+    )
+    for number in range(20):
+        bench.feed(b"%d" % number, b"1")
+    bench.step()
+    assert bench.task.in_flight == 3
+    bench.close()
+
+
 async def in_batches(batch: Any) -> Any:
     return batch["value"]
 
