@@ -12,7 +12,7 @@ from millstream.operators.batch import Batch, Order, Origin
 from millstream.operators.operator import Operator, Output
 from millstream.record import Headers
 
-#: About 100 bytes each.
+#: About 100 bytes each, and the bytes of each as it was read.
 _MOST_PENDING: Final = 100_000
 
 

@@ -29,8 +29,8 @@ class RateLimiter:
         >>> limiter.permits(now_us=0)
         1
         >>> limiter.take(1)
-        >>> limiter.permits(now_us=99_999), limiter.next_permit_ms()
-        (0, 100)
+        >>> limiter.permits(now_us=99_999), limiter.permits(now_us=100_000)
+        (0, 1)
         >>> limiter.permits(now_us=500_000)
         5
     """
@@ -61,19 +61,6 @@ class RateLimiter:
         """So many tasks start, no more than `permits` has just said."""
         if self._rate != UNLIMITED:
             self._kept -= count * _TASK
-
-    def next_permit_ms(self) -> int | None:
-        """When the next task may start: a time in milliseconds, on the clock of `permits`.
-
-        Not later than the time last told if one may start now; None at a rate of 0.
-        """
-        if self._rate == 0:
-            return None
-        owed = max(0, -self._kept) if self._rate != UNLIMITED else 0
-        if not owed:
-            return self._now_us // 1_000
-        at_us = self._now_us - (-owed // self._rate)
-        return -(-at_us // 1_000)
 
     def change_rate(self, rate: int, now_us: int) -> None:
         """Another rate from now on; what may start at once does not grow by it."""

@@ -36,7 +36,6 @@ def test_no_rate_lets_none_start() -> None:
     """And nothing gathers meanwhile."""
     limiter = RateLimiter(0, now_us=0)
     assert limiter.permits(SECOND) == 0
-    assert limiter.next_permit_ms() is None
     limiter.change_rate(5, 10 * SECOND)
     assert limiter.permits(10 * SECOND) == 1
 
@@ -46,7 +45,6 @@ def test_no_limit_lets_all_start() -> None:
     limiter = RateLimiter(-1, now_us=0)
     assert limiter.permits(SECOND) == sys.maxsize
     limiter.take(1_000_000)
-    assert limiter.next_permit_ms() == 1_000
     limiter.change_rate(5, SECOND)
     assert (limiter.rate, limiter.permits(SECOND)) == (5, 1)
 
@@ -68,14 +66,13 @@ def test_a_change_keeps_what_is_owed_and_cuts_what_is_kept() -> None:
 
 
 @pytest.mark.parametrize("rate", [1, 3, 7, 999, 1_000_000])
-def test_the_next_permit_is_there_when_it_was_said_to_be(rate: int) -> None:
-    """Not a millisecond later than it could be."""
+def test_what_is_owed_is_paid_off_at_the_rate(rate: int) -> None:
+    """Not a microsecond later than it could be."""
     limiter = RateLimiter(rate, now_us=123)
     limiter.take(limiter.permits(123) + 2 * rate)
-    at_ms = limiter.next_permit_ms()
-    assert at_ms is not None
-    assert limiter.permits((at_ms - 1) * 1_000) == 0
-    assert limiter.permits(at_ms * 1_000) >= 1
+    paid_us = 123 + 2 * SECOND + -(-SECOND // rate)
+    assert limiter.permits(paid_us - 1) == 0
+    assert limiter.permits(paid_us) >= 1
 
 
 def test_a_clock_that_goes_back_stands_still() -> None:

@@ -108,6 +108,12 @@ class PartitionHost:
             self._entered += 1
             return True
 
+    def halt(self) -> None:
+        """Nothing more may begin."""
+        # Whoever is just about to enter has entered after this, or does not.
+        with self._entering:
+            self.is_halted = True
+
     def leave(self) -> None:
         """That has returned."""
         with self._entering:

@@ -189,7 +189,8 @@ class SubscribeOperator(ApartOperator):
 
     def halt(self) -> None:
         """Begin no more tasks."""
-        self._host.is_halted = self._waiting.is_held = True
+        self._host.halt()
+        self._waiting.is_held = True
         self._work.halt()
 
     @property
@@ -230,7 +231,8 @@ class SubscribeOperator(ApartOperator):
 
     def close(self) -> None:
         """What is in flight is done again by the next owner; what runs comes to its end alone."""
-        self._host.is_halted = self._host.is_closed = True
+        self._host.halt()
+        self._host.is_closed = True
         self._work.close()
         self._share.metrics.forget(self._place)
 
