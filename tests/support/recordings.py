@@ -158,7 +158,7 @@ RECORDINGS = (
     Recording(UNIT / "assignment" / "rack_aware_4_3_1.jsonl", assignments),
     Recording(UNIT / "assignment" / "kafka_streams_4_3_1.json", wire_formats),
     Recording(UNIT / "java_priority_queue.json", polls),
-    Recording(UNIT / "parallel" / "decaton_9_5_0.json", decaton_tasks),
+    Recording(UNIT / "subscriptions" / "decaton_9_5_0.json", decaton_tasks),
     Recording(UNIT / "topology" / "kafka_streams_4_3.json", topologies),
 )
 

@@ -44,7 +44,8 @@ class Inputs:
         self._readers: dict[TopicPartition, Work] = {}
         self._paused: set[TopicPartition] = set()
         # With hundreds of tasks, of which few have records, nobody asks all of them each batch.
-        self._waiting: set[Work] = set()
+        # In the order in which they came, so that a simulation repeats itself.
+        self._waiting: dict[Work, None] = {}
 
     def fetch(
         self,
@@ -71,7 +72,7 @@ class Inputs:
         for place in fetched:
             self._displaced.pop(place, None)
         self._paused.difference_update(fetched)
-        self._waiting.discard(work)
+        self._waiting.pop(work, None)
         self._consumer.unassign(fetched)
 
     def look_anew(self) -> None:
@@ -96,7 +97,7 @@ class Inputs:
             # A partition may have been given up between the fetch and the poll.
             if work is not None:
                 work.add_records(place, columns)
-                self._waiting.add(work)
+                self._waiting[work] = None
                 if work.waiting_in(place) > self._max_buffered and place not in self._paused:
                     self._paused.add(place)
                     self._consumer.pause([place])
@@ -104,7 +105,7 @@ class Inputs:
     def was_called(self, work: Work) -> None:
         """The work may have something in flight that none of its records has brought about."""
         if work.in_flight:
-            self._waiting.add(work)
+            self._waiting[work] = None
 
     @property
     def room(self) -> int:
@@ -118,7 +119,7 @@ class Inputs:
         """The work has taken some of its records."""
         # What was sent and is refused begins again.
         if not (work.buffered or work.in_flight or work.awaits_sent):
-            self._waiting.discard(work)
+            self._waiting.pop(work, None)
         for place in work.partitions & self._paused:
             if work.waiting_in(place) <= self._max_buffered // 2:
                 self._paused.discard(place)
