@@ -79,8 +79,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "caches are not flushed",
         _COMMITS,
-        "            return task.prepare_commit()",
-        "            return True",
+        "                task.prepare_commit()",
+        "                pass",
     ),
     _mutant(
         "stores are not written",
@@ -96,8 +96,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "caches of the first task only are flushed",
         _COMMITS,
-        "for task in needing if not is_ready(task)]",
-        "for task in needing[:1] if not is_ready(task)]",
+        "        for task in needing:\n            with failures_of(task):\n",
+        "        for task in needing[:1]:\n            with failures_of(task):\n",
     ),
     _mutant(
         "offsets of the first task only are committed",

@@ -152,9 +152,8 @@ def _store_not_written() -> list[Replacement]:
 def _cache_not_flushed() -> list[Replacement]:
     """A commit leaves behind what caches hold back."""
 
-    def prepare(self: Any) -> bool:
+    def prepare(self: Any) -> None:
         self.stores.log_changes()
-        return True
 
     return [(StreamTask, "prepare_commit", prepare)]
 

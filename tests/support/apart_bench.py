@@ -105,9 +105,11 @@ class ApartBench:
         """Commit, unless the task wants to wait; whether it did."""
         if not self.task.commit_needed:
             return True
-        prepared = self.task.prepare_commit()
+        may_commit = self.task.may_commit()
+        if may_commit:
+            self.task.prepare_commit()
         self._take()
-        if not prepared:
+        if not may_commit:
             return False
         if self.task.awaits_sent:
             self.task.sent()

@@ -174,7 +174,8 @@ class SubscribedTask:
         """What a thread does, with a producer that answers at once; up to where it is committed."""
         if not self.task.commit_needed:
             return self.task.committed.get(PLACE, 0)
-        assert self.task.prepare_commit()
+        assert self.task.may_commit()
+        self.task.prepare_commit()
         if self.task.awaits_sent:
             self.task.sent()
         offsets = self.task.offsets_to_commit()

@@ -131,9 +131,8 @@ class Work(Protocol):
         be tried again. Where that may be so, nothing more is taken before `prepare_commit`."""
         ...
 
-    def prepare_commit(self) -> bool:
-        """Hand on what is held back for later, so that the offsets stand for all of it; whether it
-        can be committed."""
+    def prepare_commit(self) -> None:
+        """Hand on what is held back for later, so that the offsets stand for all of it."""
         ...
 
     @property

@@ -194,7 +194,8 @@ class SteppingDriver:
     def commit(self) -> None:
         """Flush caches, write stores and remember offsets; then `deliver`."""
         with self._failing():
-            self._land(self._is_prepared)
+            self._land(self._may_commit)
+            self._task.prepare_commit()
             self._task.post_commit(self._task.offsets_to_commit(), self._collector.acked_offsets())
         self.deliver()
 
@@ -299,9 +300,9 @@ class SteppingDriver:
                 raise
             raise self._failure from error
 
-    def _is_prepared(self) -> bool:
-        """Whether what is held back is handed on; if not, wait for what is in flight."""
-        if self._task.prepare_commit():
+    def _may_commit(self) -> bool:
+        """Whether nothing is in flight that matters; if something is, wait for it."""
+        if self._task.may_commit():
             return True
         self._task.drain(Deadline(_REAL_TIME, _WAIT_MS))
         return False

@@ -56,11 +56,6 @@ class Ended:
         self._calls.append(call)
         self._landing.tell()
 
-    def extend(self, calls: list[Call]) -> None:
-        """Some have, in this order."""
-        self._calls.extend(calls)
-        self._landing.tell()
-
     def take(self) -> list[Call]:
         """Those since the last time."""
         calls = self._calls

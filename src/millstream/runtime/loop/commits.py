@@ -184,10 +184,12 @@ class Commits:
         if not needing and not self.is_open:
             return {}
         # All are asked before any hands on what its caches hold back: it may take many tries.
-        for is_ready in (self._may_commit, self._is_prepared):
-            unfinished = [task for task in needing if not is_ready(task)]
-            if unfinished:
-                raise UnfinishedError(unfinished)
+        unfinished = [task for task in needing if not self._may_commit(task)]
+        if unfinished:
+            raise UnfinishedError(unfinished)
+        for task in needing:
+            with failures_of(task):
+                task.prepare_commit()
         whole = Deadline(self._clock, within_ms)
         self._wait_for_sent([task for task in needing if task.awaits_sent], whole)
         # Before they are published: a record that is finished during it may have sent what is not.
@@ -216,10 +218,6 @@ class Commits:
     def _may_commit(self, task: Work) -> bool:
         with failures_of(task):
             return task.may_commit()
-
-    def _is_prepared(self, task: Work) -> bool:
-        with failures_of(task):
-            return task.prepare_commit()
 
     def settle(self, tasks: Collection[Work]) -> None:
         """Wait until what tasks have sent is in their topics, as long as a commit would.

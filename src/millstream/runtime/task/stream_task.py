@@ -382,21 +382,18 @@ class StreamTask:
             self._is_landing = at_work.lands or at_work.equipment.flights.unplaced > 0
         return not self._is_landing or self._has_landed()
 
-    def prepare_commit(self) -> bool:
-        """Let go of what is held back in caches, with all it causes downstream.
+    def prepare_commit(self) -> None:
+        """After `may_commit`: let go of what caches hold back, with all it causes downstream.
 
         Store by store in the order of the topology, and again while what was handed on has changed
         a store that had its turn: an offset must not be committed before what its record caused.
         """
-        if not self.may_commit():
-            return False
         self._hand_on()
         self.stores.log_changes()
         if self._is_landing:
             self._is_landing = False
             # No calls by wall clock were made meanwhile.
             self._agenda.by(AT_ONCE)
-        return True
 
     def _hand_on(self) -> None:
         executor = self.processing.executor

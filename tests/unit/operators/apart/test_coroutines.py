@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.gathered_calls import gathered
 from support.waiting import wait_for
 
 from millstream.operators.apart.calls import Call
@@ -60,17 +61,6 @@ def units_of(
     wake: Callable[[], None] = lambda: None,
 ) -> Coroutines:
     return Coroutines(function, value_of, most, timeout_ms, Landing(wake))
-
-
-def gathered(units: Coroutines, count: int) -> list[Call]:
-    found: list[Call] = []
-
-    def enough() -> bool:
-        found.extend(units.ended())
-        return len(found) >= count
-
-    wait_for(enough, what=f"{count} calls end")
-    return found
 
 
 def test_calls_of_a_unit_are_made_one_after_the_other(calls: Calls) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.gathered_calls import gathered
 from support.waiting import wait_for
 
 from millstream.operators.apart.calls import Call
@@ -40,17 +41,6 @@ class Board:
 
 def value_of(call: Call) -> tuple[Any, ...]:
     return (call.batch.values[call.index],)
-
-
-def gathered(units: Threads, count: int) -> list[Call]:
-    found: list[Call] = []
-
-    def enough() -> bool:
-        found.extend(units.ended())
-        return len(found) >= count
-
-    wait_for(enough, what=f"{count} calls end")
-    return found
 
 
 def test_calls_of_a_unit_are_made_one_after_the_other(calls: Calls) -> None:

@@ -150,7 +150,8 @@ def test_what_fails_while_a_commit_waits_asks_for_the_next_one() -> None:
         assert sub.commit() == 0
         gates["one"].set()
         sub.until(lambda: task.awaits_sent, "the first has failed")
-        assert task.prepare_commit()
+        assert task.may_commit()
+        task.prepare_commit()
         gates["two"].set()
         wait_for(lambda: task.processing.executor.has_landed, 20, "the second has failed")
         task.sent()
