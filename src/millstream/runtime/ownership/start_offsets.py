@@ -117,6 +117,8 @@ class StartOffsets:
         self._incarnations = incarnations
         self._clock = clock
         self._ends: dict[TopicPartition, int] = {}
+        #: Where reading a partition began last, and the id of the topic that it was then.
+        self._begun: dict[TopicPartition, tuple[str, int]] = {}
 
     def committed(
         self, partitions: Collection[TopicPartition]
@@ -159,22 +161,32 @@ class StartOffsets:
 
         Raises:
             StreamsError: nothing is committed and the policy is `none`.
-            OffsetOutOfRangeError: as `out_of_range`, of what was committed of a topic that was
-                deleted and created again.
+            OffsetOutOfRangeError: as `out_of_range`, of what was committed, or read before by this
+                thread, of a topic that was deleted and created again.
             BrokerUnavailableError: the brokers do not answer.
         """
         starts: dict[TopicPartition, int] = {}
         replaced: dict[TopicPartition, int] = {}
         for place in partitions:
             offset = committed.get(place)
-            if offset is None:
-                starts[place] = self._first_start(place)
-            elif _is_of(offset, topic_ids.get(place.topic)):
-                starts[place] = offset.offset
-            else:
+            topic_id = topic_ids.get(place.topic)
+            begun_of, begun = self._begun.get(place, (topic_id, 0))
+            if offset is not None and not _is_of(offset, topic_id):
                 replaced[place] = offset.offset
+            elif offset is not None:
+                starts[place] = offset.offset
+            # Brokers forget what was committed of a deleted topic, sooner or later.
+            elif topic_id not in (None, begun_of):
+                replaced[place] = max(0, begun)
+            else:
+                starts[place] = self._first_start(place)
         if replaced:
             starts |= self._elsewhere(replaced, replaced.keys())
+        self._begun.update(
+            (place, (topic_ids[place.topic], start))
+            for place, start in starts.items()
+            if place.topic in topic_ids
+        )
         return starts
 
     def out_of_range(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
@@ -276,8 +288,8 @@ def _story(place: TopicPartition, offset: int, first: int, end: int, *, created_
     begin = f"offset {offset} of {place}, where the group was to go on, "
     if created_anew:
         return (
-            f"{begin}is of a topic that was deleted; the one that was created under its name has "
-            f"the offsets {first} to {end}"
+            f"offset {offset} of {place}, where the group stood, is of a topic that was deleted; "
+            f"the one that was created under its name has the offsets {first} to {end}"
         )
     if offset < first:
         return (

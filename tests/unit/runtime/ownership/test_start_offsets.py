@@ -203,6 +203,20 @@ def test_an_offset_of_a_topic_that_was_created_anew_is_none(
     assert raised.value.offsets == {there: 50}
 
 
+def test_what_was_read_of_a_former_topic_is_told_although_the_group_has_forgotten(
+    starts: StartOffsets,
+) -> None:
+    """Brokers delete a topic's committed offsets with it, before or after the thread looks."""
+    here, there = place("first"), place("default")
+    starts.starts([here, there], {there: committed_of("old")}, {"first": "old", "default": "old"})
+    ids = {"first": "new", "default": "new"}
+    assert starts.starts([here], {}, ids) == {here: OFFSET_BEGINNING}
+    assert starts.starts([there], {}, {}) == {there: OFFSET_BEGINNING}
+    with pytest.raises(OffsetOutOfRangeError, match="is of a topic that was deleted") as raised:
+        starts.starts([here, there], {}, ids)
+    assert raised.value.offsets == {there: 50}
+
+
 def test_tasks_learn_that_their_topic_is_another_one() -> None:
     """Within the interval, and not those of which nothing is known."""
     index, clock = Ids(), ManualClock(0)
