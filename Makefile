@@ -36,7 +36,7 @@ fuzz: venv ## compare random topologies with the real Kafka Streams, which it fe
 	PYTHONPATH=tests $(PY) -m conformance.fuzz $(ARGS)
 
 lowest: venv ## test the group member on the lowest kafka-python, which it fetches
-	$(PY) -m pytest -m slow tests/integration/test_kafka_python_versions.py $(ARGS)
+	$(PY) -m pytest -m slow tests/integration/kafka/test_kafka_python_versions.py $(ARGS)
 
 coverage: venv ## measure what the tests that need no broker reach, and list what is below 80 %
 	rm -f .coverage .coverage.*
@@ -59,7 +59,7 @@ bench: venv ## measure speed beside Kafka Streams and Decaton, ARGS="--only PART
 	$(PY) benchmarks/bench.py $(ARGS)
 
 soak: venv ## run under load for long, with instances that come and go
-	$(PY) -m pytest -m slow tests/chaos tests/integration/test_standby.py $(ARGS)
+	$(PY) -m pytest -m slow tests/chaos tests/integration/runtime/test_standby.py $(ARGS)
 
 chaos: venv ## kill, pause and cut things while records must not be lost, ARGS="--seed N --minutes M"
 	PYTHONPATH=tests $(PY) -m chaos $(ARGS)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from support.lone_run import counting_dropped
+from support.running.lone_run import counting_dropped
 
 import millstream
 import millstream.serdes

@@ -1,12 +1,12 @@
-"""What only Kafka itself refuses, or takes. Tried by `tests/integration/test_bad_input.py`."""
+"""What only Kafka itself refuses, or takes; `tests/integration/runtime/test_bad_input.py` tries."""
 
 from __future__ import annotations
 
 import tempfile
 from typing import Any
 
-from support.lone_run import run_alone
-from support.topics import fill, read_all, unique
+from support.broker.topics import fill, read_all, unique
+from support.running.lone_run import run_alone
 
 from bad_inputs.case import Accepted, Case, Dropped, Family, Outcome, Refused, Seen, ms
 from bad_inputs.headers import Tells

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from support.scripts import Program
+from support.machine.scripts import Program
 from support.waiting import stays, wait_for
 
 from millstream.clock import SystemClock

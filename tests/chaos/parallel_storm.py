@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from chaos.storm import free_port
-from support.parallel_instances import ParallelInstances
-from support.scripts import Script
-from support.tcp_proxy import TcpProxy
+from support.machine.scripts import Script
+from support.machine.tcp_proxy import TcpProxy
+from support.running.parallel_instances import ParallelInstances
+from support.running.work_log import most_at_once, never_done, overlapping
 from support.waiting import wait_for
-from support.work_log import most_at_once, never_done, overlapping
 
 from millstream import EXACTLY_ONCE_V2
 from millstream.testing import EmbeddedKafka

@@ -34,11 +34,11 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
-from support.identified import Account, Identified
-from support.instances import Instances, last_told
-from support.leftovers import descendants, runs
-from support.scripts import Script
-from support.tcp_proxy import TcpProxy
+from support.machine.leftovers import descendants, runs
+from support.machine.scripts import Script
+from support.machine.tcp_proxy import TcpProxy
+from support.running.identified import Account, Identified
+from support.running.instances import Instances, last_told
 from support.waiting import wait_for
 
 from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.instances import COUNTING, Instances, counting, is_running, told
-from support.scripts import Script
+from support.machine.scripts import Script
+from support.running.instances import COUNTING, Instances, counting, is_running, told
 from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.slow_batches import run_slow_batches
+from support.running.slow_batches import run_slow_batches
 
 from millstream.testing import EmbeddedKafka
 

@@ -2,7 +2,7 @@
 
 Method: all events of a scenario are queued at once. The engine in batches of 1, 7 and 1,000 records
 is compared with the same operators called one record at a time, depth-first
-(`support.depth_first`): the same records on each topic in the same order, the same bytes in
+(`support.batches.depth_first`): the same records on each topic in the same order, the same bytes in
 changelogs, the same stores, as many records dropped. The wall clock stands still, and there is one
 commit after each round.
 """
@@ -22,7 +22,7 @@ from conformance.fuzz import GROUPS, random_scenario
 from conformance.vendored.interpret import Build, encode, stores
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.queued_driver import QueuedDriver
+from support.batches.queued_driver import QueuedDriver
 
 VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
 #: Batches that differ in size, and in whether records of different topics are kept in order.

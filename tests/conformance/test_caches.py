@@ -23,7 +23,7 @@ from conformance.settled import Settled, Sure
 from conformance.vendored.interpret import Build, encode
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.lazy_driver import LazyDriver
+from support.batches.lazy_driver import LazyDriver
 
 from millstream.record import ValueAndTimestamp
 from millstream.testing.driver_topics import Captured

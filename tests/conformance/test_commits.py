@@ -17,7 +17,7 @@ from conformance.connected import connected_scenario
 from conformance.vendored.interpret import Build, encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.lazy_driver import LazyDriver
+from support.batches.lazy_driver import LazyDriver
 
 from millstream.processor.processor import Processor
 from millstream.record import ValueAndTimestamp

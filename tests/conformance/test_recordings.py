@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 from conformance.oracle.process import OracleUnavailable
-from support.recorded_groups import random_case, shown, state_of
+from support.broker.recorded_groups import random_case, shown, state_of
 from support.recordings import RECORDINGS, Recording, assignments
 
 from millstream.assignment.high_availability import assign_high_availability

@@ -12,8 +12,8 @@ import marks
 import pytest
 from conformance.oracle.process import OracleUnavailable
 from programs import PEER, Run
-from support.java_streams import JavaProgram
-from support.topics import fill, latest, unique
+from support.broker.topics import fill, latest, unique
+from support.machine.java_streams import JavaProgram
 from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.scripts import Program
-from support.topics import fill, read_all, unique
+from support.broker.topics import fill, read_all, unique
+from support.machine.scripts import Program
 from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka

@@ -35,7 +35,7 @@ import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
- * The application of tests/support/interop.py on Kafka Streams: the same topology, names and answers.
+ * The application of tests/support/running/interop.py on Kafka Streams: the same topology, names and answers.
  *
  * <p>Arguments are settings, {@code key=value}. Says RUNNING once it is, STATE at each change of its
  * state, and RESTORED with the store and the number of records for each store that was restored; ends

@@ -32,7 +32,7 @@ import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.state.WindowStoreIterator;
 
 /**
- * The application of tests/support/moving.py on Kafka Streams: the same topology and names.
+ * The application of tests/support/running/moving.py on Kafka Streams: the same topology and names.
  *
  * <p>Arguments: the name that its topics begin with, then settings, {@code key=value}. Says RUNNING once
  * it is, and for each line that it is sent TASKS and its active tasks; ends when its input ends.

@@ -43,7 +43,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ),
     ("tests/unit/runtime", "tests/unit/operators/apart", "tests/unit/state", "tests/unit/kafka"),
     ("tests/conformance/test_commits.py",),
-    ("tests/integration/test_failpoints.py",),
+    ("tests/integration/runtime/test_failpoints.py",),
     ("tests/simulation",),
 )
 #: What is about a module most of all, and run before that.

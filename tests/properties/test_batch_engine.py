@@ -11,9 +11,9 @@ import os
 
 import pytest
 from hypothesis import given, settings
-from support.engine import run_engine, taking_order
-from support.oracle import Oracle
-from support.programs import Event, Program, events, programs
+from support.batches.engine import run_engine, taking_order
+from support.batches.oracle import Oracle
+from support.batches.programs import Event, Program, events, programs
 
 _EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "150"))
 

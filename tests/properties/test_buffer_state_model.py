@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from support.store_model import LITTLE, MUCH, SOURCE, Logged, StoreModel, run_model, several
+from support.tasks.store_model import LITTLE, MUCH, SOURCE, Logged, StoreModel, run_model, several
 
 from millstream.record import Headers, ValueAndTimestamp
 from millstream.serdes import BYTES, STRING, list_of

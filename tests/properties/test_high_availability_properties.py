@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.fixed_cluster import FixedCluster
+from support.tasks.fixed_cluster import FixedCluster
 
 from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.protocol import LATEST_OFFSET

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from support.programs import Event, events
-from support.queued_driver import QueuedDriver
+from support.batches.programs import Event, events
+from support.batches.queued_driver import QueuedDriver
 
 from millstream import (
     BufferConfig,

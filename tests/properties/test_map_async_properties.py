@@ -28,7 +28,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support.apart_bench import ApartBench
+from support.tasks.apart_bench import ApartBench
 
 from millstream import (
     AT_LEAST_ONCE,

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from support.queued_driver import QueuedDriver
+from support.batches.queued_driver import QueuedDriver
 
 from millstream import LogAndContinueProcessingExceptionHandler, StreamsBuilder, StreamsConfig
 from millstream.serdes import JSON, STRING

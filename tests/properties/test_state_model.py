@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
-from support.store_model import LITTLE, MUCH, SOURCE, Logged, StoreModel, run_model
+from support.tasks.store_model import LITTLE, MUCH, SOURCE, Logged, StoreModel, run_model
 
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import BYTES, JSON, LONG

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support.apart_bench import IN, ApartBench
+from support.tasks.apart_bench import IN, ApartBench
 
 from millstream.parallel import (
     Completion,

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support.task_bench import STORE, Cluster, TaskBench, Topic, changelog
+from support.tasks.task_bench import STORE, Cluster, TaskBench, Topic, changelog
 
 from millstream.errors import TaskCorruptedError
 from millstream.record import TaskId, TopicPartition

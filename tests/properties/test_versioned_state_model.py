@@ -14,7 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
-from support.store_model import LITTLE, MUCH, Logged, StoreModel, run_model
+from support.tasks.store_model import LITTLE, MUCH, Logged, StoreModel, run_model
 
 from millstream.serdes import BYTES
 from millstream.state.builders.versioned import VersionedStoreBuilder

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from support.store_model import MUCH, SOURCE, Logged, StoreModel, run_model, several
+from support.tasks.store_model import MUCH, SOURCE, Logged, StoreModel, run_model, several
 
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import BYTES, JSON, LONG

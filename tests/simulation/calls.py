@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from support.held_calls import HeldCalls, HeldUnits
+from support.tasks.held_calls import HeldCalls, HeldUnits
 
 from millstream.operators.apart.calls import Call
 from simulation.clients.requests import Waits

@@ -42,25 +42,25 @@ OTHERS = {
 #: By file the names, where a test of that very module has no other way.
 ALLOWED: dict[str, set[str]] = {
     # What happens inside a member, a client or a broker at the moment that the test needs.
-    "integration/test_data_clients.py": {"_client"},
-    "integration/test_embedded_kafka.py": {"_guard", "_home"},
-    "integration/test_member.py": {"_life", "_watch"},
-    "integration/test_member_failures.py": {
+    "integration/kafka/test_data_clients.py": {"_client"},
+    "integration/embedded/test_embedded_kafka.py": {"_guard", "_home"},
+    "integration/kafka/test_member.py": {"_life", "_watch"},
+    "integration/kafka/test_member_failures.py": {
         "_generation",
         "_give_up",
         "_life",
         "_on_join_complete_async",
         "_without_progress",
     },
-    "integration/test_spark_engine.py": {"_patience", "_server"},
+    "integration/spark/test_spark_engine.py": {"_patience", "_server"},
     "unit/kafka/test_librdkafka_log.py": {"_seen"},
     "unit/kafka/test_offset_errors.py": {"_out_of_range_error"},
     "unit/runtime/test_thread_clients.py": {"_most_bytes"},
     "unit/spark/test_control.py": {"_sent_frames"},
     "unit/spark/test_jobs.py": {"_translated"},
     # The supervisor of an application, whose threads are not started.
-    "integration/test_clear_errors.py": {"_config"},
-    "integration/test_closing.py": {"_supervisor"},
+    "integration/runtime/test_clear_errors.py": {"_config"},
+    "integration/application/test_closing.py": {"_supervisor"},
     "unit/application/test_replacing_threads.py": {
         "_crew",
         "_engine",
@@ -71,9 +71,9 @@ ALLOWED: dict[str, set[str]] = {
     "unit/application/test_restore_bars.py": {"_progress"},
     "unit/cli/test_cli_arguments.py": {"_port", "_property", "_topic"},
     # What a subscription is made of, to be run without Spark, or asked for its processes.
-    "integration/test_subscriptions.py": {"_streams"},
-    "support/parallel_instance.py": {"_streams"},
-    "support/subscribed.py": {"_config", "_streams", "_supervisor", "_topology"},
+    "integration/parallel/test_subscriptions.py": {"_streams"},
+    "support/running/parallel_instance.py": {"_streams"},
+    "support/running/subscribed.py": {"_config", "_streams", "_supervisor", "_topology"},
     # Its file of properties is looked at just then.
     "unit/parallel/test_subscription_arguments.py": {"_watch"},
     # Bugs are put where they would be.

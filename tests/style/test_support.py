@@ -8,7 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
 
-MODULES = {path.stem for path in SUPPORT.glob("*.py")} - {"__init__"}
+MODULES = {path.stem for path in SUPPORT.rglob("*.py")} - {"__init__"}
+ROOMS = "|".join(path.name for path in SUPPORT.iterdir() if path.is_dir())
 
 
 def test_the_index_names_every_helper() -> None:
@@ -21,7 +22,9 @@ def test_every_helper_is_used() -> None:
     """By a test, or by a helper that one uses."""
     uses = {
         path: re.findall(
-            r"\bsupport\.(\w+)|from support import (\w+)|\b(\w+)\.py\b",
+            rf"\bsupport\.(?:(?:{ROOMS})\.)?(\w+)"
+            rf"|from support(?:\.(?:{ROOMS}))? import (\w+)"
+            r"|\b(\w+)\.py\b",
             path.read_text(),
         )
         for path in (ROOT / "tests").rglob("*.py")
@@ -41,7 +44,7 @@ def test_nobody_waits_in_a_loop_of_their_own() -> None:
     loops = [
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "tests").rglob("*.py"))
-        if path.parent != SUPPORT
+        if not path.is_relative_to(SUPPORT)
         and re.search(r"\bdeadline = time\.(monotonic|perf_counter|time)\(\)", path.read_text())
     ]
     assert loops == []

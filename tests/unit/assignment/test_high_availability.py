@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.recorded_groups import recorded, shown, state_of
+from support.broker.recorded_groups import recorded, shown, state_of
 
 from millstream.assignment.high_availability import assign_high_availability
 from millstream.assignment.protocol import LATEST_OFFSET

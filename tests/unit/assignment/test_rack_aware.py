@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.recorded_groups import recorded, shown
+from support.broker.recorded_groups import recorded, shown
 
 from millstream.assignment import rack_aware
 from millstream.assignment.client_load import ClientLoad

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.group_members import Assignor
+from support.broker.group_members import Assignor
 
 from millstream.clock import SystemClock
 from millstream.errors import ConfigError

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.queued_driver import QueuedDriver
+from support.batches.queued_driver import QueuedDriver
 
 from millstream import (
     Materialized,

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from support.schema_registry import SchemaRegistry, schema_registry
+from support.broker.schema_registry import SchemaRegistry, schema_registry
 
 from millstream import StreamsBuilder
 from millstream.errors import SerializationError

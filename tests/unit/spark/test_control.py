@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.said import Ask, Say, Tell, said
+from support.broker.said import Ask, Say, Tell, said
 from support.waiting import wait_for
 
 from millstream.errors import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.said import Tell
+from support.broker.said import Tell
 from support.waiting import wait_for
 
 from millstream.runtime.control import Report

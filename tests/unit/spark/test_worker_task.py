@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.said import Tell
+from support.broker.said import Tell
 
 from millstream.errors import EnvironmentMismatchError
 from millstream.runtime.control import Close, Report

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.scripts import Program, python
+from support.machine.scripts import Program, python
 from support.waiting import wait_for
 
 from millstream.record import TopicPartition

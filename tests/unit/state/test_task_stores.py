@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flushing import flush_caches
+from support.tasks.flushing import flush_caches
 
 from millstream.errors import (
     IllegalStateError,

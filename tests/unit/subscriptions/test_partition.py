@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apart_bench import ApartBench
+from support.tasks.apart_bench import ApartBench
 
 from millstream.errors import IllegalStateError, StreamsError
 from millstream.parallel import (

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
-from support.apart_bench import ApartBench
+from support.tasks.apart_bench import ApartBench
 
 from millstream import (
     EXACTLY_ONCE_V2,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.gathered_calls import gathered
+from support.tasks.gathered_calls import gathered
 from support.waiting import wait_for
 
 from millstream.operators.apart.calls import Call

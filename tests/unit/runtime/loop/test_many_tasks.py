@@ -11,8 +11,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from support.task_bench import TaskBench, source
-from support.thread_parts import SETTINGS
+from support.tasks.task_bench import TaskBench, source
+from support.tasks.thread_parts import SETTINGS
 
 from millstream.errors import ProcessingError, RebalanceInProgressError
 from millstream.processor.punctuation import PunctuationType

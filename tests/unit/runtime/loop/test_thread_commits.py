@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.thread_parts import SETTINGS, Parts, of
+from support.tasks.thread_parts import SETTINGS, Parts, of
 
 from millstream.errors import BrokerUnavailableError, RebalanceInProgressError
 from millstream.record import TaskId

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.task_bench import TaskBench
+from support.tasks.task_bench import TaskBench
 
 from millstream.assignment.protocol import LATEST_OFFSET
 from millstream.record import TaskId

@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from support.task_bench import TaskBench, changelog, source
+from support.tasks.task_bench import TaskBench, changelog, source
 
 from millstream.errors import OffsetOutOfRangeError, StreamsError, TaskCorruptedError
 from millstream.record import TaskId

@@ -7,8 +7,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from support.lock_holder import lock_held
-from support.task_bench import TaskBench, source
+from support.machine.lock_holder import lock_held
+from support.tasks.task_bench import TaskBench, source
 
 from millstream.errors import BrokerUnavailableError, TaskCorruptedError
 from millstream.record import TaskId

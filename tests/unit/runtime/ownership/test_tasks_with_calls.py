@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.task_bench import TaskBench
+from support.tasks.task_bench import TaskBench
 
 from millstream import Processor, PunctuationType, Record
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import Mock
 
-from support.thread_parts import Parts, of
+from support.tasks.thread_parts import Parts, of
 
 from millstream.clock import ManualClock
 from millstream.errors import TaskCorruptedError

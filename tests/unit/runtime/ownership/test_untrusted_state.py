@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from rocksdict import Options, Rdict
-from support.lock_holder import lock_held
-from support.task_bench import STORE, Cluster, TaskBench, Topic, changelog
+from support.machine.lock_holder import lock_held
+from support.tasks.task_bench import STORE, Cluster, TaskBench, Topic, changelog
 
 from millstream.errors import LockError, TaskCorruptedError
 from millstream.record import TaskId

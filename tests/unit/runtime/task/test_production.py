@@ -1,6 +1,7 @@
 """Who is asked about records that cannot be written, what is told, and what the answers mean.
 
-What a broker refuses is in `tests/integration/test_handlers.py`; here it is librdkafka itself."""
+What a broker refuses is in `tests/integration/runtime/test_handlers.py`; here it is librdkafka
+itself."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.flushing import flush_caches
+from support.tasks.flushing import flush_caches
 
 from millstream.errors import SerializationError
 from millstream.record import TopicPartition, ValueAndTimestamp

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.scripts import Program
+from support.machine.scripts import Program
 
 from millstream.clock import ManualClock, SystemClock
 from millstream.errors import LockError

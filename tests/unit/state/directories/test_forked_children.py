@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.scripts import Program, python
+from support.machine.scripts import Program, python
 
 from millstream.errors import LockError
 from millstream.record import TaskId

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.lock_holder import lock_held
-from support.scripts import Program
+from support.machine.lock_holder import lock_held
+from support.machine.scripts import Program
 
 from millstream.clock import ManualClock
 from millstream.errors import LockError, StreamsError

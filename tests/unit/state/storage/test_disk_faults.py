@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.failing_disk import (
+from support.machine.failing_disk import (
     CORRUPTION,
     IO_ERROR,
     NO_SPACE,

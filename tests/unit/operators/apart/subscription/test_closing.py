@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from support.subscribed_task import PLACE, SubscribedTask
+from support.tasks.subscribed_task import PLACE, SubscribedTask
 from support.waiting import wait_for
 
 from millstream.clock import Deadline, SystemClock

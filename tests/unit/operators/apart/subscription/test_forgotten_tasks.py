@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.subscribed_task import PLACE, SubscribedTask
+from support.tasks.subscribed_task import PLACE, SubscribedTask
 
 from millstream.clock import ManualClock
 from millstream.errors import StreamsError

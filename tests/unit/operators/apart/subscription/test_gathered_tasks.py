@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.subscribed_task import SubscribedTask
+from support.tasks.subscribed_task import SubscribedTask
 from support.waiting import wait_for
 
 from millstream.clock import ManualClock

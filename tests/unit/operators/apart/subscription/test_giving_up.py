@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.subscribed_task import SubscribedTask
+from support.tasks.subscribed_task import SubscribedTask
 from support.waiting import wait_for
 
 from millstream.operators.apart.event_loop import event_loop

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.subscribed_task import SubscribedTask
+from support.tasks.subscribed_task import SubscribedTask
 
 from millstream.clock import ManualClock
 from millstream.parallel import DecatonMetadata, ProcessingContext, Retry

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.subscribed_task import PLACE, SubscribedTask
+from support.tasks.subscribed_task import PLACE, SubscribedTask
 from support.waiting import wait_for
 
 from millstream.clock import ManualClock

@@ -15,7 +15,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from support.subscribed_task import SubscribedTask
+from support.tasks.subscribed_task import SubscribedTask
 
 from millstream.parallel import OpenTelemetryTracing, ProcessingContext, Retry
 from millstream.record import Headers

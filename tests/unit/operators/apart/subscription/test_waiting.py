@@ -11,8 +11,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from support.apart_bench import ApartBench
-from support.subscribed_task import SubscribedTask
+from support.tasks.apart_bench import ApartBench
+from support.tasks.subscribed_task import SubscribedTask
 from support.waiting import wait_for
 
 from millstream.clock import ManualClock, SystemClock

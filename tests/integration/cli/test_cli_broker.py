@@ -1,0 +1,38 @@
+"""`millstream broker` and `millstream doctor` as programs of their own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from support.machine.scripts import Program
+
+MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_the_broker_runs_until_it_is_told_to_stop(ending: signal.Signals) -> None:
+    """It prints its address once the topics exist, and ends with success on Ctrl-C and SIGTERM."""
+    options = ["--port", "0", "--topic", "clicks:3", "--property", "num.io.threads=2"]
+    with Program(MILLSTREAM, "broker", *options) as program:
+        address = program.wait_for_line("bootstrap.servers=")
+        metadata = AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(
+            timeout=20
+        )
+        assert len(metadata.topics["clicks"].partitions) == 3
+        program.signal(ending)
+        assert program.wait_ended(30) == 0
+        assert "Traceback" not in program.errors
+
+
+def test_doctor_is_content() -> None:
+    """On a machine that runs these tests everything is there."""
+    done = subprocess.run(
+        [MILLSTREAM, "doctor"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("ok      ") == len(done.stdout.splitlines()) == 10

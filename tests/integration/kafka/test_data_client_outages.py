@@ -1,0 +1,284 @@
+"""The data clients while the broker is away: nothing is lost, nothing waits for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientPartition
+from support.broker.topics import read_all, unique
+from support.waiting import gather, wait_for
+
+from millstream.config import StreamsConfig
+from millstream.errors import BrokerUnavailableError, ProductionError
+from millstream.kafka.cluster.admin import ClusterAdmin
+from millstream.kafka.data.consumer import RecordConsumer
+from millstream.kafka.data.producer import RecordProducer
+from millstream.kafka.data.transactions import TransactionalRecordProducer
+from millstream.kafka.settings.clients import librdkafka_settings
+from millstream.record import TopicPartition
+from millstream.testing import EmbeddedKafka
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedKafka]:
+    """A broker of this module's own, since it is stopped and killed."""
+    with EmbeddedKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def topic(broker: EmbeddedKafka) -> str:
+    name = unique("outage")
+    broker.create_topic(name)
+    return name
+
+
+def config(broker: EmbeddedKafka, **settings: Any) -> StreamsConfig:
+    return StreamsConfig(
+        application_id="app", bootstrap_servers=broker.bootstrap_servers, **settings
+    )
+
+
+def producer(
+    broker: EmbeddedKafka,
+    own: dict[str, Any] | None = None,
+    timeout_ms: int = 0,
+    **settings: Any,
+) -> RecordProducer:
+    told = librdkafka_settings(config(broker, **settings), "producer", "p")
+    return RecordProducer({**told, **(own or {})}, max_block_ms=1_000, task_timeout_ms=timeout_ms)
+
+
+class Frozen:
+    """The broker does not answer, but its connections stay open."""
+
+    def __init__(self, broker: EmbeddedKafka) -> None:
+        assert broker.pid is not None
+        self._pid = broker.pid
+
+    def __enter__(self) -> None:
+        os.kill(self._pid, signal.SIGSTOP)
+        # The kernel stops one thread after the other; some may still answer.
+        wait_for(self._stands_still, 10, "the broker stands still")
+
+    def _stands_still(self) -> bool:
+        states = [
+            thread.read_text().rpartition(")")[2].split()[0]
+            for thread in Path(f"/proc/{self._pid}/task").glob("*/stat")
+        ]
+        return set(states) == {"T"}
+
+    def __exit__(self, *_: object) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+
+
+def send(client: RecordProducer, topic: str, values: list[bytes]) -> None:
+    client.send_many(topic, 0, [None] * len(values), values, [1] * len(values))
+
+
+_ASKS = """
+import sys
+from millstream.kafka.cluster.admin import ClusterAdmin
+from millstream.record import TopicPartition
+admin = ClusterAdmin({"bootstrap.servers": sys.argv[1]})
+print(admin.committed_offsets("group", [TopicPartition(sys.argv[2], 0)], 30_000))
+admin.close()
+"""
+
+
+def test_committed_offsets_are_asked_of_a_cluster_that_has_no_coordinator_yet(
+    broker: EmbeddedKafka, topic: str
+) -> None:
+    """First in its module: the broker has never heard of a group. Hunts for a crash of librdkafka,
+    so another process asks. That the broker is not the coordinator is said two times in three.
+    """
+    asked = subprocess.run(
+        [sys.executable, "-c", _ASKS, broker.bootstrap_servers, topic],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert asked.returncode == 0, asked.stderr
+    assert asked.stdout == f"{{TopicPartition(topic='{topic}', partition=0): None}}\n"
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "group"})
+    consumer.commit(offsets=[ClientPartition(topic, 0, 7)], asynchronous=False)
+    consumer.close()
+    with closing(ClusterAdmin({"bootstrap.servers": broker.bootstrap_servers})) as admin:
+        assert admin.committed_offsets("group", [TopicPartition(topic, 0)]) == {
+            TopicPartition(topic, 0): 7
+        }
+
+
+def test_records_outlive_a_crash_of_the_broker(broker: EmbeddedKafka, topic: str) -> None:
+    """Unacknowledged records are sent after it, each once and in order; the reader goes on."""
+    client = producer(broker)
+    reader = RecordConsumer(librdkafka_settings(config(broker), "main_consumer", "c"))
+    reader.assign({TopicPartition(topic, 0): 0})
+    send(client, topic, [b"1", b"2"])
+    client.flush(20_000)
+    broker.kill()
+    try:
+        send(client, topic, [b"3", b"4"])
+        with pytest.raises(BrokerUnavailableError, match="2 records were not acknowledged"):
+            client.flush(500)
+    finally:
+        broker.start()
+    client.flush(60_000)
+    send(client, topic, [b"5"])
+    client.flush(20_000)
+    expected = [b"1", b"2", b"3", b"4", b"5"]
+    assert [value for _, value in read_all(broker.bootstrap_servers, topic)] == expected
+    values = gather(
+        lambda: [record.value() for record in reader.poll(100, 500)],
+        lambda values: len(values) >= 5,
+        60,
+    )
+    assert values == expected
+    reader.close()
+    client.close()
+
+
+def test_a_full_queue_does_not_wait_for_ever(broker: EmbeddedKafka, topic: str) -> None:
+    """The records before it are still sent once the broker is back."""
+    client = producer(broker, own={"queue.buffering.max.messages": 5})
+    send(client, topic, [b"a"])
+    client.flush(20_000)
+    with (
+        Frozen(broker),
+        pytest.raises(BrokerUnavailableError, match="queue has been full") as raised,
+    ):
+        send(client, topic, [b"%d" % number for number in range(9)])
+    assert raised.value.topic == topic
+    client.flush(30_000)
+    values = [value for _, value in read_all(broker.bootstrap_servers, topic)]
+    assert values == [b"a", b"0", b"1", b"2", b"3", b"4"]
+    client.close()
+
+
+def test_a_full_queue_is_waited_out_as_long_as_tasks_wait(
+    broker: EmbeddedKafka, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Aim: max.block.ms bounds one wait, after which a warning says so; task.timeout.ms bounds them
+    all. Whoever watches over the sender hears of it meanwhile."""
+    client = producer(broker, own={"queue.buffering.max.messages": 5}, timeout_ms=60_000)
+    send(client, topic, [b"a"])
+    client.flush(20_000)
+    heard: list[float] = []
+    client.on_wait = lambda: heard.append(time.monotonic())
+
+    def warnings() -> int:
+        return sum("waits for room" in message for message in caplog.messages)
+
+    with ThreadPoolExecutor(1) as pool:
+        with Frozen(broker):
+            sent = pool.submit(send, client, topic, [b"%d" % number for number in range(9)])
+            wait_for(lambda: warnings() >= 2 or sent.done(), 20, "it has warned twice")
+        sent.result(30)
+    client.flush(30_000)
+    values = [value for _, value in read_all(broker.bootstrap_servers, topic)]
+    assert values == [b"a", *(b"%d" % number for number in range(9))]
+    assert len(heard) > 20
+    assert max(b - a for a, b in pairwise(heard)) < 1
+    client.close()
+
+
+def test_records_that_time_out_are_seen(broker: EmbeddedKafka, topic: str) -> None:
+    """delivery.timeout.ms passed without an answer."""
+    client = producer(broker, producer={"delivery.timeout.ms": 1_500, "request.timeout.ms": 1_000})
+    send(client, topic, [b"a"])
+    client.flush(20_000)
+    with Frozen(broker):
+        send(client, topic, [b"late"])
+        with pytest.raises(ProductionError, match=r"delivery\.timeout\.ms") as raised:
+            client.flush(20_000)
+    assert raised.value.topic == topic
+    client.close()
+
+
+@pytest.mark.parametrize("kind", ["plain", "tracked"])
+def test_purged_records_do_not_come_after_the_next_owners(
+    broker: EmbeddedKafka, topic: str, kind: str
+) -> None:
+    """While the broker does not answer: bounded, and nothing that waited is sent when it is back.
+    Only what is in its socket already can still be written; it is all from before the purge."""
+    own = {"max.in.flight.requests.per.connection": 1, "batch.num.messages": 1, "linger.ms": 0}
+    client = producer(broker, own=own)
+    if kind == "tracked":
+        client.track(topic)
+    send(client, topic, [b"a"])
+    client.flush(20_000)
+    with Frozen(broker):
+        send(client, topic, [b"sent"])
+        # The one request that may be under way is now under way.
+        with pytest.raises(BrokerUnavailableError):
+            client.flush(500)
+        send(client, topic, [b"%d" % number for number in range(100)])
+        began = time.monotonic()
+        client.purge(500)
+        assert client.unacknowledged == 0
+        client.close(10_000)
+        assert time.monotonic() - began < 5
+    next_owner = producer(broker)
+    send(next_owner, topic, [b"next"])
+    next_owner.flush(20_000)
+    values = [value for _, value in read_all(broker.bootstrap_servers, topic)]
+    assert [value for value in values if value != b"sent"] == [b"a", b"next"]
+    next_owner.close()
+
+
+def test_a_purge_waits_for_what_is_under_way(broker: EmbeddedKafka, topic: str) -> None:
+    """A record on the wire is written before whoever comes next is let in, if at all possible."""
+    client = producer(broker, own={"linger.ms": 0})
+    send(client, topic, [b"a"])
+    client.flush(20_000)
+    with Frozen(broker):
+        send(client, topic, [b"sent"])
+        with pytest.raises(BrokerUnavailableError):
+            client.flush(500)
+        thaw = Timer(1.0, lambda: os.kill(broker.pid or 0, signal.SIGCONT))
+        thaw.start()
+        client.purge(20_000)
+        thaw.join()
+    values = [value for _, value in read_all(broker.bootstrap_servers, topic)]
+    assert values == [b"a", b"sent"]
+    client.close()
+
+
+def test_closing_is_bounded(broker: EmbeddedKafka, topic: str) -> None:
+    """Also in the middle of a transaction that the broker does not answer to."""
+    once = config(broker, processing_guarantee="exactly_once_v2")
+    transactional = TransactionalRecordProducer(
+        librdkafka_settings(once, "producer", "p"), unique("tx")
+    )
+    transactional.init_transactions(20_000)
+    plain = producer(broker)
+    reader = RecordConsumer(librdkafka_settings(config(broker), "main_consumer", "c"))
+    reader.assign({TopicPartition(topic, 0): 0})
+    for client in (transactional, plain):
+        send(client, topic, [b"v"])
+        client.flush(20_000)
+    with Frozen(broker):
+        send(transactional, topic, [b"w"])
+        send(plain, topic, [b"w"])
+        started = time.monotonic()
+        with pytest.raises(BrokerUnavailableError):
+            transactional.commit_transaction(500)
+        with pytest.raises(BrokerUnavailableError):
+            transactional.abort_transaction(500)
+        transactional.close(1_000)
+        plain.close(1_000)
+        reader.close()
+        assert time.monotonic() - started < 15

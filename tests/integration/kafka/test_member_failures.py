@@ -1,0 +1,661 @@
+"""A group member when things go wrong: crashes, fencing, stalls, outages, bad assignors."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from chaos import member_settles
+from chaos.member_settles import Worker
+from confluent_kafka import Consumer
+from kafka import KafkaAdminClient
+from kafka.admin import MemberToRemove
+from support.broker.group_members import BROKER, SESSION_MS, Assignor, Loop
+from support.broker.topics import unique
+from support.waiting import wait_for
+
+from millstream.config import StreamsConfig
+from millstream.errors import (
+    BrokerUnavailableError,
+    ConfigError,
+    GroupMembershipError,
+    MissingSourceTopicError,
+    TaskAssignmentError,
+    TaskMigratedError,
+)
+from millstream.kafka.member.group_member import Assigned, CommitOffset, Failed, Lost, Revoked
+from millstream.kafka.settings.clients import kafka_python_settings
+from millstream.record import TopicPartition
+from millstream.testing import EmbeddedKafka
+
+Start = Callable[..., Loop]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(properties=BROKER) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def start(broker: EmbeddedKafka) -> Iterator[Start]:
+    """Starts members in processing loops, and closes them after the test."""
+    loops: list[Loop] = []
+
+    def start_loop(group: str, topics: list[str], assignor: Any, **settings: Any) -> Loop:
+        servers = settings.pop("servers", broker.bootstrap_servers)
+        loop = Loop(servers, group, topics, assignor, name=f"m{len(loops)}", **settings)
+        loops.append(loop)
+        return loop.start()
+
+    yield start_loop
+    for loop in loops:
+        loop.close()
+
+
+@pytest.fixture
+def topic(broker: EmbeddedKafka) -> str:
+    name = unique("in")
+    broker.create_topic(name, partitions=4)
+    return name
+
+
+@pytest.fixture
+def worker(broker: EmbeddedKafka) -> Iterator[Callable[[str, str], Worker]]:
+    """Starts members in processes of their own, and kills them after the test."""
+    with ExitStack() as running:
+
+        def start_worker(group: str, topic: str) -> Worker:
+            return running.enter_context(
+                Worker(
+                    broker.bootstrap_servers,
+                    group,
+                    topic,
+                    client_id="worker",
+                    session_timeout_ms=SESSION_MS,
+                )
+            )
+
+        yield start_worker
+
+
+def test_a_killed_process_loses_its_partitions_when_its_session_ends(
+    broker: EmbeddedKafka, start: Start, worker: Callable[[str, str], Worker]
+) -> None:
+    """Aim: SIGKILL costs a session timeout and a rebalance, not more and not less."""
+    topic, group = unique("killed"), unique("killed")
+    broker.create_topic(topic, partitions=member_settles.PARTITIONS)
+    victim = worker(group, topic)
+    wait_for(lambda: victim.owned() == 8, 30)
+    survivor = start(group, [topic], Assignor({topic: 8}))
+    survivor.await_owned(4)
+    wait_for(lambda: victim.owned() == 4)
+
+    victim.signal(signal.SIGKILL)
+    began = time.monotonic()
+    survivor.await_owned(8)
+    waited = time.monotonic() - began
+    assert SESSION_MS / 1000 - 1 < waited < SESSION_MS / 1000 + 5
+
+
+def test_a_process_that_slept_through_its_session_finds_out_and_joins_again(
+    broker: EmbeddedKafka, start: Start, worker: Callable[[str, str], Worker]
+) -> None:
+    """Aim: SIGSTOP beyond the session, like a paused virtual machine: Lost, then Assigned."""
+    topic, group = unique("asleep"), unique("asleep")
+    broker.create_topic(topic, partitions=member_settles.PARTITIONS)
+    sleeper = worker(group, topic)
+    wait_for(lambda: sleeper.owned() == 8, 30)
+    sleeper.signal(signal.SIGSTOP)
+    other = start(group, [topic], Assignor({topic: 8}))
+    other.await_owned(8)
+    sleeper.signal(signal.SIGCONT)
+    wait_for(lambda: sleeper.owned() == 4)
+    kinds = [event["event"] for event in sleeper.events]
+    assert kinds[:2] == ["assigned", "lost"]
+    assert sleeper.events[1]["partitions"] == 8
+
+
+def test_a_member_that_was_thrown_out_cannot_commit_and_joins_again(
+    broker: EmbeddedKafka, start: Start, topic: str
+) -> None:
+    """Aim: a fenced commit is a TaskMigratedError; the partitions are reported lost, once, and
+    nothing can be committed before that is acknowledged."""
+    group = unique("fenced")
+    # No heartbeat tells it: the commit is the first to notice.
+    loop = start(group, [topic], Assignor({topic: 4}), heartbeat_interval_ms=2_900)
+    loop.await_owned(4)
+    loop.on_lost = lambda event: False
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    admin.remove_group_members(group, [MemberToRemove(member_id=loop.member.member_id)])
+    admin.close()
+    offsets = {TopicPartition(topic, 0): CommitOffset(5)}
+    with pytest.raises(TaskMigratedError, match="no longer in group"):
+        loop.member.commit(offsets, 5_000)
+    lost = loop.await_event(Lost)
+    assert lost.partitions == {TopicPartition(topic, i) for i in range(4)}
+    assert loop.stays_quiet(1)
+    with pytest.raises(TaskMigratedError):
+        loop.member.commit(offsets, 5_000)
+    assert loop.member.committed(offsets, 5_000) == dict.fromkeys(offsets)
+    loop.member.acknowledge(lost)
+    wait_for(lambda: len(loop.of(Assigned)) == 2)
+    loop.member.commit(offsets, 5_000)
+    assert loop.member.committed(offsets, 5_000) == offsets
+
+
+def test_a_loop_without_progress_leaves_and_comes_back_with_progress(
+    start: Start, topic: str
+) -> None:
+    """Aim: max.poll.interval.ms, enforced by our own clock: the others get the partitions, the
+    member reports Lost and joins again only when the loop is back and has acknowledged."""
+    group = unique("stalled")
+    stuck = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=2_000)
+    stuck.await_owned(4)
+    other = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=2_000)
+    other.await_owned(2)
+    stuck.making_progress = False
+    other.await_owned(4, seconds=6)
+    assert len(stuck.await_event(Lost).partitions) == 2
+    assert stuck.stays_quiet(1)
+    assert stuck.member.rebalancing
+    stuck.making_progress = True
+    stuck.await_owned(2)
+    other.await_owned(2)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_loop_that_recovers_while_its_revocation_breaks_off(
+    start: Start, topic: str, taken: bool
+) -> None:
+    """Aim: whether the loop has seen the event or not, a member that has not given up what it
+    should, and does not leave because its loop is back, does not stay in a generation with
+    partitions that nobody processes."""
+    group = unique("recovers")
+    stuck = start(group, [topic], Assignor({topic: 4}))
+    stuck.await_owned(4)
+    life = stuck.member._life
+    assert life is not None
+    stalled, release = threading.Event(), threading.Event()
+    give_up = life._give_up
+
+    async def stalls_meanwhile(partitions: frozenset[TopicPartition]) -> bool:
+        if not taken and not broken_off:
+            stalled.set()
+        done = await give_up(partitions)
+        broken_off.append(done)
+        stalled.clear()
+        release.set()
+        return done
+
+    def hang(event: Revoked) -> None:
+        if taken and not broken_off:
+            stalled.set()
+            release.wait(20)
+        stuck.commit_revoked(event)
+
+    broken_off: list[bool] = []
+    life._give_up = stalls_meanwhile  # type: ignore[method-assign]
+    life._without_progress = stalled.is_set  # type: ignore[method-assign]
+    stuck.on_revoked = hang
+    other = start(group, [topic], Assignor({topic: 4}))
+    wait_for(lambda: broken_off)
+    assert not broken_off[0]
+    stuck.await_owned(2)
+    other.await_owned(2)
+    assert not stuck.owned & other.owned
+    wait_for(lambda: stuck.generations[-1] == other.generations[-1])
+
+
+def test_a_group_that_is_left_while_its_answer_comes_in_is_joined_again(
+    start: Start, topic: str
+) -> None:
+    """Aim: kafka-python takes a member for joined whose generation was reset between the answer
+    and its use; it would never join again."""
+    group = unique("left")
+    loop = start(group, [topic], Assignor({topic: 4}))
+    loop.await_owned(4)
+    life = loop.member._life
+    assert life is not None
+    coordinator = life.coordinator
+    complete = coordinator._on_join_complete_async
+
+    async def left_meanwhile(*answer: Any, **named: Any) -> None:
+        coordinator._on_join_complete_async = complete  # type: ignore[method-assign]
+        coordinator._generation = type(coordinator._generation).NO_GENERATION
+        await complete(*answer, **named)
+
+    coordinator._on_join_complete_async = left_meanwhile  # type: ignore[method-assign]
+    generation = loop.generations[-1]
+    loop.member.request_rejoin("to have an answer come in")
+    loop.await_event(Lost)
+    wait_for(lambda: loop.generations[-1] > generation)
+    loop.await_owned(4)
+    assert -1 not in loop.generations
+
+
+def test_a_failure_is_told_even_if_leaving_fails_as_well(start: Start, topic: str) -> None:
+    """Aim: a stream thread that never hears of its member's end would wait for ever."""
+
+    def fail() -> None:
+        raise ZeroDivisionError("no user data")
+
+    async def leave(reason: str, timeout_ms: int) -> None:
+        raise RuntimeError("the connection is in no state to leave")
+
+    assignor = Assignor({topic: 4})
+    loop = start(unique("cannot-leave"), [topic], assignor)
+    loop.await_owned(4)
+    assert loop.member._life is not None
+    loop.member._life.coordinator.leave = leave  # type: ignore[method-assign]
+    assignor.before_user_data = fail
+    loop.member.request_rejoin("to make it fail")
+    assert isinstance(loop.await_event(Failed).error, TaskAssignmentError)
+
+
+def test_a_loop_stuck_over_a_revocation_does_not_hold_up_the_group(
+    start: Start, topic: str
+) -> None:
+    """Aim: a Revoked that is never acknowledged is bounded by max.poll.interval.ms as well, and
+    the late acknowledgement brings the member back."""
+    group = unique("stuck")
+    stuck = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=2_000)
+    stuck.await_owned(4)
+    release = threading.Event()
+    stuck.on_revoked = lambda event: release.wait(30)
+    other = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=2_000)
+    other.await_owned(4, seconds=10)
+    with pytest.raises(TaskMigratedError):
+        stuck.member.commit({TopicPartition(topic, 0): CommitOffset(1)}, 2_000)
+    assert other.stays_quiet(1.5)
+    release.set()
+    stuck.await_owned(2)
+    other.await_owned(2)
+    # What was revoked is not lost a second time.
+    (lost,) = stuck.of(Lost)
+    assert not lost.partitions & stuck.of(Revoked)[0].partitions
+    assert len(lost.partitions) == 2
+
+
+def test_a_static_member_without_progress_keeps_its_place_until_its_session_ends(
+    start: Start, topic: str
+) -> None:
+    """Aim: follows Kafka: a static member never leaves by itself. Its loop hears of the loss at
+    once, the group only by its silence."""
+    group = unique("static-stalled")
+    stuck = start(
+        group, [topic], Assignor({topic: 4}), group_instance_id="one", max_poll_interval_ms=2_000
+    )
+    stuck.await_owned(4)
+    other = start(group, [topic], Assignor({topic: 4}))
+    other.await_owned(2)
+    stuck.await_owned(2)
+    stuck.making_progress = False
+    assert len(stuck.await_event(Lost).partitions) == 2
+    began = time.monotonic()
+    with pytest.raises(TaskMigratedError):
+        stuck.member.commit({TopicPartition(topic, 0): CommitOffset(1)}, 2_000)
+    other.await_owned(4)
+    assert SESSION_MS / 1000 - 1 < time.monotonic() - began < SESSION_MS / 1000 + 5
+    stuck.making_progress = True
+    stuck.await_owned(2)
+    other.await_owned(2)
+
+
+def test_a_static_member_back_within_its_session_goes_on_without_a_rebalance(
+    start: Start, topic: str
+) -> None:
+    """Aim: what it lost it is given again, in the same generation, and nobody else notices."""
+    group = unique("static-back")
+    stuck = start(
+        group,
+        [topic],
+        Assignor({topic: 4}),
+        group_instance_id="one",
+        max_poll_interval_ms=1_000,
+        session_timeout_ms=20_000,
+    )
+    stuck.await_owned(4)
+    other = start(group, [topic], Assignor({topic: 4}))
+    kept = other.await_owned(2)
+    owned = stuck.await_owned(2)
+    wait_for(lambda: other.generations[-1] == stuck.generations[-1])
+    generation = other.generations[-1]
+    stuck.making_progress = False
+    assert stuck.await_event(Lost).partitions == owned
+    stuck.making_progress = True
+    assert stuck.await_owned(2) == owned
+    assert other.stays_quiet(1)
+    assert (stuck.generations[-1], other.generations[-1]) == (generation, generation)
+    assert (other.owned, stuck.owned) == (kept, owned)
+    stuck.member.commit(dict.fromkeys(owned, CommitOffset(1)), 5_000)
+
+
+def test_a_static_member_stalled_while_its_join_is_pending_does_not_leave(
+    start: Start, topic: str
+) -> None:
+    """Aim: the broker holds its join until another has given up its partitions. The join comes to
+    its end, so that the group goes on, and only then the member falls silent."""
+    group = unique("static-pending")
+    first = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=60_000)
+    first.await_owned(4)
+    first.on_revoked = lambda event: False
+    second = start(
+        group, [topic], Assignor({topic: 4}), group_instance_id="two", max_poll_interval_ms=2_000
+    )
+    revoked = first.await_event(Revoked)
+    generation = second.generations[-1] if second.generations else 0
+    second.member.request_rejoin("to have a join pending")
+    wait_for(lambda: second.member.rebalancing)
+    second.making_progress = False
+    life = second.member._life
+    assert life is not None
+    wait_for(life._without_progress)
+    assert second.stays_quiet(1)
+    first.on_revoked = first.commit_revoked
+    first.member.acknowledge(revoked)
+    # It was given what the first gave up, and lets it lie until its session ends.
+    began = time.monotonic()
+    wait_for(lambda: second.generations and second.generations[-1] > generation)
+    second.await_event(Lost)
+    first.await_owned(4)
+    assert time.monotonic() - began > SESSION_MS / 1000 - 1
+    second.making_progress = True
+    second.await_owned(2)
+
+
+def test_a_static_member_that_fails_does_not_leave(start: Start, topic: str) -> None:
+    """Aim: whoever restarts it within the session timeout finds its partitions untouched."""
+    group = unique("static-fails")
+    other = start(group, [topic], Assignor({topic: 4}))
+    other.await_owned(4)
+    bad = Assignor({topic: 4})
+    failing = start(group, [topic], bad, group_instance_id="one", session_timeout_ms=20_000)
+    owned = failing.await_owned(2)
+    other.await_owned(2)
+    wait_for(lambda: failing.generations[-1] == other.generations[-1])
+
+    def fail() -> None:
+        raise ZeroDivisionError("no user data")
+
+    bad.before_user_data = fail
+    failing.member.request_rejoin("to make it fail")
+    assert isinstance(failing.await_event(Failed).error, TaskAssignmentError)
+    assert other.stays_quiet(3)
+    with pytest.raises(TaskMigratedError):
+        failing.member.commit(dict.fromkeys(owned, CommitOffset(1)), 1_000)
+    again = start(group, [topic], Assignor({topic: 4}), group_instance_id="one")
+    assert again.await_owned(2) == owned
+    assert other.stays_quiet(1)
+
+
+def test_a_broker_outage_is_waited_out(topic: str) -> None:
+    """Aim: a crash and restart of the only broker, shorter than the session: no event at all, and
+    commits work again. Longer commits end in BrokerUnavailableError."""
+    with EmbeddedKafka(properties=BROKER) as own:
+        own.create_topic("in", partitions=2)
+        loop = Loop(
+            own.bootstrap_servers, "outage", ["in"], Assignor({"in": 2}), session_timeout_ms=30_000
+        ).start()
+        try:
+            loop.await_owned(2)
+            offsets = {TopicPartition("in", 0): CommitOffset(9)}
+            own.kill()
+            with pytest.raises(BrokerUnavailableError, match="did not answer in time"):
+                loop.member.commit(offsets, 1_000)
+            own.start()
+            loop.member.commit(offsets, 20_000)
+            assert loop.member.committed(offsets, 20_000) == offsets
+            assert loop.stays_quiet(1.5)
+            assert loop.generations == [1]
+            own.kill()
+        finally:
+            began = time.monotonic()
+            loop.close()
+            assert time.monotonic() - began < 9
+
+
+def test_an_assignor_that_raises_fails_its_member_but_not_the_group(
+    start: Start, topic: str
+) -> None:
+    """Aim: the error arrives with its story; the other member leads and goes on."""
+    group = unique("raises")
+
+    def fail() -> None:
+        raise ZeroDivisionError("the assignor divided by zero")
+
+    bad = Assignor({topic: 4})
+    leader = start(group, [topic], bad)
+    leader.await_owned(4)
+    follower = start(group, [topic], Assignor({topic: 4}))
+    follower.await_owned(2)
+    wait_for(lambda: leader.generations[-1] == follower.generations[-1])
+
+    bad.before_assign = fail
+    began = time.monotonic()
+    leader.member.request_rejoin("to make it fail")
+    error = leader.await_event(Failed).error
+    assert isinstance(error, TaskAssignmentError)
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert "ZeroDivisionError when asked for an assignment" in str(error)
+    follower.await_owned(4)
+    assert time.monotonic() - began < SESSION_MS / 1000 - 0.5
+    assert leader.member.next_event(0) == Failed(error)
+    with pytest.raises(TaskMigratedError):
+        leader.member.commit({TopicPartition(topic, 0): CommitOffset(1)}, 1_000)
+
+
+def test_a_leader_whose_questions_are_not_answered_ends_nobody(start: Start, topic: str) -> None:
+    """Aim: nothing is decided without the cluster's answers, and the group joins again until they
+    come; nobody loses what it owns. That goes on as long as brokers are waited for."""
+    group = unique("unanswered")
+    asked: list[str] = []
+
+    def unanswered() -> None:
+        asked.append("leader")
+        if len(asked) <= 2:
+            raise BrokerUnavailableError("Looking up topics failed")
+
+    flaky = Assignor({topic: 4})
+    leader = start(group, [topic], flaky)
+    leader.await_owned(4)
+    follower = start(group, [topic], Assignor({topic: 4}))
+    kept = follower.await_owned(2)
+    wait_for(lambda: leader.generations[-1] == follower.generations[-1])
+    generation = leader.generations[-1]
+    flaky.before_assign = unanswered
+    leader.member.request_rejoin("to have it ask the cluster")
+    wait_for(lambda: leader.generations[-1] == follower.generations[-1] > generation)
+    assert len(asked) == 3
+    assert leader.generations[-1] >= generation + 3
+    assert (len(leader.owned), follower.owned) == (2, kept)
+    assert not leader.of(Lost)
+    assert not follower.of(Lost)
+
+    hopeless = Assignor({topic: 4})
+    alone = start(unique("hopeless"), [topic], hopeless, bootstrap_timeout_ms=2_000)
+    alone.await_owned(4)
+
+    def never() -> None:
+        raise BrokerUnavailableError("Looking up topics failed")
+
+    hopeless.before_assign = never
+    alone.member.request_rejoin("to have it ask the cluster")
+    assert isinstance(alone.await_event(Failed).error, BrokerUnavailableError)
+    assert len(hopeless.asked) >= 3
+
+
+def test_an_assignors_own_errors_keep_their_kind(start: Start, topic: str) -> None:
+    def fail() -> None:
+        raise MissingSourceTopicError("no such topic", topic="orders")
+
+    assignor = Assignor({topic: 4})
+    assignor.before_user_data = fail
+    error = start(unique("kind"), [topic], assignor).await_event(Failed).error
+    assert isinstance(error, MissingSourceTopicError)
+    assert error.topic == "orders"
+
+    forgetful = Assignor({topic: 4})
+    forgetful.assign = lambda members: {}  # type: ignore[method-assign]
+    error = start(unique("kind"), [topic], forgetful).await_event(Failed).error
+    assert isinstance(error, TaskAssignmentError)
+    assert "answered for the members []" in str(error)
+
+
+def test_an_assignor_may_take_longer_than_the_session(start: Start, topic: str) -> None:
+    """Aim: creating topics or asking for end offsets must not cost the leader its membership."""
+    assignor = Assignor({topic: 4})
+    assignor.before_assign = lambda: time.sleep(SESSION_MS / 1000 * 2)
+    loop = start(unique("slow"), [topic], assignor)
+    loop.await_owned(4)
+    assert loop.generations == [1]
+
+
+def test_a_fenced_static_member_is_told(start: Start, topic: str) -> None:
+    group = unique("instance")
+    first = start(group, [topic], Assignor({topic: 4}), group_instance_id="one")
+    first.await_owned(4)
+    second = start(group, [topic], Assignor({topic: 4}), group_instance_id="one")
+    second.await_owned(4)
+    error = first.await_event(Failed).error
+    assert isinstance(error, GroupMembershipError)
+    assert "joined group" in str(error)
+    assert "'one'" in str(error)
+    assert second.stays_quiet(1)
+
+
+def test_an_unreachable_cluster_is_reported_in_time_with_its_address() -> None:
+    loop = Loop("127.0.0.1:9", "g", ["t"], Assignor({}), bootstrap_timeout_ms=1_500).start()
+    began = time.monotonic()
+    error = loop.await_event(Failed, 6).error
+    assert time.monotonic() - began < 4
+    assert isinstance(error, BrokerUnavailableError)
+    assert "127.0.0.1:9" in str(error)
+    loop.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = "{}:{}".format(*silent.getsockname())
+        loop = Loop(address, "g", ["t"], Assignor({}), bootstrap_timeout_ms=1_500).start()
+        error = loop.await_event(Failed, 6).error
+        assert isinstance(error, BrokerUnavailableError)
+        assert address in str(error)
+        loop.close()
+
+        in_the_midst = Loop(address, "g", ["t"], Assignor({})).start()
+        began = time.monotonic()
+        in_the_midst.close()
+        assert time.monotonic() - began < 3
+
+
+def test_a_member_that_starts_in_an_outage_waits_for_the_broker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Aim: a worker that is restarted while the brokers are away joins when they are back, says
+    each second what it waits for, and can be closed meanwhile."""
+    caplog.set_level(logging.WARNING, "millstream.kafka.member.group_member")
+
+    def waits() -> list[str]:
+        return [one for one in caplog.messages if "waits for a broker at" in one]
+
+    with EmbeddedKafka(properties=BROKER) as own:
+        own.create_topic("in", partitions=2)
+        own.kill()
+        settings = StreamsConfig(
+            application_id="late", bootstrap_servers=own.bootstrap_servers, task_timeout_ms=90_000
+        )
+        timeout_ms = kafka_python_settings(settings, client_id="m")["bootstrap_timeout_ms"]
+        assert timeout_ms == 90_000
+        late, closed = (
+            Loop(
+                own.bootstrap_servers,
+                "late",
+                ["in"],
+                Assignor({"in": 2}),
+                name=name,
+                bootstrap_timeout_ms=timeout_ms,
+            ).start()
+            for name in ("late", "closed")
+        )
+        try:
+            began = time.monotonic()
+            wait_for(lambda: len(waits()) >= 6, 30)
+            assert time.monotonic() - began >= 3
+            assert any(
+                "late: waits" in one and "for 3 s already, 90 s at most" in one for one in waits()
+            )
+            began = time.monotonic()
+            closed.close()
+            assert time.monotonic() - began < 5
+            assert not closed.events
+            own.start()
+            late.await_owned(2, 30)
+        finally:
+            late.close()
+
+
+def test_a_member_of_another_security_protocol_is_told_soon(broker: EmbeddedKafka) -> None:
+    """Aim: no outage is waited out where a broker is there that speaks another protocol; what only
+    takes connections may stand for one that is away."""
+    loop = Loop(
+        broker.bootstrap_servers,
+        "g",
+        ["t"],
+        Assignor({}),
+        bootstrap_timeout_ms=90_000,
+        security_protocol="SSL",
+    ).start()
+    error = loop.await_event(Failed, 30).error
+    assert isinstance(error, BrokerUnavailableError)
+    assert "security.protocol=SSL must be PLAINTEXT" in str(error)
+    loop.close()
+
+
+def test_wrong_settings_are_reported_by_name(broker: EmbeddedKafka, start: Start) -> None:
+    error = (
+        start(unique("typo"), ["t"], Assignor({}), sesion_timeout_ms=1).await_event(Failed).error
+    )
+    assert isinstance(error, ConfigError)
+    assert "Did you mean 'session_timeout_ms'?" in str(error)
+    error = (
+        start(unique("beat"), ["t"], Assignor({}), heartbeat_interval_ms=SESSION_MS)
+        .await_event(Failed)
+        .error
+    )
+    assert isinstance(error, ConfigError)
+    error = (
+        start(unique("short"), ["t"], Assignor({}), session_timeout_ms=400)
+        .await_event(Failed)
+        .error
+    )
+    assert isinstance(error, ConfigError)
+    assert "group.min.session.timeout.ms" in str(error)
+
+
+def test_a_group_of_plain_consumers_is_refused(
+    broker: EmbeddedKafka, start: Start, topic: str
+) -> None:
+    """Aim: an application id that is another application's group id ends in a clear message."""
+    group = unique("plain")
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+    consumer.subscribe([topic])
+    wait_for(lambda: consumer.poll(0.1) or consumer.assignment())
+    error = start(group, [topic], Assignor({topic: 4})).await_event(Failed).error
+    assert isinstance(error, GroupMembershipError)
+    assert "members of another kind" in str(error)
+    consumer.close()
+
+
+@pytest.mark.slow
+def test_two_members_with_hogging_loops_settle(broker: EmbeddedKafka) -> None:
+    """Aim: no rebalance without a cause, although the processing loops hold the interpreter lock
+    for more than a second at a time. `make soak` runs the same for ten minutes."""
+    topic = unique("settles")
+    broker.create_topic(topic, partitions=member_settles.PARTITIONS)
+    assert member_settles.run(broker.bootstrap_servers, topic, seconds=10) == []

@@ -1,0 +1,390 @@
+"""What goes wrong ends in one clear error, soon, and leaves nothing running."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+from support.broker.topics import committed_lag, fill, latest, unique
+from support.machine.leftovers import nothing_left
+from support.machine.scripts import Script
+from support.running.word_count import RUNNING, WordCount
+from support.waiting import wait_for
+
+from millstream import (
+    BrokerUnavailableError,
+    ConfigError,
+    CopartitionError,
+    KafkaStreams,
+    LogAndContinueExceptionHandler,
+    MissingSourceTopicError,
+    ProcessingError,
+    ProductionError,
+    SerializationError,
+    StreamsBuilder,
+    StreamsConfig,
+    StreamsError,
+    TopologyError,
+    UnknownTopicError,
+)
+from millstream.clock import SystemClock
+from millstream.runtime.start_checks import StartChecks
+from millstream.serdes import LONG, STRING
+from millstream.testing import EmbeddedKafka
+
+#: What is wrong has to be told within this time.
+SOON_S = 30.0
+
+
+class Caught:
+    """The error that ended an application, and how long that took."""
+
+    def __init__(self) -> None:
+        self.errors: list[StreamsError] = []
+        self.took_s = 0.0
+
+    @property
+    def error(self) -> StreamsError:
+        (error,) = self.errors
+        return error
+
+    @property
+    def text(self) -> str:
+        return str(self.error)
+
+
+@contextmanager
+def ends_soon(*applications: KafkaStreams) -> Iterator[Caught]:
+    """Inside the applications are run; all end in ERROR, soon, and leave nothing behind."""
+    caught = Caught()
+    with nothing_left():
+        began = time.monotonic()
+        yield caught
+        caught.took_s = time.monotonic() - began
+    assert caught.took_s < SOON_S
+    assert {each.state.name for each in applications} == {"ERROR"}
+    for each in applications:
+        assert each.error in caught.errors
+        assert each.metadata_for_local_threads() == []
+        # The same error for whoever asks later.
+        with pytest.raises(StreamsError) as told:
+            each.wait_for_state("RUNNING", timedelta(seconds=5))
+        assert told.value is each.error
+        assert each.close()
+
+
+def run(streams: KafkaStreams, kind: type[StreamsError]) -> Caught:
+    """Run an application that ends by itself in an error of this very class."""
+    with ends_soon(streams) as caught:
+        with pytest.raises(StreamsError) as raised:
+            streams.run()
+        caught.errors.append(raised.value)
+    assert type(caught.error) is kind, caught.text
+    return caught
+
+
+def is_logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    return text in caplog.text
+
+
+def config(kafka: EmbeddedKafka | str, folder: Path, **settings: Any) -> StreamsConfig:
+    return StreamsConfig(
+        **{
+            "application_id": unique("errors"),
+            "bootstrap_servers": kafka if isinstance(kafka, str) else kafka.bootstrap_servers,
+            "state_dir": str(folder),
+            "num_stream_threads": 2,
+            "commit_interval_ms": 200,
+            "consumer": {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
+            **settings,
+        }
+    )
+
+
+def copying(topic: str, out: str, **source: Any) -> StreamsBuilder:
+    """A builder of a topology which copies a topic of strings."""
+    builder = StreamsBuilder()
+    (
+        builder.stream(topic, key=STRING, value=source.get("value", STRING), name="read")
+        .map_values(source.get("mapper", str), name="map")
+        .to(out, key=STRING, value=STRING)
+    )
+    return builder
+
+
+def test_a_wrong_address(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: nobody listens there, or there is no such host: both are told soon, with the address.
+
+    It may be an outage, so it is waited for as long as `task.timeout.ms` says; what is waited for
+    is told each second meanwhile, and by nothing but these lines.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    addresses = [f"127.0.0.1:{port}", f"no-such-host.invalid:{port}"]
+    topology = copying("in", "out").build()
+    applications = [
+        KafkaStreams(topology, config(each, tmp_path, task_timeout_ms=6_000), spark)
+        for each in addresses
+    ]
+    with ends_soon(*applications) as caught, ThreadPoolExecutor() as pool:
+        for starting in [pool.submit(each.start) for each in applications]:
+            with pytest.raises(BrokerUnavailableError) as raised:
+                starting.result(60)
+            caught.errors.append(raised.value)
+    for error, address in zip(caught.errors, addresses, strict=True):
+        assert address in str(error)
+        assert "within 6 s" in str(error)
+        assert "Check bootstrap_servers" in str(error)
+        lines = [text for text in caplog.messages if address in text]
+        assert any(
+            "waits for a broker" in line and "2 s already, 6 s at most" in line for line in lines
+        ), lines
+        assert all("waits for a broker" in line for line in lines), lines
+
+
+def test_a_broker_that_is_away_at_the_start_is_waited_for(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: an instance that is started in the midst of an outage runs when the outage is over."""
+    topic = unique("in")
+    with EmbeddedKafka() as own, ThreadPoolExecutor() as pool:
+        own.create_topic(topic)
+        own.kill()
+        builder = StreamsBuilder()
+        builder.stream(topic, key=STRING, value=STRING).for_each(print)
+        streams = KafkaStreams(builder.build(), config(own, tmp_path), spark)
+        closed_early = KafkaStreams(builder.build(), config(own, tmp_path), spark)
+        starting = pool.submit(streams.start)
+        giving_up = pool.submit(closed_early.start)
+        for each in (streams, closed_early):
+            name = f"{each._config.application_id}: waits for a broker"
+            wait_for(partial(is_logged, caplog, name), 30, name)
+        assert closed_early.close(timedelta(seconds=5))
+        giving_up.result(5)
+        assert not starting.done()
+        own.start()
+        starting.result(60)
+        streams.wait_for_state("RUNNING", RUNNING)
+        assert streams.close()
+
+
+@pytest.mark.parametrize("existing", ["in", "out", ""])
+def test_missing_topics(
+    kafka: EmbeddedKafka, tmp_path: Path, existing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: all that are missing are named at once, before Spark is started."""
+    monkeypatch.setattr("millstream.application.supervisor.SparkEngine", None)
+    topics = {name: unique(f"missing-{name}") for name in ("in", "out")}
+    missing = {name: topic for name, topic in topics.items() if name != existing}
+    if existing:
+        kafka.create_topic(topics[existing])
+    streams = KafkaStreams(copying(topics["in"], topics["out"]).build(), config(kafka, tmp_path))
+    caught = run(streams, MissingSourceTopicError if "in" in missing else UnknownTopicError)
+    assert caught.took_s < 5
+    assert caught.error.topic == next(iter(missing.values()))
+    for topic in missing.values():
+        assert f"'{topic}'" in caught.text
+    assert topics.get(existing, "none of these") not in caught.text
+    assert "Create the topics" in caught.text
+
+
+def test_a_topic_that_appears_meanwhile_is_none_that_is_missing(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Goal: an answer of a broker that has not heard of a new topic yet does not count."""
+    topic, out = unique("in"), unique("out")
+    kafka.create_topic(out)
+    checks = StartChecks(
+        copying(topic, out).build(), config(kafka, tmp_path), SystemClock(), lambda: False
+    )
+    with ThreadPoolExecutor() as pool:
+        checking = pool.submit(checks.run)
+        time.sleep(0.5)
+        assert not checking.done()
+        kafka.create_topic(topic)
+        checking.result(30)
+
+
+def test_topics_that_are_not_copartitioned(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Goal: told before Spark is started, with both counts and the place of the join."""
+    one, other = unique("one"), unique("other")
+    kafka.create_topic(one, 2)
+    kafka.create_topic(other, 3)
+    builder = StreamsBuilder()
+    table = builder.table(other, key=STRING, value=STRING)
+    stream = builder.stream(one, key=STRING, value=STRING)
+    stream.join(table, lambda left, right: left + right).for_each(print)
+    caught = run(KafkaStreams(builder.build(), config(kafka, tmp_path)), CopartitionError)
+    assert caught.took_s < 5
+    assert f"'{one}' has 2" in caught.text
+    assert f"'{other}' has 3" in caught.text
+    assert "test_clear_errors.py:" in caught.text
+
+
+def test_an_output_topic_that_is_deleted(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Goal: what cannot be written is not waited for."""
+    topic, out = unique("in"), unique("out")
+    kafka.create_topic(topic, 2)
+    kafka.create_topic(out)
+    settings = config(kafka, tmp_path)
+    streams = KafkaStreams(copying(topic, out).build(), settings, spark)
+    with ends_soon(streams) as caught:
+        streams.start()
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        (deleted,) = admin.delete_topics([out]).values()
+        deleted.result(30)
+        fill(kafka.bootstrap_servers, topic, [(b"k", b"v")])
+        with pytest.raises(ProductionError) as raised:
+            streams.wait_for_state("NOT_RUNNING", timedelta(seconds=60))
+        caught.errors.append(raised.value)
+    assert caught.error.topic == out
+    assert out in caught.text
+    assert committed_lag(kafka.bootstrap_servers, settings.application_id, topic) == 1
+
+
+def test_a_missing_serde(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
+    """Goal: refused before anything starts; the error names the node and its place."""
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, name="orders").to("out", key=STRING, value=STRING)
+    with nothing_left(), pytest.raises(ConfigError) as raised:
+        KafkaStreams(builder.build(), config(kafka, tmp_path), spark)
+    text = str(raised.value)
+    assert "no value serde" in text
+    assert raised.value.node == "orders"
+    assert "test_clear_errors.py:" in text
+    assert "default_value_serde" in text
+
+
+def test_a_record_that_cannot_be_decoded(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Goal: topic, partition, offset and node are named; what came before it is committed.
+
+    With the handler that continues, the record alone is left out.
+    """
+    topic, out = unique("in"), unique("out")
+    kafka.create_topic(topic)
+    kafka.create_topic(out)
+    good = [(b"k%d" % number, LONG.serialize("", number)) for number in range(20)]
+    fill(kafka.bootstrap_servers, topic, [*good[:7], (b"k", b"poison"), *good[7:]])
+    topology = copying(topic, out, value=LONG).build()
+    settings = config(kafka, tmp_path)
+    caught = run(KafkaStreams(topology, settings, spark), SerializationError)
+    error = caught.error
+    assert (error.topic, error.partition, error.offset) == (topic, 0, 7)
+    assert error.node == "read"
+    assert "LogAndContinueExceptionHandler" in caught.text
+
+    settings = settings.replace(deserialization_exception_handler=LogAndContinueExceptionHandler())
+    with KafkaStreams(topology, settings, spark) as streams:
+        streams.wait_for_state("RUNNING", RUNNING)
+        wait_for(lambda: len(latest(kafka.bootstrap_servers, out)) == 20, 60, "the others")
+        wait_for(
+            lambda: not committed_lag(kafka.bootstrap_servers, settings.application_id, topic),
+            30,
+            "everything is committed",
+        )
+        assert streams.state.name == "RUNNING"
+        assert streams.error is None
+
+
+def divide(value: str) -> str:
+    """A function of the user's."""
+    return str(1 / (len(value) - 6))
+
+
+def test_user_code_that_raises(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
+    """Goal: the record and the node are named; the cause is what was raised, with its trace."""
+    topic, out = unique("in"), unique("out")
+    kafka.create_topic(topic)
+    kafka.create_topic(out)
+    values = [b"fine", b"fine", b"poison", b"fine"]
+    fill(kafka.bootstrap_servers, topic, [(b"k", value) for value in values])
+    topology = copying(topic, out, mapper=divide).build()
+    caught = run(KafkaStreams(topology, config(kafka, tmp_path), spark), ProcessingError)
+    error = caught.error
+    assert (error.topic, error.partition, error.offset) == (topic, 0, 2)
+    assert error.node == "map"
+    assert re.fullmatch(r"\S*test_clear_errors\.py:\d+", error.declared_at or "")
+    assert (error.declared_at or "") in caught.text
+    assert "division by zero" in caught.text
+    assert "processing_exception_handler" in caught.text
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert "in divide" in "\n".join(error.__notes__)
+    assert "ProcessingError" not in "\n".join(error.__notes__), "the same is told twice"
+
+
+def test_an_internal_topic_with_a_wrong_partition_count(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Goal: told before Spark is started, with both counts and what to do."""
+    application = WordCount(kafka, tmp_path, partitions=3)
+    kafka.create_topic(application.repartition_topic, 5)
+    caught = run(application.streams(), TopologyError)
+    assert caught.took_s < 5
+    assert caught.error.topic == application.repartition_topic
+    assert f"'{application.repartition_topic}'" in caught.text
+    assert "expected 3, actual 5" in caught.text
+    assert "Reset the application" in caught.text
+
+
+TOO_FEW_SLOTS = """
+import sys, time
+from pyspark.sql import SparkSession
+from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
+from millstream.serdes import STRING
+
+def main():
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    builder = StreamsBuilder()
+    builder.stream(sys.argv[2], key=STRING, value=STRING).for_each(print)
+    settings = StreamsConfig(
+        application_id="few", bootstrap_servers=sys.argv[1], num_stream_threads=2,
+        state_dir=sys.argv[3],
+    )
+    streams = KafkaStreams(builder.build(), settings, spark.getOrCreate())
+    began = time.monotonic()
+    try:
+        streams.run()
+    finally:
+        print("state", streams.state.name, flush=True)
+        print("took", time.monotonic() - began, flush=True)
+
+main()
+"""
+
+
+def test_too_few_slots(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Goal: a session that can never run all threads is refused, with the numbers.
+
+    Method: a script, since a process has one session; the error ends it, with exit code 1.
+    """
+    topic = unique("in")
+    kafka.create_topic(topic)
+    app = tmp_path / "app.py"
+    app.write_text(TOO_FEW_SLOTS)
+    arguments = (kafka.bootstrap_servers, topic, str(tmp_path / "state"))
+    with Script(app, *arguments, home=tmp_path / "home") as script:
+        assert float(script.wait_for_line("took", 90)) < SOON_S
+        assert script.wait_ended(30) == 1
+        assert script.lines[0] == "state ERROR"
+        last = script.errors.splitlines()[-1]
+        assert last.startswith("millstream.errors.NotEnoughSlotsError")
+        assert "local[1] has 1 task slots" in last
+        assert "each of the 2 stream threads" in last
+        wait_for(lambda: not script.group_exists(), 30, "its processes have ended")

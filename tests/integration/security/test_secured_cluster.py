@@ -1,0 +1,222 @@
+"""Applications on a broker that encrypts and wants a login, and what is told where that fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from support.broker.topics import unique
+from support.machine.leftovers import nothing_left
+from support.running.word_count import RUNNING, WordCount
+from support.waiting import wait_for
+
+from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
+from millstream.errors import AccessDeniedError, BrokerUnavailableError, StreamsError
+from millstream.kafka.member.link import open_link
+from millstream.kafka.settings.clients import kafka_python_settings
+from millstream.parallel import TaskProducer
+from millstream.serdes import STRING
+from millstream.testing import EmbeddedKafka
+
+#: What is wrong has to be told within this time.
+SOON_S = 30.0
+
+#: What a function of tokens is called with.
+SECRET = "never told"
+USER, PASSWORD = "ann", 'pass "word" \\ = 1;'
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[EmbeddedKafka]:
+    """A broker that only ann may speak to, and only with TLS."""
+    with EmbeddedKafka(security_protocol="SASL_SSL", users={USER: PASSWORD}) as kafka:
+        yield kafka
+
+
+def java_names(kafka: EmbeddedKafka) -> dict[str, Any]:
+    """As in the properties file of a Java application."""
+    password = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{_SCRAM} required username="{USER}" password="{password}";',
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": kafka.client_settings()["ssl.truststore.location"],
+    }
+
+
+def librdkafka_names(kafka: EmbeddedKafka) -> dict[str, Any]:
+    """As other Python programs have them."""
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+        "ssl.ca.location": kafka.client_settings()["ssl.truststore.location"],
+    }
+
+
+def tokens(kafka: EmbeddedKafka) -> dict[str, Any]:
+    """A function of the user's gives tokens."""
+    return kafka.client_settings(USER, "OAUTHBEARER")
+
+
+def test_word_count_with_the_names_of_either_world(
+    secured: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Goal: every client logs in: the counts are exact, and go on under the other names, and with
+    tokens."""
+    app = WordCount(secured, tmp_path, partitions=2, num_stream_threads=1)
+    for names in (java_names, librdkafka_names, tokens):
+        app.write_lines(500)
+        with nothing_left():
+            streams = app.streams(spark, clients=names(secured))
+            streams.start()
+            try:
+                streams.wait_for_state("RUNNING", RUNNING)
+                wait_for(app.is_exact, 60, "every count is exact")
+            finally:
+                assert streams.close(timedelta(seconds=30))
+
+
+def test_a_task_producer_logs_in(secured: EmbeddedKafka) -> None:
+    """Goal: it takes the same names, and its futures say soon why a login is refused.
+
+    Method: a password that is wrong fails each task that waits, long before its delivery
+    timeout.
+    """
+    topic = unique("tasks")
+    secured.create_topic(topic, 1)
+
+    def producer(settings: dict[str, Any]) -> TaskProducer:
+        return TaskProducer(
+            topic,
+            application_id="shop",
+            bootstrap_servers=secured.bootstrap_servers,
+            value=STRING,
+            settings=settings,
+        )
+
+    for names in (java_names, librdkafka_names, tokens):
+        with producer(names(secured)) as writer:
+            assert writer.put("a", "task").result(SOON_S).topic == topic
+    with producer({**secured.client_settings(), "sasl.password": "wrong"}) as writer:
+        for put in [writer.put("a", "task") for _ in range(2)]:
+            with pytest.raises(AccessDeniedError, match="Check security"):
+                put.result(SOON_S)
+
+
+def no_token(secret: str) -> tuple[str, float]:
+    """A function that was given a secret, and fails."""
+    raise OSError(f"{len(secret)} characters are wrong")
+
+
+def wrong_settings(kafka: EmbeddedKafka, folder: Path) -> dict[str, dict[str, Any]]:
+    """Settings with one mistake each."""
+    right = kafka.client_settings()
+    stranger = folder / "stranger.pem"
+    stranger.write_text(STRANGER)
+    without_tls = {name: value for name, value in right.items() if not name.startswith("ssl")}
+    return {
+        "password": {**right, "sasl.password": "wrong"},
+        "certificate": {**right, "ssl.truststore.location": str(stranger)},
+        "plaintext": {},
+        "without TLS": {**without_tls, "security.protocol": "SASL_PLAINTEXT"},
+        "token": {
+            **tokens(kafka),
+            "sasl.login.callback.handler.class": partial(no_token, SECRET),
+        },
+        "without login": {
+            name: value
+            for name, value in {**right, "security.protocol": "SSL"}.items()
+            if not name.startswith("sasl")
+        },
+    }
+
+
+EXPECTED: dict[str, tuple[type[StreamsError], str]] = {
+    "password": (AccessDeniedError, "Check security.protocol and the sasl"),
+    "token": (AccessDeniedError, "no_token, given as sasl.login.callback.handler.class, "),
+    "certificate": (AccessDeniedError, "Let ssl.truststore.location (or ssl.ca.location) name"),
+    "plaintext": (BrokerUnavailableError, "security.protocol=PLAINTEXT must be SSL or SASL_SSL"),
+    "without TLS": (BrokerUnavailableError, "security.protocol=SASL_PLAINTEXT must be SASL_SSL"),
+    "without login": (BrokerUnavailableError, "want a login (security.protocol=SASL_SSL)"),
+}
+
+
+def config(kafka: EmbeddedKafka, folder: Path, clients: dict[str, Any]) -> StreamsConfig:
+    return StreamsConfig(
+        application_id=unique("refused"),
+        bootstrap_servers=kafka.bootstrap_servers,
+        state_dir=str(folder / "state"),
+        clients=clients,
+    )
+
+
+def failure_of(call: Any) -> tuple[StreamsError, float]:
+    """The error of a call, and how long it took."""
+    began = time.monotonic()
+    with pytest.raises(StreamsError) as raised:
+        call()
+    return raised.value, time.monotonic() - began
+
+
+def test_what_is_wrong_is_told_soon(
+    secured: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Goal: the application and the member of the group each say what to do.
+
+    The application fails where it is started; a member fails alone where only its own settings
+    are wrong, or those of its machine.
+    """
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).to("out", key=STRING, value=STRING)
+    topology = builder.build()
+
+    def start(settings: StreamsConfig) -> None:
+        KafkaStreams(topology, settings, spark).start()
+
+    def join(settings: StreamsConfig) -> None:
+        keywords = kafka_python_settings(settings, client_id="member")
+        open_link(keywords, group_id="refused", client_id="member", stopped=lambda: False)
+
+    cases = {
+        name: config(secured, tmp_path, clients)
+        for name, clients in wrong_settings(secured, tmp_path).items()
+    }
+    with nothing_left(), ThreadPoolExecutor(2 * len(cases)) as pool:
+        failures = {
+            (name, call): pool.submit(failure_of, lambda c=call, s=settings: c(s))
+            for name, settings in cases.items()
+            for call in (start, join)
+        }
+    for (name, _), failure in failures.items():
+        error, took_s = failure.result()
+        kind, advice = EXPECTED[name]
+        assert type(error) is kind, (name, error)
+        assert advice in str(error)
+        assert PASSWORD not in str(error)
+        assert SECRET not in str(error)
+        assert took_s < SOON_S
+
+
+#: The self-signed certificate of nobody in particular; that it runs out in 2027 changes nothing.
+STRANGER = """-----BEGIN CERTIFICATE-----
+MIIBaTCCARCgAwIBAgIJALWvY711tPmmMAoGCCqGSM49BAMCMBQxEjAQBgNVBAMT
+CWxvY2FsaG9zdDAeFw0yNjExMjAyMzI1MDFaFw0yNzExMjAyMzI1MDFaMBQxEjAQ
+BgNVBAMTCWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABEFuiRWk
+/LfmLaWwoeudReAU95vtUmzNzk+SYOebK7cYCOz7pYHUYN23aQkI92ZS61Z+IC/Q
+2qQjkNujF2R1KTujSzBJMB0GA1UdDgQWBBT01hnrT4nPmBrqQ/fXsAak5wtWPzAa
+BgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwDAYDVR0TBAUwAwEB/zAKBggqhkjO
+PQQDAgNHADBEAiALec1iCilVk6btCtQbjucsN4I4a3R+f7//XhQEvhkEAgIgHX29
+icDVNdg9be2BBtPybVEjdrNbioqVknu5eUmxaVc=
+-----END CERTIFICATE-----
+"""

@@ -1,0 +1,91 @@
+"""SIGTERM to everything that an application consists of, as when its machine is shut down."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.broker.topics import group_members
+from support.machine.leftovers import descendants
+from support.machine.scripts import Script
+from support.running.instances import Instances, is_running
+from support.waiting import wait_for
+
+from millstream.testing import EmbeddedKafka
+
+#: Longer than the test: whatever is committed in the end was committed by closing.
+SELDOM_MS = 600_000
+
+
+def processes(script: Script) -> dict[str, list[int]]:
+    """The processes of an instance by their kinds; the workers' daemon is one of Python's."""
+    found: dict[str, list[int]] = {"driver": [script.pid], "jvm": [], "workers": []}
+    for pid in descendants(script.pid):
+        is_java = Path(f"/proc/{pid}/comm").read_text().strip() == "java"
+        found["jvm" if is_java else "workers"].append(pid)
+    return found
+
+
+def terminate(pids: list[int]) -> None:
+    for pid in pids:
+        # It may have followed another one already.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "all at once",
+        *(
+            pytest.param(order, marks=pytest.mark.slow)
+            for order in (
+                "jvm, driver, workers",
+                "workers, jvm, driver",
+                "driver, workers, jvm",
+                "workers, driver, jvm",
+                "jvm, workers, driver",
+            )
+        ),
+    ],
+)
+def test_nothing_is_lost_or_repeated_in_whichever_order_processes_are_told(
+    kafka: EmbeddedKafka, tmp_path: Path, order: str
+) -> None:
+    """Work is committed, the group is left at once, and `run` says that all went well.
+
+    Hunts for a driver that is told of its threads by a JVM only, which ends first.
+    """
+    instances = Instances(
+        kafka, tmp_path, commit_interval_ms=SELDOM_MS, num_stream_threads=2, caching=False
+    )
+    application = instances.application
+    application.write(500)
+    with instances.start("one") as script:
+        wait_for(lambda: is_running(script), 60, "it runs")
+        wait_for(lambda: application.ends == 1_000, 60, "everything was passed on")
+        application.write(500)
+        wait_for(lambda: application.ends == 2_000, 60, "that as well")
+        found = processes(script)
+        began = time.monotonic()
+        if order == "all at once":
+            script.signal_group(signal.SIGTERM)
+        else:
+            for kind in order.split(", "):
+                terminate(found[kind])
+                time.sleep(0.15)
+        code = script.wait_ended(60)
+        took_s = time.monotonic() - began
+        assert (code, "everything committed" in script.errors) == (0, True), script.errors[-6_000:]
+        assert took_s < 25
+        assert group_members(application.bootstrap, application.application_id) == 0
+        wait_for(lambda: not script.group_exists(), 15, "no process is left")
+    with instances.start("one") as script:
+        wait_for(lambda: not application.account().untold, 60, "what was left is processed")
+        script.signal(signal.SIGTERM)
+        assert script.wait_ended(30) == 0
+    assert application.check(30).repeated == 0

@@ -1,0 +1,159 @@
+"""One instance of an application that keeps ids (`support.running.identified`), a script that says
+what its tasks do.
+
+    python identified_instance.py BOOTSTRAP NAME STATE SETTINGS
+
+SETTINGS are those of the application, as JSON. Threads that fail are replaced. The lines `add` and
+`remove` on stdin change how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from millstream import (
+    DeadLetter,
+    ErrorContext,
+    HandlerResponse,
+    KafkaStreams,
+    StreamsConfig,
+    StreamsError,
+    StreamsUncaughtExceptionHandlerResponse,
+)
+from millstream.processor.handlers import HandlerAnswer
+from support.running.identified import POISON, identified_topology
+
+#: As many as the session that Millstream starts has slots for, beside those of the settings.
+_MOST_THREADS = 4
+
+
+class Told:
+    """A listener for restorations and standbys that prints what it hears."""
+
+    def on_restore_start(self, place: Any, store: str, start: int, end: int) -> None:
+        _tell("restoring", [place.partition, start, end])
+
+    def on_batch_restored(self, place: Any, store: str, end: int, count: int) -> None: ...
+
+    def on_restore_end(self, place: Any, store: str, total: int) -> None:
+        _tell("restored", [place.partition, total])
+
+    def on_update_start(self, place: Any, store: str, start: int) -> None: ...
+
+    def on_batch_loaded(
+        self, place: Any, store: str, task_id: Any, batch_end: int, count: int, end: int
+    ) -> None:
+        _tell("copied", [place.partition, batch_end, count])
+
+    def on_update_suspended(
+        self, place: Any, store: str, offset: int, end: int, reason: Any
+    ) -> None:
+        _tell("suspended", [place.partition, reason])
+
+
+class Misbehaves:
+    """A function of the user's: it fails once, or takes long once, each time that a file appears,
+    which it removes."""
+
+    def __init__(self, state: str) -> None:
+        self._fails = Path(f"{state}-fails")
+        self._slow = Path(f"{state}-slow")
+
+    def __call__(self, value: str) -> str:
+        if self._fails.exists():
+            self._fails.unlink(missing_ok=True)
+            raise ValueError("only once")
+        if self._slow.exists():
+            seconds = float(self._slow.read_text() or 0)
+            self._slow.unlink(missing_ok=True)
+            time.sleep(seconds)
+        return value
+
+
+class SetsPoisonAside:
+    """A handler: what is no id goes to the dead-letter queue; any other error ends the thread."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+
+    def __call__(self, context: ErrorContext, record: Any, error: Exception) -> HandlerAnswer:
+        if context.source_value != POISON:
+            return HandlerResponse.FAIL
+        letter = DeadLetter.of(context, error, self._queue)
+        return HandlerResponse.CONTINUE.with_dead_letters(letter)
+
+
+def _tell(what: str, told: Any) -> None:
+    # In one piece: several threads tell.
+    print(f"{what} {json.dumps(told)}\n", end="", flush=True)  # noqa: T201
+
+
+def _tell_changes(streams: KafkaStreams) -> None:
+    last = None
+    while True:
+        threads = streams.metadata_for_local_threads()
+        now = {
+            "state": streams.state.name,
+            "active": sorted(str(task.task_id) for each in threads for task in each.active_tasks),
+            "standby": sorted(str(task.task_id) for each in threads for task in each.standby_tasks),
+            "pids": [each.pid for each in threads if each.pid],
+        }
+        if now != last:
+            _tell("now", now)
+            last = now
+        time.sleep(0.1)
+
+
+def _obey(streams: KafkaStreams) -> None:
+    # Not by sys.stdin, whose lock this thread would hold when the interpreter ends.
+    while line := os.read(0, 1_000):
+        for word in line.decode().split():
+            threads = len(streams.metadata_for_local_threads())
+            try:
+                if word == "add" and threads < _MOST_THREADS:
+                    streams.add_stream_thread()
+                elif word == "remove" and threads > 1:
+                    streams.remove_stream_thread(timedelta(seconds=30))
+            except (StreamsError, TimeoutError) as error:
+                _tell("not changed", str(error))
+
+
+def main() -> None:
+    bootstrap, name, state, given = sys.argv[1:]
+    settings = json.loads(given)
+    caching = settings.pop("caching", True)
+    if "dead_letter_queue" in settings:
+        handler = SetsPoisonAside(settings.pop("dead_letter_queue"))
+        settings["processing_exception_handler"] = handler
+    config = StreamsConfig(
+        application_id=name,
+        bootstrap_servers=bootstrap,
+        state_dir=state,
+        **{
+            "commit_interval_ms": 200,
+            "consumer": {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
+            **settings,
+        },
+    )
+    topology = identified_topology(name, caching=caching, mapper=Misbehaves(state))
+    streams = KafkaStreams(topology, config)
+    listener = Told()
+    streams.set_global_state_restore_listener(listener)
+    streams.set_standby_update_listener(listener)
+    streams.set_uncaught_exception_handler(
+        lambda _: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
+    )
+    for told in (_tell_changes, _obey):
+        threading.Thread(target=told, args=(streams,), daemon=True).start()
+    streams.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""A secured application as a script, with everything told that anybody could ask for.
+
+    python leaky_application.py FOLDER NAME
+
+FOLDER holds `settings.json` (see `tests/integration/security/test_secrets.py`), and gets the event
+log. Says what it does on stdout, each line of stdin lets it go on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import sys
+import threading
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from millstream import EXACTLY_ONCE_V2, KafkaStreams, StreamsBuilder, StreamsConfig, Topology
+from millstream.embedded.security import UnsecuredTokens
+from millstream.serdes import LONG, STRING
+
+say = partial(print, flush=True)
+
+
+def tokens(password: str, user: str) -> tuple[str, float]:
+    """A function that was given a secret, as `functools.partial` does it."""
+    assert password
+    return UnsecuredTokens(user)()
+
+
+def topology(name: str) -> Topology:
+    """So large that Spark ships it by way of a file."""
+    ballast = random.Random(1).randbytes(2_000_000)
+
+    def counted(value: str) -> str:
+        """Fails for the one value that it is told to."""
+        if value == "fail":
+            raise ValueError(len(ballast))
+        return value
+
+    builder = StreamsBuilder()
+    (
+        builder.stream(f"{name}-in", key=STRING, value=STRING)
+        .map_values(counted)
+        .group_by(lambda _, word: word, key=STRING, value=STRING)
+        .count(store="counts")
+        .to_stream()
+        .to(f"{name}-out", key=STRING, value=LONG)
+    )
+    return builder.build()
+
+
+def session(folder: Path) -> SparkSession:
+    (folder / "events").mkdir()
+    return (
+        SparkSession.builder.master("local[4]")
+        .config("spark.ui.enabled", "true")
+        .config("spark.ui.port", "0")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.dir", (folder / "events").as_uri())
+        .config("spark.eventLog.compress", "false")
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
+
+
+def main() -> None:
+    folder, name = Path(sys.argv[1]), sys.argv[2]
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    logging.getLogger("millstream").setLevel(logging.DEBUG)
+    given: dict[str, Any] = json.loads((folder / "settings.json").read_text())
+    by_token = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.login.callback.handler.class": partial(tokens, given["token_password"], "ann"),
+    }
+    config = StreamsConfig(
+        application_id=name,
+        bootstrap_servers=given["bootstrap"],
+        state_dir=str(folder / "state"),
+        processing_guarantee=EXACTLY_ONCE_V2,
+        commit_interval_ms=100,
+        clients=given["clients"],
+        producer=by_token,
+        extra={"schema.registry.basic.auth.user.info": given["registry"]},
+    )
+    spark = session(folder)
+    streams = KafkaStreams(topology(name), config, spark)
+    failed = threading.Event()
+    streams.set_state_listener(lambda new, _: failed.set() if new.name == "ERROR" else None)
+    streams.start()
+    say("ui", spark.sparkContext.uiWebUrl)
+    sys.stdin.readline()
+    for each in (config, streams, topology(name), config.client_settings, streams.error):
+        say(repr(each), str(each))
+    try:
+        config.replace(commit_interval_ms="no number")
+    except Exception:
+        traceback.print_exc()
+    say("told")
+    failed.wait()
+    say("failed", repr(streams.error))
+    traceback.print_exception(streams.error)
+    sys.stdin.readline()
+    streams.close()
+    spark.stop()
+    say("closed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+"""The tasks of a stream thread, with real stores on real disks, above a Kafka of lists."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from millstream.clock import ManualClock
+from millstream.config import StreamsConfig
+from millstream.errors import BrokerUnavailableError, OffsetOutOfRangeError
+from millstream.kafka.data.consumer import OFFSET_BEGINNING
+from millstream.kafka.data.record_columns import RecordColumns
+from millstream.kafka.member.events import CommitOffset
+from millstream.record import Headers, TaskId, TopicPartition
+from millstream.runtime.control import RestoreEvent
+from millstream.runtime.ownership.offset_sums import OffsetSums
+from millstream.runtime.ownership.restoration import Restoration
+from millstream.runtime.ownership.tasks import Tasks
+from millstream.runtime.task.build_task import TaskServices, build_task
+from millstream.runtime.task.stream_task import StreamTask
+from millstream.serdes import STRING
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.directories.state_directory import StateDirectory
+from millstream.testing.driver_topics import RawColumns
+from millstream.topology.dsl.builder import StreamsBuilder
+from millstream.topology.dsl.streams_and_tables import KStream
+from millstream.topology.options.materialized import Materialized
+from support.tasks.held_calls import HeldCalls
+
+STORE: Final = "counts"
+
+
+@dataclass
+class Topic:
+    """One partition; what was deleted or compacted away is missing."""
+
+    records: list[tuple[int, bytes, bytes | None, int]] = field(default_factory=list)
+    first: int = 0
+    end: int = 0
+
+    def append(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        self.records.append((self.end, key, value, timestamp))
+        self.end += 1
+
+    def truncate(self, first: int) -> None:
+        """Retention takes what lies before."""
+        self.first = first
+        self.records = [record for record in self.records if record[0] >= first]
+
+
+class Cluster:
+    """Partitions, and a consumer that reads changelogs.
+
+    Args:
+        topics: shared by several consumers.
+    """
+
+    def __init__(self, topics: dict[TopicPartition, Topic] | None = None) -> None:
+        self.topics: dict[TopicPartition, Topic] = {} if topics is None else topics
+        self.positions: dict[TopicPartition, int] = {}
+        self.paused: set[TopicPartition] = set()
+        self.is_down = False
+        #: Records of a partition in one poll.
+        self.batch = 2
+
+    def topic(self, place: TopicPartition) -> Topic:
+        return self.topics.setdefault(place, Topic())
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int
+    ) -> dict[TopicPartition, int]:
+        self.answer()
+        return {place: self.topic(place).end for place in partitions}
+
+    def assign(self, offsets: Mapping[TopicPartition, int], timeout_ms: int = 0) -> None:
+        self.answer()
+        assert not self.positions.keys() & offsets.keys()
+        for place, offset in offsets.items():
+            first = self.topic(place).first
+            self.positions[place] = first if offset == OFFSET_BEGINNING else offset
+
+    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        for place in partitions:
+            self.positions.pop(place, None)
+            self.paused.discard(place)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self.paused |= set(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self.paused -= set(partitions)
+
+    def position(self, place: TopicPartition) -> int | None:
+        return self.positions[place]
+
+    def poll_columns(self, most: int, timeout_ms: int) -> dict[TopicPartition, RecordColumns]:
+        found: dict[TopicPartition, RecordColumns] = {}
+        for place, position in self.positions.items():
+            topic = self.topic(place)
+            if not topic.first <= position <= topic.end:
+                raise OffsetOutOfRangeError("no such offset", offsets={place: position})
+            begin = bisect_left(topic.records, (position,))
+            records = topic.records[begin : begin + self.batch]
+            if records and place not in self.paused:
+                offsets, keys, values, times = map(list, zip(*records, strict=True))
+                found[place] = RecordColumns(keys, values, times, offsets, None, None)
+                self.positions[place] = offsets[-1] + 1
+            elif not records:
+                self.positions[place] = topic.end
+        return found
+
+    def answer(self) -> None:
+        if self.is_down:
+            raise BrokerUnavailableError("no broker answers")
+
+
+class _Main:
+    """The main consumer, of which only assignments count here, and the group's offsets."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        #: The next offset of each partition.
+        self.assigned: dict[TopicPartition, int] = {}
+        self.group: dict[TopicPartition, CommitOffset | None] = {}
+        self.expected: list[frozenset[TopicPartition]] = []
+        self.epochs: dict[TopicPartition, int] = {}
+
+    def assign(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        timeout_ms: int = 0,
+        leader_epochs: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        assert not self.assigned.keys() & offsets.keys()
+        self.assigned |= offsets
+        self.epochs |= leader_epochs or {}
+
+    def position(self, partition: TopicPartition) -> int | None:
+        return None
+
+    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        for place in partitions:
+            del self.assigned[place]
+
+    def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, CommitOffset | None]:
+        return {place: self.group.get(place) for place in partitions}
+
+    def starts(
+        self,
+        partitions: Collection[TopicPartition],
+        committed: Mapping[TopicPartition, CommitOffset | None],
+        topic_ids: Mapping[str, str],
+    ) -> Mapping[TopicPartition, int]:
+        known = {place: committed[place] for place in partitions}
+        return {place: 0 if c is None else c.offset for place, c in known.items()}
+
+    def topic_ids(self, partitions: Collection[TopicPartition]) -> Mapping[str, str]:
+        return {}
+
+    def at_end(self, place: TopicPartition) -> bool:
+        return True
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
+
+    def expect(self, partitions: Collection[TopicPartition]) -> None:
+        self._cluster.answer()
+        self.expected.append(frozenset(partitions))
+
+
+class _Changelogs:
+    """Where a task's stores log."""
+
+    def __init__(self, bench: TaskBench, task_id: TaskId, topics: Mapping[str, str]) -> None:
+        self._bench = bench
+        self._partition = task_id.partition
+        self._topics = topics
+
+    def log_many(
+        self,
+        store_name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int] | None,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        place = TopicPartition(self._topics[store_name], self._partition)
+        topic = self._bench.cluster.topic(place)
+        for key, value, timestamp in zip(keys, values, timestamps or [], strict=True):
+            topic.append(key, value, timestamp)
+        self._bench.acked[place] = topic.end - 1
+
+
+class _NoOutputs:
+    """Takes outputs, of which there are none."""
+
+    def partition_count(self, topic: str) -> int:
+        return 1
+
+    def send_many(self, *arguments: Any) -> None: ...
+    def send_watched(self, *arguments: Any) -> None: ...
+
+
+class TaskBench:
+    """A thread's tasks that count the records of each key.
+
+    Args:
+        folder: where state is.
+        cluster: shared by several such threads; else it is a new one.
+        kind: where they count.
+        build: something else that they do with the topic.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        cluster: Cluster | None = None,
+        kind: Literal["rocksdb", "in_memory"] = "rocksdb",
+        build: Callable[[KStream[str, str]], object] | None = None,
+    ) -> None:
+        #: Calls beside the loop of all tasks.
+        self.held = HeldCalls()
+        self.clock = ManualClock(1_000)
+        self.cluster = cluster or Cluster()
+        self.main = _Main(self.cluster)
+        self.acked: dict[TopicPartition, int] = {}
+        self.events: list[RestoreEvent] = []
+        self.made: list[StreamTask] = []
+        self.directory = StateDirectory(folder, "app")
+        #: How far topics may be read that serve as changelogs.
+        self.limits: dict[TopicPartition, int] = {}
+        config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
+        builder = StreamsBuilder()
+        stream = builder.stream("in", key=STRING, value=STRING)
+        if build is None:
+            stream.group_by_key().count(store=Materialized(STORE, kind=kind, key=STRING))
+        else:
+            build(stream)
+        (part,) = builder.build()._subtopologies()
+        services = _services(self, config)
+
+        def create(task_id: TaskId, partitions: frozenset[TopicPartition]) -> StreamTask:
+            self.made.append(build_task(part, task_id, partitions, services))
+            return self.made[-1]
+
+        kafka: Any = self.cluster
+        main: Any = self.main
+        self.tasks = Tasks(
+            create,
+            Restoration(
+                kafka, kafka, self.clock, 10_000, self.events.append, lambda places: self.limits
+            ),
+            main,
+            main,
+            self.clock,
+            timeout_ms=10_000,
+            max_buffered=1_000,
+            offset_sums=OffsetSums(self.directory),
+        )
+
+    def assign(self, active: Sequence[int] = (), standby: Sequence[int] = ()) -> None:
+        """Own the tasks of these partitions."""
+        self.tasks.assign(
+            {TaskId(0, n): frozenset({source(n)}) for n in active},
+            {TaskId(0, n): frozenset({source(n)}) for n in standby},
+        )
+
+    def task(self, partition: int = 0) -> StreamTask:
+        (task,) = [task for task in self.tasks.all if task.task_id == TaskId(0, partition)]
+        return task
+
+    def advance(self, rounds: int = 1) -> None:
+        for _ in range(rounds):
+            self.tasks.advance(0)
+
+    def advance_until(self, is_done: Callable[[], bool]) -> None:
+        for _ in range(100):
+            if is_done():
+                return
+            self.advance()
+            self.clock.advance(100)
+        raise AssertionError("this takes too long")
+
+    def run_all(self) -> None:
+        """Until all active tasks run."""
+        self.advance_until(lambda: self.tasks.all_running)
+
+    def feed(self, *keys: str, partition: int = 0, commit: bool = True) -> None:
+        """Let a running task count these keys."""
+        task = self.task(partition)
+        place = source(partition)
+        start = self.main.assigned[place]
+        self.main.assigned[place] = start + len(keys)
+        offsets = list(range(start, start + len(keys)))
+        encoded: list[bytes | None] = [key.encode() for key in keys]
+        times = [1_000 + offset for offset in offsets]
+        task.add_records(place, RawColumns(encoded, encoded, times, offsets, None))
+        while task.buffered:
+            self.tasks.step(task, 1_000)
+        if commit:
+            self.commit()
+
+    def commit(self) -> None:
+        for task in self.tasks.running:
+            task.prepare_commit()
+            offsets = task.offsets_to_commit()
+            self.main.group |= offsets
+            task.post_commit(offsets, self.acked)
+
+    def counts(self, partition: int = 0) -> dict[str, int]:
+        """What the store of a task holds, running or standby."""
+        store = self.task(partition).stores.store(STORE)
+        return {key: value.value for key, value in store.all()}
+
+    def reached(self, partition: int = 0) -> int | None:
+        """The last offset of the changelog that the store of a task reflects."""
+        return self.task(partition).stores.changelog_offsets()[changelog(partition)]
+
+    def told(self) -> list[str]:
+        """The kinds of the restore events so far, other than those of batches."""
+        return [event.step.value for event in self.events if not event.step.value.endswith("batch")]
+
+
+def source(partition: int = 0) -> TopicPartition:
+    """A partition that is counted."""
+    return TopicPartition("in", partition)
+
+
+def changelog(partition: int = 0) -> TopicPartition:
+    """Where its counts are logged."""
+    return TopicPartition(f"app-{STORE}-changelog", partition)
+
+
+def _services(bench: TaskBench, config: StreamsConfig) -> TaskServices:
+    outputs: Any = _NoOutputs()
+    return TaskServices(
+        config=config,
+        clock=bench.clock,
+        collector=outputs,
+        changelog_writer=lambda task_id, topics: _Changelogs(bench, task_id, topics),
+        directory=bench.directory,
+        budget=CacheBudget(0),
+        make_apart=lambda: bench.held,
+    )
