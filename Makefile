@@ -3,9 +3,9 @@
 PY := .venv/bin/python
 # More arguments for the tool that a target runs, as in: make test ARGS="-k window -x"
 ARGS ?=
-# Two at a time, file by file in their order: the files with brokers come first, and the short ones
-# after them keep both busy to the end.
-SHARED := -n 3 --dist loadfile --no-loadscope-reorder
+# Four at a time, since those with brokers wait more than they compute; file by file in their order:
+# those come first, and the short ones after them keep all busy to the end.
+SHARED := -n 4 --dist loadfile --no-loadscope-reorder
 # What `make coverage` runs; ARGS="tests" for everything.
 COVERED := tests/unit tests/properties tests/conformance
 
