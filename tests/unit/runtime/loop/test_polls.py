@@ -12,8 +12,9 @@ from millstream.runtime.loop.polls import Polls
 class Bench:
     """Polls whose parts note what they are asked."""
 
-    def __init__(self, *, in_flight: int, room: int) -> None:
-        self.tasks: Any = Mock(running=[Mock(in_flight=in_flight)], input_room=room)
+    def __init__(self, *, in_flight: int, room: int, buffered: int = 0) -> None:
+        task = Mock(in_flight=in_flight, buffered=buffered)
+        self.tasks: Any = Mock(running=[task], input_room=room)
         self.consumer: Any = Mock(poll_columns=Mock(return_value={}))
         self.rebalances: Any = Mock()
         self.clock = ManualClock(1_000)
@@ -30,6 +31,15 @@ def test_with_nothing_in_flight_records_are_all_there_is_to_wait_for() -> None:
     bench = Bench(in_flight=0, room=3)
     assert bench.polled() == [(100, 100)]
     bench.rebalances.has_news.assert_not_called()
+
+
+def test_calls_that_have_ended_have_left_records_waiting() -> None:
+    """Then those are what there is room beside, and records are waited for as ever."""
+    bench = Bench(in_flight=0, buffered=40, room=60)
+    assert bench.polled() == [(60, 100)]
+    bench.tasks.input_room = 0
+    assert bench.polled() == []
+    bench.rebalances.has_news.assert_called_once_with(50)
 
 
 def test_no_more_are_asked_for_than_may_wait() -> None:
