@@ -42,7 +42,7 @@ OTHERS = {
 #: By file the names, where a test of that very module has no other way.
 ALLOWED: dict[str, set[str]] = {
     # What happens inside a member, a client or a broker at the moment that the test needs.
-    "integration/kafka/test_data_clients.py": {"_client"},
+    "integration/kafka/test_admin.py": {"_client"},
     "integration/embedded/test_embedded_kafka.py": {"_guard", "_home"},
     "integration/kafka/test_member.py": {"_life", "_watch"},
     "integration/kafka/test_member_failures.py": {

@@ -1,0 +1,354 @@
+"""What a consumer reads: every record as it was, ends, pauses, offsets that are gone."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+from support.broker.data_clients import (
+    TIMEOUT_MS,
+    Clients,
+    numbered,
+    place,
+    poll_until_error,
+    poll_values,
+    queued_so_far,
+    until_end,
+)
+from support.broker.topics import fill, topic_names, unique
+
+from millstream.errors import (
+    IllegalStateError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
+from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END
+from millstream.kafka.data.record_columns import RecordColumns
+from millstream.kafka.partitioner import partition_for
+from millstream.record import TopicPartition
+
+
+def test_records_come_back_as_they_were(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Keys, values, times and headers, None and empty included, in order."""
+    topic = make_topic()
+    keys = [b"k", None, b"", b"\x00\xff"]
+    values = [None, b"v", b"", b"\xff" * 1_000]
+    timestamps = [5, 1_700_000_000_000, 2**40, 7]
+    headers = [(), [("a", b"1"), ("a", None), ("b", b"")], None, ()]
+    producer = clients.producer()
+    producer.send_many(topic, 0, keys, values, timestamps, headers)
+    producer.send(topic, 0, b"one", b"more", 9, [("h", b"x")])
+    producer.flush(TIMEOUT_MS)
+    consumer = clients.consumer()
+    consumer.assign({place(topic): 0})
+    columns: dict[TopicPartition, RecordColumns] = {}
+    while not columns:
+        columns = consumer.poll_columns(100, 1_000)
+    found = columns[place(topic)]
+    assert found.keys == [*keys, b"one"]
+    assert found.values == [*values, b"more"]
+    assert found.timestamps == [*timestamps, 9]
+    assert list(found.offsets) == [0, 1, 2, 3, 4]
+    assert found.headers == [(), tuple(headers[1] or ()), (), (), (("h", b"x"),)]
+    assert found.leader_epoch is not None
+
+
+def test_the_epoch_itself_is_not_now(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """librdkafka takes timestamp 0 for "now": it must not."""
+    topic = make_topic()
+    producer = clients.producer()
+    producer.send_many(topic, 0, [None, None], [b"a", b"b"], [0, 3])
+    producer.flush(TIMEOUT_MS)
+    consumer = clients.consumer()
+    consumer.assign({place(topic): 0})
+    times = [message.timestamp()[1] for message in until_end(consumer, place(topic))]
+    assert times == [1, 3]
+
+
+def test_partitions_are_javas(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Without a partition the key decides as in Java; a list may mix both."""
+    topic = make_topic(partitions=5)
+    keys, values, timestamps = numbered(200)
+    producer = clients.producer()
+    producer.send_many(topic, None, keys, values, timestamps)
+    producer.send_many(topic, [3, None, 4], keys[:3], [b"x", b"y", b"z"], timestamps[:3])
+    producer.flush(TIMEOUT_MS)
+    consumer = clients.consumer()
+    consumer.assign({place(topic, number): 0 for number in range(5)})
+    found: dict[bytes | None, int | None] = {}
+    while len(found) < 203:
+        for message in consumer.poll(100, 1_000):
+            found[message.value()] = message.partition()
+    for key, value in zip(keys, values, strict=True):
+        assert found[value] == partition_for(key, 5)
+    assert (found[b"x"], found[b"y"], found[b"z"]) == (3, partition_for(keys[1], 5), 4)
+
+
+def test_a_lone_record_passes_at_once(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """poll waits for the first record only, however many it may return."""
+    topic = make_topic()
+    consumer, producer = clients.consumer(), clients.producer()
+    consumer.assign({place(topic): 0})
+    until_end(consumer, place(topic))
+    producer.send(topic, 0, b"k", b"v", 1)
+    started = time.monotonic()
+    assert len(consumer.poll(10_000, 15_000)) == 1
+    assert time.monotonic() - started < 5
+
+
+def test_poll_is_bounded(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Never more than asked for, none twice, none lost."""
+    topic = make_topic()
+    fill(clients.bootstrap, topic, [(b"k", b"%d" % number) for number in range(1_000)])
+    consumer = clients.consumer()
+    consumer.assign({place(topic): OFFSET_BEGINNING})
+    sizes, values = list[int](), list[bytes | None]()
+    while len(values) < 1_000:
+        records = consumer.poll(7, 1_000)
+        sizes.append(len(records))
+        values += [record.value() for record in records]
+    assert max(sizes) <= 7
+    assert values == [b"%d" % number for number in range(1_000)]
+    assert consumer.poll(7, 0) == []
+
+
+def test_end_and_watermark(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Known without asking the broker, and over as soon as there is more to read."""
+    topic, other = make_topic(), place("other")
+    consumer = clients.consumer()
+    here = place(topic)
+    assert consumer.position(other) is None
+    assert (consumer.at_end(other), consumer.high_watermark(other)) == (False, None)
+    consumer.assign({here: 0})
+    assert (consumer.position(here), consumer.at_end(here)) == (0, False)
+    assert until_end(consumer, here) == []
+    assert (consumer.position(here), consumer.high_watermark(here)) == (0, 0)
+    fill(clients.bootstrap, topic, [(b"k", b"v")] * 10)
+    assert len(poll_values(consumer, 4, max_records=4)) == 4
+    assert (consumer.position(here), consumer.at_end(here)) == (4, False)
+    until_end(consumer, here)
+    assert (consumer.position(here), consumer.high_watermark(here)) == (10, 10)
+    assert consumer.end_offsets([here]) == {here: 10}
+    assert consumer.beginning_offsets([here]) == {here: 0}
+    assert consumer.end_offsets([]) == {}
+
+
+def test_partitions_come_and_go(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Each from its own offset, without disturbing the others."""
+    topic, second = make_topic(partitions=2), make_topic()
+    fill(clients.bootstrap, second, [(b"k", b"s%d" % number) for number in range(3)])
+    producer = clients.producer()
+    for partition in (0, 1):
+        producer.send_many(topic, partition, *numbered(50, start=100 * partition))
+    producer.flush(TIMEOUT_MS)
+    consumer = clients.consumer()
+    consumer.assign({place(topic, 0): 40})
+    assert poll_values(consumer, 10) == [b"v%d" % number for number in range(40, 50)]
+    consumer.assign({place(topic, 1): 45, place(second): OFFSET_BEGINNING})
+    assert sorted(poll_values(consumer, 8)) == [  # type: ignore[type-var]
+        *(b"s%d" % number for number in range(3)),
+        *(b"v%d" % number for number in range(145, 150)),
+    ]
+    assert consumer.assigned == {place(topic, 0), place(topic, 1), place(second)}
+    with pytest.raises(IllegalStateError, match="Already assigned"):
+        consumer.assign({place(topic, 1): 0})
+    consumer.unassign([place(topic, 1), place("never", 3)])
+    producer.send(topic, 1, b"k", b"not read", 1)
+    producer.send(topic, 0, b"k", b"read", 1)
+    producer.flush(TIMEOUT_MS)
+    assert poll_values(consumer, 1) == [b"read"]
+    consumer.assign({place(topic, 1): 50})
+    assert poll_values(consumer, 1) == [b"not read"]
+    consumer.unassign([place(topic, 1)])
+    consumer.assign({place(topic, 1): OFFSET_END})
+    until_end(consumer, place(topic, 1))
+    assert consumer.position(place(topic, 1)) == 51
+
+
+def test_what_was_fetched_before_a_partition_was_unassigned_does_not_come(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """Method: take partitions away and give them back elsewhere, at random moments of fetching.
+
+    Records come from assigned partitions only, one after the other from where each was assigned.
+    """
+    count, rounds, chance = 20_000, 300, random.Random(1)
+    topic, other = make_topic(partitions=2), make_topic()
+    places = [place(topic, 0), place(topic, 1), place(other)]
+    producer = clients.producer()
+    for each in places:
+        producer.send_many(each.topic, each.partition, *numbered(count))
+    producer.flush(TIMEOUT_MS)
+    consumer = clients.consumer()
+    position: dict[TopicPartition, int] = {}
+    taken = 0
+    for _ in range(rounds):
+        for each in places:
+            if each in position and chance.random() < 0.5:
+                consumer.unassign([each])
+                del position[each]
+            if each not in position and chance.random() < 0.5:
+                position[each] = chance.randrange(count // 2)
+                consumer.assign({each: position[each]})
+        for _ in range(chance.randrange(3)):
+            most, wait_ms = chance.choice((10, 500)), chance.choice((0, 5, 20))
+            for each, columns in consumer.poll_columns(most, wait_ms).items():
+                first, last = columns.offsets[0], columns.offsets[-1]
+                assert first == position[each]
+                assert columns.values == numbered(last + 1 - first, start=first)[1]
+                position[each] = last + 1
+                taken += len(columns.offsets)
+    assert taken > rounds
+
+
+def test_pause_and_resume(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """A paused partition gives nothing, the others go on; then it goes on where it stopped."""
+    topic = make_topic(partitions=2)
+    producer = clients.producer()
+    for partition in (0, 1):
+        producer.send_many(topic, partition, *numbered(10, start=100 * partition))
+    producer.flush(TIMEOUT_MS)
+    consumer = clients.consumer()
+    stopped, other = place(topic, 0), place(topic, 1)
+    consumer.assign({stopped: 5})
+    assert poll_values(consumer, 3, max_records=3) == [b"v5", b"v6", b"v7"]
+    consumer.pause([stopped])
+    consumer.assign({other: 0})
+    assert poll_values(consumer, 10) == [b"v%d" % number for number in range(100, 110)]
+    assert consumer.poll(10, 300) == []
+    consumer.resume([stopped, other])
+    assert poll_values(consumer, 2) == [b"v8", b"v9"]
+    consumer.pause([stopped])
+    consumer.unassign([stopped])
+    consumer.assign({stopped: 9})
+    assert poll_values(consumer, 1) == [b"v9"]
+    assert until_end(consumer, stopped) == []
+    consumer.pause([stopped])
+    consumer.resume([stopped])
+    assert not consumer.at_end(stopped), "more may have come"
+    assert until_end(consumer, stopped) == []
+    assert consumer.at_end(stopped)
+
+
+def test_offsets_for_times(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """The first record at or after a time; a partition without one is left out."""
+    topic = make_topic(partitions=2)
+    producer = clients.producer()
+    producer.send_many(topic, 0, [None] * 3, [b"a", b"b", b"c"], [100, 200, 300])
+    producer.flush(TIMEOUT_MS)
+    consumer = clients.consumer()
+    first, second = place(topic, 0), place(topic, 1)
+    assert consumer.offsets_for_times({first: 150, second: 150}) == {first: 1}
+    assert consumer.offsets_for_times({first: 301}) == {}
+
+
+def test_an_offset_that_is_gone(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Raised with its place, after what other partitions had to say; then reading goes on."""
+    topic = make_topic(partitions=2)
+    producer = clients.producer()
+    producer.send_many(topic, 0, *numbered(3))
+    producer.send_many(topic, 1, *numbered(3))
+    producer.flush(TIMEOUT_MS)
+    for future in clients.admin().delete_records({place(topic, 1): 2}).values():
+        future.result(20)
+    for offset in (1, 99):
+        consumer = clients.consumer()
+        consumer.assign({place(topic, 0): 0, place(topic, 1): offset})
+        values: list[bytes | None] = []
+        with pytest.raises(OffsetOutOfRangeError) as raised:
+            poll_until_error(consumer, values)
+        assert (raised.value.topic, raised.value.partition) == (topic, 1)
+        assert raised.value.offset == offset
+        assert raised.value.offsets == {place(topic, 1): offset}
+        consumer.unassign([place(topic, 1)])
+        consumer.assign({place(topic, 1): OFFSET_BEGINNING})
+        values += poll_values(consumer, 4 - len(values))
+        assert sorted(values) == [b"v0", b"v1", b"v2", b"v2"]  # type: ignore[type-var]
+
+
+def test_all_offsets_that_are_gone_are_told(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """librdkafka tells of each once and then reads it no further, so none may be forgotten."""
+    topic = make_topic(partitions=4)
+    producer = clients.producer()
+    for partition in range(4):
+        producer.send(topic, partition, None, b"%d" % partition, 1)
+    producer.flush(TIMEOUT_MS)
+    wrong = {place(topic, 0): 50, place(topic, 1): 51, place(topic, 3): 53}
+    consumer = clients.consumer()
+    consumer.assign(wrong)
+    queued_so_far(consumer, place(topic, 2))
+    told: dict[TopicPartition, int] = {}
+    values: list[bytes | None] = []
+    while told.keys() != wrong.keys():
+        with pytest.raises(OffsetOutOfRangeError) as raised:
+            poll_until_error(consumer, values)
+        error = raised.value
+        assert not told.keys() & error.offsets.keys()
+        told.update(error.offsets)
+        consumer.unassign(error.offsets)
+        consumer.assign(dict.fromkeys(error.offsets, OFFSET_BEGINNING))
+    assert told == wrong
+    values += poll_values(consumer, 4 - len(values))
+    assert sorted(values) == [b"0", b"1", b"2", b"3"]  # type: ignore[type-var]
+
+
+def test_a_failure_goes_with_its_partition(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """Found behind records of another partition, it waits for the next poll. Who gave the partition
+    up in between hears nothing of it, not even when the partition is back."""
+    topic = make_topic(partitions=3)
+    producer = clients.producer()
+    for partition in range(3):
+        producer.send_many(topic, partition, *numbered(1))
+    producer.flush(TIMEOUT_MS)
+    consumer = clients.consumer()
+    gone = place(topic, 1)
+    consumer.assign({gone: 99})
+    queued_so_far(consumer, place(topic, 0))
+    queued_so_far(consumer, place(topic, 2))
+    assert consumer.poll(100, 5_000)
+    consumer.unassign([gone])
+    assert consumer.poll(100, 300) == []
+    consumer.assign({gone: 0})
+    assert poll_values(consumer, 1) == [b"v0"]
+
+
+def test_what_does_not_exist(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """An error at once, naming it; nothing is created, nothing is half assigned."""
+    topic = make_topic()
+    consumer = clients.consumer()
+    absent = unique("missing")
+    for missing in (place(absent), place(topic, 1)):
+        with pytest.raises(UnknownTopicError) as raised:
+            consumer.assign({place(topic): 0, missing: 0})
+        assert raised.value.topic == missing.topic
+        with pytest.raises(UnknownTopicError):
+            consumer.end_offsets([missing])
+        with pytest.raises(UnknownTopicError):
+            clients.admin().end_offsets([missing])
+    assert consumer.assigned == frozenset()
+    assert absent not in topic_names(clients.bootstrap)
+
+
+def test_a_log_that_was_cut_is_noticed_by_its_leader_epoch(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """Aim: an offset that is there again, with other records before it, is out of range as well."""
+    topic = make_topic()
+    producer = clients.producer()
+    producer.send_many(topic, 0, *numbered(10))
+    producer.flush(TIMEOUT_MS)
+    consumer = clients.consumer()
+    consumer.assign({place(topic): 4}, leader_epochs={place(topic): 0})
+    assert len(poll_values(consumer, 6)) == 6
+    # Of an epoch in which this log was never written.
+    consumer = clients.consumer()
+    consumer.assign({place(topic): 4}, leader_epochs={place(topic): 7})
+    with pytest.raises(OffsetOutOfRangeError) as raised:
+        poll_values(consumer, 1)
+    assert set(raised.value.offsets) == {place(topic)}

@@ -1,0 +1,231 @@
+"""What becomes of records that cannot be written, and what is known of those that were."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+from support.broker.data_clients import (
+    LARGE,
+    TIMEOUT_MS,
+    Clients,
+    numbered,
+    place,
+    until_end,
+)
+from support.broker.topics import read_all
+from support.waiting import wait_for
+
+from millstream.errors import (
+    IllegalStateError,
+    ProductionError,
+    RecordRefusedError,
+    TaskMigratedError,
+)
+from millstream.kafka.data.producer_errors import Changelog
+from millstream.record import TaskId
+
+
+@pytest.mark.parametrize("kind", ["plain", "tracked"])
+def test_a_record_that_fails_is_seen(
+    clients: Clients, make_topic: Callable[..., str], kind: str
+) -> None:
+    """Refused by the broker long after it was handed over: raised with its place, again and again,
+    so that nothing is committed past it, until it is given up with everything around it."""
+    topic = make_topic(partitions=2, max_message_bytes="1000")
+    producer = clients.producer()
+    if kind == "tracked":
+        producer.track(topic, Changelog("counts", 4))
+    producer.send(topic, 1, b"k", b"fine", 1)
+    producer.flush(TIMEOUT_MS)
+    producer.send(topic, 1, b"k", LARGE, 1)
+    with pytest.raises(ProductionError) as raised:
+        producer.flush(TIMEOUT_MS)
+    assert (raised.value.topic, raised.value.partition) == (topic, 1)
+    assert ("store 'counts'" in str(raised.value)) is (kind == "tracked")
+    assert raised.value.task_id == (TaskId(4, 1) if kind == "tracked" else None)
+    for _ in range(2):
+        with pytest.raises(ProductionError) as again:
+            producer.send(topic, 1, b"k", b"not taken", 1)
+        assert str(again.value) == str(raised.value)
+        assert again.value is not raised.value
+        with pytest.raises(ProductionError):
+            producer.flush(TIMEOUT_MS)
+    producer.purge()
+    assert producer.acked_offsets() == {}
+    producer.send(topic, 1, b"k", b"fine again", 1)
+    producer.flush(TIMEOUT_MS)
+    assert [value for _, value in read_all(clients.bootstrap, topic)] == [b"fine", b"fine again"]
+    assert producer.acked_offsets() == ({place(topic, 1): 1} if kind == "tracked" else {})
+
+
+def test_a_client_at_its_end_is_replaced_by_a_purge(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """librdkafka takes nothing any more after a fatal error. That stays until the purge, which
+    makes the producer whole."""
+    topic = make_topic(max_message_bytes="1000")
+    producer = clients.producer(own={"enable.gapless.guarantee": True})
+    producer.send(topic, 0, None, b"a", 1)
+    producer.flush(TIMEOUT_MS)
+    producer.send(topic, 0, None, LARGE, 1)
+    for _ in range(3):
+        with pytest.raises((ProductionError, TaskMigratedError)):
+            producer.flush(TIMEOUT_MS)
+        with pytest.raises((ProductionError, TaskMigratedError)):
+            producer.send(topic, 0, None, b"late", 1)
+    producer.purge()
+    producer.send(topic, 0, None, b"b", 1)
+    producer.flush(TIMEOUT_MS)
+    assert [value for _, value in read_all(clients.bootstrap, topic)] == [b"a", b"b"]
+
+
+def test_the_next_send_raises_as_well(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """A failure must not wait for the commit."""
+    topic = make_topic(max_message_bytes="1000")
+    producer = clients.producer()
+    producer.send(topic, 0, b"k", LARGE, 1)
+    other = make_topic()
+
+    def send() -> bool:
+        try:
+            producer.send(other, 0, None, b"v", 1)
+        except ProductionError as error:
+            return error.topic == topic
+        return False
+
+    wait_for(send, 20, "the failure of the first record")
+
+
+@pytest.mark.parametrize("kind", ["plain", "tracked", "transactional"])
+def test_purged_records_are_not_written(
+    clients: Clients, make_topic: Callable[..., str], kind: str
+) -> None:
+    """What waits is dropped, what was acknowledged stays, and what comes next is written, in order
+    and once."""
+    topic = make_topic()
+    lingering = {"linger.ms": 5_000}
+    producer, finish = clients.begun(transactional=kind == "transactional", own=lingering)
+    if kind == "tracked":
+        producer.track(topic)
+    written = []
+    for round_number in range(3):
+        written.append(b"kept %d" % round_number)
+        producer.send(topic, 0, None, written[-1], 1)
+        finish(TIMEOUT_MS)
+        producer.send_many(topic, 0, *numbered(500))
+        assert producer.unacknowledged >= 500
+        producer.purge(TIMEOUT_MS)
+        assert producer.unacknowledged == 0
+        assert producer.acked_offsets() == {}
+    written.append(b"last")
+    producer.send(topic, 0, None, written[-1], 1)
+    finish(TIMEOUT_MS)
+    producer.send_many(topic, 0, *numbered(500))
+    producer.purge(TIMEOUT_MS)
+    began = time.monotonic()
+    producer.close(TIMEOUT_MS)
+    assert time.monotonic() - began < 3
+    consumer = clients.consumer(processing_guarantee="exactly_once_v2")
+    consumer.assign({place(topic): 0})
+    assert [record.value() for record in until_end(consumer, place(topic))] == written
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_batches_are_no_larger_than_the_topic_takes(
+    clients: Clients, make_topic: Callable[..., str], tracked: bool
+) -> None:
+    """Aim: librdkafka does not split a batch that the broker refuses, so none may be too large,
+    since random bytes do not compress. A record that alone is too large is an error still."""
+    topic = make_topic(max_message_bytes="20000")
+    other = make_topic()
+    producer = clients.producer(limited=True, producer={"linger.ms": 50})
+    if tracked:
+        producer.track(topic)
+    values = [b"%06d" % number + os.urandom(94) for number in range(20_000)]
+    for begin in range(0, len(values), 5_000):
+        part = values[begin : begin + 5_000]
+        producer.send_many(topic, 0, [None] * len(part), part, [1] * len(part))
+        producer.send_many(other, 0, [None] * len(part), part, [1] * len(part))
+    producer.flush(TIMEOUT_MS)
+    for written in (topic, other):
+        assert [value for _, value in read_all(clients.bootstrap, written)] == values
+    if tracked:
+        assert producer.acked_offsets() == {place(topic): len(values) - 1}
+    producer.send(topic, 0, None, os.urandom(30_000), 1)
+    with pytest.raises(ProductionError, match="larger than") as raised:
+        producer.flush(TIMEOUT_MS)
+    assert raised.value.topic == topic
+    producer.purge()
+    producer.send(topic, 0, None, b"later", 1)
+    producer.flush(TIMEOUT_MS)
+
+
+def test_a_record_that_is_refused(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Too large for the producer itself: the error has its index, those before it are written."""
+    topic = make_topic()
+    producer = clients.producer()
+    values = [b"a", b"b", b"x" * 2_000_000, b"c"]
+    with pytest.raises(RecordRefusedError) as raised:
+        producer.send_many(topic, 0, [None] * 4, values, [1] * 4)
+    assert (raised.value.index, raised.value.topic, raised.value.partition) == (2, topic, 0)
+    producer.send_many(topic, 0, [None], values[3:], [1])
+    producer.flush(TIMEOUT_MS)
+    assert [value for _, value in read_all(clients.bootstrap, topic)] == [b"a", b"b", b"c"]
+
+
+def test_a_partition_that_does_not_exist(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Seen at the latest by the flush."""
+    topic = make_topic()
+    producer = clients.producer()
+    producer.send(topic, 0, None, b"v", 1)
+    producer.flush(TIMEOUT_MS)
+
+    def send_and_flush() -> None:
+        producer.send(topic, 7, None, b"v", 1)
+        producer.flush(TIMEOUT_MS)
+
+    with pytest.raises(ProductionError) as raised:
+        send_and_flush()
+    assert (raised.value.topic, raised.value.partition) == (topic, 7)
+
+
+def test_a_full_queue_is_waited_for(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """With room for ten records, a thousand get through, in order, each once."""
+    topic, log = make_topic(), make_topic()
+    producer = clients.producer(own={"queue.buffering.max.messages": 10})
+    producer.track(log)
+    for name in (topic, log):
+        producer.send_many(name, 0, *numbered(1_000))
+    producer.flush(TIMEOUT_MS)
+    for name in (topic, log):
+        values = [value for _, value in read_all(clients.bootstrap, name)]
+        assert values == [b"v%d" % number for number in range(1_000)]
+    assert producer.acked_offsets() == {place(log): 999}
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+def test_acknowledged_offsets(
+    clients: Clients, make_topic: Callable[..., str], guarantee: str
+) -> None:
+    """After a flush or commit: the last record of each partition of tracked topics, no others."""
+    log, sink = make_topic(partitions=3), make_topic(partitions=3)
+    producer, finish = clients.begun(transactional=guarantee == "exactly_once")
+    producer.track(log)
+    expected = {}
+    for partition, count in ((0, 7), (2, 3)):
+        producer.send_many(log, partition, *numbered(count))
+        producer.send_many(log, partition, *numbered(2))
+        expected[place(log, partition)] = count + 1
+        producer.send_many(sink, None, *numbered(5))
+    finish(TIMEOUT_MS)
+    assert producer.acked_offsets() == expected
+    producer.send_many(log, 2, *numbered(1))
+    finish(TIMEOUT_MS)
+    # In the log, a commit marker precedes it under exactly-once.
+    expected[place(log, 2)] += 2 if guarantee == "exactly_once" else 1
+    assert producer.acked_offsets() == expected
+    with pytest.raises(IllegalStateError, match="explicit partition"):
+        producer.send_many(log, None, *numbered(1))

@@ -1,0 +1,175 @@
+"""Transactions against a real broker: committed, aborted, fenced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer
+from support.broker.data_clients import (
+    LARGE,
+    TIMEOUT_MS,
+    Clients,
+    place,
+    poll_values,
+    until_end,
+)
+from support.broker.topics import unique
+from support.waiting import wait_for
+
+from millstream.errors import (
+    IllegalStateError,
+    ProductionError,
+    TaskMigratedError,
+)
+from millstream.kafka.data.group_metadata import GroupMetadata
+from millstream.kafka.member.events import CommitOffset
+
+
+def test_committed_and_aborted(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Readers of committed records see those only, and pass over the markers to the very end."""
+    topic = make_topic()
+    producer = clients.transactions(unique("tx"))
+    producer.init_transactions(TIMEOUT_MS)
+    assert not producer.in_transaction
+    for number in range(4):
+        producer.send(topic, 0, None, b"%d" % number, 1)
+        assert producer.in_transaction
+        producer.flush(TIMEOUT_MS)
+        finish = producer.commit_transaction if number % 2 == 0 else producer.abort_transaction
+        finish(TIMEOUT_MS)
+        assert not producer.in_transaction
+    producer.commit_transaction(TIMEOUT_MS)
+    producer.abort_transaction(TIMEOUT_MS)
+    consumer = clients.consumer(processing_guarantee="exactly_once_v2")
+    here = place(topic)
+    consumer.assign({here: 0})
+    records = until_end(consumer, here)
+    assert [record.value() for record in records] == [b"0", b"2"]
+    assert consumer.position(here) == consumer.end_offsets([here])[here]
+    # Four records and four markers.
+    assert consumer.position(here) == 8
+
+
+def test_an_open_transaction_is_the_end(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """What is not committed is not there to be read, but the admin's end offset counts it."""
+    topic = make_topic()
+    producer = clients.transactions(unique("tx"))
+    producer.init_transactions(TIMEOUT_MS)
+    producer.send(topic, 0, None, b"done", 1)
+    producer.commit_transaction(TIMEOUT_MS)
+    producer.send(topic, 0, None, b"open", 1)
+    producer.flush(TIMEOUT_MS)
+    consumer = clients.consumer(processing_guarantee="exactly_once_v2")
+    here = place(topic)
+    consumer.assign({here: 0})
+    assert [record.value() for record in until_end(consumer, here)] == [b"done"]
+    assert consumer.position(here) == 2
+    assert consumer.end_offsets([here]) == {here: 2}
+    assert clients.admin().end_offsets([here]) == {here: 3}
+    producer.commit_transaction(TIMEOUT_MS)
+    assert poll_values(consumer, 1) == [b"open"]
+
+
+def test_a_failed_record_fails_its_transaction(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """Wherever in a send it was; after aborting, the next transaction is fine."""
+    topic, strict = make_topic(), make_topic(partitions=2, max_message_bytes="1000")
+    producer = clients.transactions(unique("tx"))
+    producer.init_transactions(TIMEOUT_MS)
+    nobody = GroupMetadata(1, unique("group"), "nobody")
+    for values in ([LARGE, b"small"], [b"small", LARGE]):
+        producer.send(topic, 0, None, b"lost with it", 1)
+        producer.send_many(strict, [0, 1], [None] * 2, values, [1, 1])
+        for _ in range(2):
+            with pytest.raises(ProductionError):
+                producer.commit_transaction(TIMEOUT_MS)
+        with pytest.raises(ProductionError):
+            producer.send(topic, 0, None, b"not taken", 1)
+        with pytest.raises(ProductionError):
+            producer.send_offsets({place(topic): CommitOffset(1)}, nobody, TIMEOUT_MS)
+        producer.abort_transaction(TIMEOUT_MS)
+    producer.send(topic, 0, None, b"fine", 1)
+    producer.commit_transaction(TIMEOUT_MS)
+    consumer = clients.consumer(processing_guarantee="exactly_once_v2")
+    consumer.assign({place(topic): 0, place(strict, 0): 0, place(strict, 1): 0})
+    assert poll_values(consumer, 1) == [b"fine"]
+    assert until_end(consumer, place(strict, 0)) == until_end(consumer, place(strict, 1)) == []
+
+
+def test_zombies_are_fenced(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """A second owner of the transactional id ends the first one's work."""
+    topic, name = make_topic(), unique("tx")
+    zombie = clients.transactions(name)
+    zombie.init_transactions(TIMEOUT_MS)
+    zombie.send(topic, 0, None, b"zombie", 1)
+    zombie.flush(TIMEOUT_MS)
+    owner = clients.transactions(name)
+    owner.init_transactions(TIMEOUT_MS)
+    with pytest.raises(TaskMigratedError):
+        zombie.commit_transaction(TIMEOUT_MS)
+    owner.send(topic, 0, None, b"owner", 1)
+    owner.commit_transaction(TIMEOUT_MS)
+    consumer = clients.consumer(processing_guarantee="exactly_once_v2")
+    consumer.assign({place(topic): 0})
+    assert [record.value() for record in until_end(consumer, place(topic))] == [b"owner"]
+
+
+def test_offsets_are_fenced_by_generation(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """A real member's metadata, built here, is taken; of another generation or member not."""
+    topic, group = make_topic(), unique("group")
+    member = Consumer(
+        {"bootstrap.servers": clients.bootstrap, "group.id": group, "enable.auto.commit": False}
+    )
+    try:
+        member.subscribe([topic])
+
+        def joined() -> bool:
+            member.poll(0.1)
+            return bool(member.assignment())
+
+        wait_for(joined, 30, "joining the group")
+        actual = member.consumer_group_metadata()
+        member_id = member.memberid()
+        assert member_id is not None
+        generation = int.from_bytes(actual[7:11], "little")
+        joined_as = GroupMetadata(generation, group, member_id)
+        assert joined_as.encoded() == actual
+        producer = clients.transactions(unique("tx"))
+        producer.init_transactions(TIMEOUT_MS)
+        for wrong in (
+            GroupMetadata(generation + 1, group, member_id),
+            GroupMetadata(generation, group, "somebody else"),
+        ):
+            with pytest.raises(TaskMigratedError):
+                producer.send_offsets({place(topic): CommitOffset(5)}, wrong, TIMEOUT_MS)
+            producer.abort_transaction(TIMEOUT_MS)
+        offset = CommitOffset(7, "text", 0)
+        producer.send_offsets({place(topic): offset}, joined_as, TIMEOUT_MS)
+        producer.commit_transaction(TIMEOUT_MS)
+        (committed,) = member.committed(member.assignment(), timeout=20)
+        assert (committed.offset, committed.metadata, committed.leader_epoch) == (7, "text", 0)
+    finally:
+        member.close()
+
+
+def test_close_aborts_and_frees(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Closing in a transaction commits nothing; a plain producer sends what it has."""
+    topic = make_topic()
+    transactional = clients.transactions(unique("tx"))
+    transactional.init_transactions(TIMEOUT_MS)
+    transactional.send(topic, 0, None, b"dropped", 1)
+    transactional.close()
+    transactional.close()
+    plain = clients.producer(producer={"linger.ms": 2_000})
+    plain.send(topic, 0, None, b"kept", 1)
+    assert plain.unacknowledged == 1
+    plain.close()
+    with pytest.raises(IllegalStateError):
+        plain.send(topic, 0, None, b"late", 1)
+    with pytest.raises(IllegalStateError):
+        plain.flush(1_000)
+    consumer = clients.consumer()
+    consumer.assign({place(topic): 0})
+    assert [record.value() for record in until_end(consumer, place(topic))] == [b"kept"]
