@@ -702,6 +702,12 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "what is in flight is not waited for before a revocation",
         _REBALANCES,
+        "            self._commits.drain(revoked)\n",
+        "",
+    ),
+    _mutant(
+        "what is in flight is not waited for before tasks start anew",
+        _REBALANCES,
         "        self._commits.drain(tasks)\n",
         "",
     ),

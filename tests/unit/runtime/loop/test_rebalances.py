@@ -139,9 +139,10 @@ def test_a_task_that_starts_anew_is_committed_and_asked_for_again() -> None:
     assert fakes.rejoined == [None]
 
 
-def test_what_is_given_up_finishes_what_it_has_taken_before_the_commit() -> None:
+@pytest.mark.parametrize("revoked", [True, False], ids=["revoked", "starts anew"])
+def test_what_is_given_up_finishes_what_it_has_taken_before_the_commit(revoked: bool) -> None:
     """Hunts for a commit that leaves asynchronous work to the next owner without need."""
-    fakes = Fakes(Revoked(frozenset({ONE})))
+    fakes = Fakes(*[Revoked(frozenset({ONE}))] * revoked)
 
     def drain(tasks: Collection[Task]) -> None:
         fakes.story.append(f"drained {[str(task.task_id) for task in tasks]}")
@@ -151,7 +152,10 @@ def test_what_is_given_up_finishes_what_it_has_taken_before_the_commit() -> None
     for task in fakes.running:
         task.commit_needed = False
     fakes.on_drain = drain
-    fakes.rebalances().next_change()
+    if revoked:
+        fakes.rebalances().next_change()
+    else:
+        fakes.rebalances().give_up([fakes.tasks[0]], "its topic is another one")  # type: ignore[list-item]
     assert fakes.story[:2] == ["drained ['0_0']", "committed"]
 
 
