@@ -59,8 +59,10 @@ class Place:
         """Start it, which asks the cluster before anything else."""
         builder = ms.StreamsBuilder()
         build(builder, self.source, self.out)
-        with ms.KafkaStreams(builder.build(), self.config(**settings)):
-            raise AssertionError("it started")
+        with tempfile.TemporaryDirectory() as folder:
+            config = self.config(state_dir=folder, **settings)
+            with ms.KafkaStreams(builder.build(), config):
+                raise AssertionError("it started")
 
 
 def mapped(function: Any) -> Any:

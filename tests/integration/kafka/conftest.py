@@ -1,11 +1,13 @@
-"""Data clients on the broker that tests share."""
+"""Data clients on the broker that tests share, and members on a broker that a module brings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from support.broker.data_clients import Clients
+from support.broker.group_members import Loop, Start
 from support.broker.topics import unique
 
 from millstream.testing import EmbeddedKafka
@@ -27,3 +29,34 @@ def make_topic(kafka: EmbeddedKafka) -> Callable[..., str]:
         return name
 
     return make
+
+
+@pytest.fixture
+def member_settings() -> Mapping[str, Any]:
+    """What members are started with, unless a test says otherwise. For modules to replace."""
+    return {}
+
+
+@pytest.fixture
+def start(broker: EmbeddedKafka, member_settings: Mapping[str, Any]) -> Iterator[Start]:
+    """Starts members in processing loops, and closes them after the test."""
+    loops: list[Loop] = []
+
+    def start_loop(group: str, topics: list[str] | None, assignor: Any, **settings: Any) -> Loop:
+        servers = settings.pop("servers", broker.bootstrap_servers)
+        name = settings.pop("name", f"m{len(loops)}")
+        loop = Loop(servers, group, topics, assignor, name=name, **{**member_settings, **settings})
+        loops.append(loop)
+        return loop.start()
+
+    yield start_loop
+    for loop in loops:
+        loop.close()
+
+
+@pytest.fixture
+def topic(broker: EmbeddedKafka) -> str:
+    """A topic of four partitions."""
+    name = unique("in")
+    broker.create_topic(name, partitions=4)
+    return name

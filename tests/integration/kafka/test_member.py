@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from kafka import KafkaProducer
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
-from support.broker.group_members import BROKER, SESSION_MS, Assignor, Loop
+from support.broker.group_members import BROKER, SESSION_MS, Assignor, Loop, Start
 from support.broker.topics import unique
 from support.waiting import wait_for
 
@@ -30,8 +29,6 @@ from millstream.kafka.member.life import Membership
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 
-Start = Callable[..., Loop]
-
 #: Long, because what these tests wait for is no lost session: a machine that stands still for a few
 #: seconds would end a short one, and with it the quiet that some of them look for.
 LONG_SESSION_MS = 20_000
@@ -44,27 +41,8 @@ def broker() -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture
-def start(broker: EmbeddedKafka) -> Iterator[Start]:
-    """Starts members in processing loops, and closes them after the test."""
-    loops: list[Loop] = []
-
-    def start_loop(group: str, topics: list[str] | None, assignor: Any, **settings: Any) -> Loop:
-        name = settings.pop("name", f"m{len(loops)}")
-        settings.setdefault("session_timeout_ms", LONG_SESSION_MS)
-        loop = Loop(broker.bootstrap_servers, group, topics, assignor, name=name, **settings)
-        loops.append(loop)
-        return loop.start()
-
-    yield start_loop
-    for loop in loops:
-        loop.close()
-
-
-@pytest.fixture
-def topic(broker: EmbeddedKafka) -> str:
-    name = unique("in")
-    broker.create_topic(name, partitions=4)
-    return name
+def member_settings() -> dict[str, int]:
+    return {"session_timeout_ms": LONG_SESSION_MS}
 
 
 def admin(broker: EmbeddedKafka) -> AdminClient:

@@ -17,7 +17,7 @@ from chaos.member_settles import Worker
 from confluent_kafka import Consumer
 from kafka import KafkaAdminClient
 from kafka.admin import MemberToRemove
-from support.broker.group_members import BROKER, SESSION_MS, Assignor, Loop
+from support.broker.group_members import BROKER, SESSION_MS, Assignor, Loop, Start
 from support.broker.topics import unique
 from support.waiting import wait_for
 
@@ -35,36 +35,11 @@ from millstream.kafka.settings.clients import kafka_python_settings
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 
-Start = Callable[..., Loop]
-
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedKafka]:
     with EmbeddedKafka(properties=BROKER) as kafka:
         yield kafka
-
-
-@pytest.fixture
-def start(broker: EmbeddedKafka) -> Iterator[Start]:
-    """Starts members in processing loops, and closes them after the test."""
-    loops: list[Loop] = []
-
-    def start_loop(group: str, topics: list[str], assignor: Any, **settings: Any) -> Loop:
-        servers = settings.pop("servers", broker.bootstrap_servers)
-        loop = Loop(servers, group, topics, assignor, name=f"m{len(loops)}", **settings)
-        loops.append(loop)
-        return loop.start()
-
-    yield start_loop
-    for loop in loops:
-        loop.close()
-
-
-@pytest.fixture
-def topic(broker: EmbeddedKafka) -> str:
-    name = unique("in")
-    broker.create_topic(name, partitions=4)
-    return name
 
 
 @pytest.fixture

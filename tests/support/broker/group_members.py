@@ -178,3 +178,7 @@ class Loop:
             self._thread.join(10)
         self.member.close(leave_group=leave_group, timeout_ms=10_000)
         assert not self.trouble, self.trouble
+
+
+#: Starts a member in a loop: of a group, with topics and an assignor, and settings.
+Start = Callable[..., Loop]
