@@ -33,8 +33,10 @@ class Changelog(NamedTuple):
 
 
 #: What confluent-kafka raises. Of a fatal error it tells between two callbacks, the second of which
-#: then runs into it, so that Python makes a SystemError of it.
+#: then runs into it, so that Python makes a SystemError of it, or forgets it.
 RAISED: Final = (KafkaException, SystemError)
+#: How Python says that it was forgotten.
+_FORGOTTEN: Final = "without setting an exception"
 
 #: Another producer took over this one's place, or its group membership is over.
 _FENCED: Final = frozenset(
@@ -91,10 +93,15 @@ _ADVICE: Final = {
 
 
 def reported_error(raised: BaseException) -> KafkaError:
-    """What librdkafka reported by means of one of `RAISED`."""
+    """What librdkafka reported by means of one of `RAISED`.
+
+    Only of a fatal error Python may forget what it was; librdkafka's log has it.
+    """
     told: BaseException | None = raised
-    while isinstance(told, SystemError):
+    while isinstance(told, SystemError) and told.__cause__ is not None:
         told = told.__cause__
+    if isinstance(told, SystemError) and _FORGOTTEN in str(told):
+        return KafkaError(KafkaError._FATAL, "a fatal error, which the log tells", fatal=True)
     if not isinstance(told, KafkaException):
         raise raised
     error: KafkaError = told.args[0]
