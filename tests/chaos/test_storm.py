@@ -10,7 +10,7 @@ from chaos.storm import storm
 from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 
 
-#: Each fault costs a rebalance; `make chaos` has all of them.
+# Each fault costs a rebalance; `make chaos` has all of them.
 @pytest.mark.parametrize(
     ("guarantee", "kinds"),
     [

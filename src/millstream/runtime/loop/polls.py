@@ -59,15 +59,13 @@ class Polls:
         # for nothing, so that all have ended when records are polled, 18,600 and 187,000.
         room = min(self._tasks.input_room, self._max_records)
         now_ms = self._clock.monotonic_ms()
-        if 2 * room < self._max_records and now_ms - self._polled_ms < _SATED_MS:
-            records: Mapping[TopicPartition, RecordColumns] = {}
-        else:
+        if 2 * room >= self._max_records or now_ms - self._polled_ms >= _SATED_MS:
             self._polled_ms = now_ms
             records = self._consumer.poll_columns(max(1, room), 0 if in_flight else timeout_ms)
-            if not in_flight:
+            if records or not in_flight:
                 return records
         # The end of a call does not end the wait for records, but that for news.
-        if timeout_ms and not records:
+        if timeout_ms:
             most_ms = _LANDING_WAIT_MS if in_flight else _SATED_MS
             self._rebalances.has_news(min(timeout_ms, most_ms))
-        return records
+        return {}

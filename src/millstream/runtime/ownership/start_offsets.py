@@ -285,12 +285,12 @@ def _is_of(offset: CommitOffset, topic_id: str | None) -> bool:
 
 def _story(place: TopicPartition, offset: int, first: int, end: int, *, created_anew: bool) -> str:
     """What has become of an offset that was to be read next."""
-    begin = f"offset {offset} of {place}, where the group was to go on, "
     if created_anew:
         return (
             f"offset {offset} of {place}, where the group stood, is of a topic that was deleted; "
             f"the one that was created under its name has the offsets {first} to {end}"
         )
+    begin = f"offset {offset} of {place}, where the group was to go on, "
     if offset < first:
         return (
             f"{begin}is no longer in the topic, whose first offset is {first}: {first - offset} "
