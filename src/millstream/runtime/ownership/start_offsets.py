@@ -169,15 +169,11 @@ class StartOffsets:
         replaced: dict[TopicPartition, int] = {}
         for place in partitions:
             offset = committed.get(place)
-            topic_id = topic_ids.get(place.topic)
-            begun_of, begun = self._begun.get(place, (topic_id, 0))
-            if offset is not None and not _is_of(offset, topic_id):
-                replaced[place] = offset.offset
+            if self._is_of_another(place, offset, topic_ids.get(place.topic)):
+                _, begun = self._begun.get(place, ("", 0))
+                replaced[place] = max(0, begun) if offset is None else offset.offset
             elif offset is not None:
                 starts[place] = offset.offset
-            # Brokers forget what was committed of a deleted topic, sooner or later.
-            elif topic_id not in (None, begun_of):
-                replaced[place] = max(0, begun)
             else:
                 starts[place] = self._first_start(place)
         if replaced:
@@ -218,10 +214,22 @@ class StartOffsets:
         anew = {
             place
             for place in offsets
-            if (group := committed.get(place)) is not None
-            and not _is_of(group, ids.get(place.topic))
+            if self._is_of_another(place, committed.get(place), ids.get(place.topic))
         }
         return self._elsewhere(offsets, anew)
+
+    def _is_of_another(
+        self, place: TopicPartition, committed: CommitOffset | None, topic_id: str | None
+    ) -> bool:
+        """Whether the group stands in a topic that was deleted and created again since.
+
+        Brokers forget what was committed of a deleted topic, sooner or later; then what this thread
+        began to read tells.
+        """
+        if committed is not None:
+            return not _is_of(committed, topic_id)
+        begun_of, _ = self._begun.get(place, (topic_id, 0))
+        return topic_id not in (None, begun_of)
 
     def _elsewhere(
         self, offsets: Mapping[TopicPartition, int], created_anew: Collection[TopicPartition]

@@ -99,9 +99,14 @@ def group() -> Group:
 
 
 @pytest.fixture
-def starts(index: Index, group: Group) -> StartOffsets:
+def ids() -> Ids:
+    return Ids()
+
+
+@pytest.fixture
+def starts(index: Index, group: Group, ids: Ids) -> StartOffsets:
     clock = ManualClock(10_000_000)
-    incarnations = TopicIncarnations(Ids(), clock, 1_000)
+    incarnations = TopicIncarnations(ids, clock, 1_000)
     return StartOffsets(group, index, POLICIES.__getitem__, incarnations, clock)
 
 
@@ -215,6 +220,22 @@ def test_what_was_read_of_a_former_topic_is_told_although_the_group_has_forgotte
     with pytest.raises(OffsetOutOfRangeError, match="is of a topic that was deleted") as raised:
         starts.starts([here, there], {}, ids)
     assert raised.value.offsets == {there: 50}
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["remembered", "forgotten"])
+def test_the_broker_refuses_an_offset_of_a_former_topic_first(
+    starts: StartOffsets, group: Group, ids: Ids, remembers: bool
+) -> None:
+    """The consumer is told before the ids are looked at, with or without the group's offset."""
+    here = place("default")
+    starts.starts([here], {here: committed_of("old")}, {"default": "old"})
+    group.offsets = {here: committed_of("old")} if remembers else {}
+    ids.ids = {"default": "new"}
+    with pytest.raises(OffsetOutOfRangeError, match="is of a topic that was deleted"):
+        starts.out_of_range({here: 117})
+    ids.ids = {"default": "old"}
+    with pytest.raises(OffsetOutOfRangeError, match="lies 17 beyond the end of the topic"):
+        starts.out_of_range({here: 117})
 
 
 def test_tasks_learn_that_their_topic_is_another_one() -> None:
