@@ -37,6 +37,7 @@ from confluent_kafka import Consumer, TopicPartition
 from support.machine.leftovers import descendants, runs
 from support.machine.scripts import Script
 from support.machine.tcp_proxy import TcpProxy
+from support.meanwhile import meanwhile
 from support.running.identified import Account, Identified
 from support.running.instances import Instances, last_told
 from support.waiting import wait_for
@@ -309,7 +310,7 @@ class Storm:
         application = self.instances.application
         began = time.monotonic()
         with self._tended(), Watch(application) as watch:
-            with self._written():
+            with meanwhile(lambda: application.write(_IDS), _WRITE_S):
                 wait_for(lambda: all(each.is_up for each in self._all), _RECOVERED_S, "both run")
                 wait_for(lambda: watch.told > 0, _RECOVERED_S, "ids are told")
                 chosen = self._chosen(time.monotonic() + seconds) if kinds is None else kinds
@@ -483,22 +484,6 @@ class Storm:
             tending.join(60)
             for each in self._all:
                 each.kill()
-
-    @contextlib.contextmanager
-    def _written(self) -> Iterator[None]:
-        enough = threading.Event()
-
-        def write() -> None:
-            while not enough.wait(_WRITE_S):
-                self.instances.application.write(_IDS)
-
-        writing = threading.Thread(target=write)
-        writing.start()
-        try:
-            yield
-        finally:
-            enough.set()
-            writing.join(60)
 
 
 def _command(pid: int) -> bytes:

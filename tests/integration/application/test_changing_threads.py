@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.broker.topics import group_members
 from support.machine.leftovers import nothing_left
+from support.meanwhile import meanwhile
 from support.running.word_count import RUNNING, WordCount
 from support.waiting import wait_for
 
@@ -35,24 +33,6 @@ def processed(streams: KafkaStreams) -> int:
     return sum(thread["processed_total"] for thread in streams.metrics().values())
 
 
-@contextmanager
-def writing(application: WordCount) -> Iterator[None]:
-    """Somebody who writes lines all the time."""
-    over = threading.Event()
-
-    def write() -> None:
-        while not over.wait(0.05):
-            application.write_lines(20)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        over.set()
-        writer.join()
-
-
 def test_threads_come_and_go_while_records_flow(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -61,7 +41,7 @@ def test_threads_come_and_go_while_records_flow(
     application = WordCount(kafka, tmp_path, num_stream_threads=1, statestore_cache_max_bytes=900)
     with nothing_left(), application.streams(spark) as streams:
         streams.wait_for_state("RUNNING", RUNNING)
-        with writing(application):
+        with meanwhile(lambda: application.write_lines(20), 0.05):
             second, third = streams.add_stream_thread(), streams.add_stream_thread()
             assert str(second).endswith("-StreamThread-2")
             assert str(third).endswith("-StreamThread-3")

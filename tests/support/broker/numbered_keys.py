@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from support.broker.topics import read_all
+from support.meanwhile import meanwhile
 from support.running.work_log import Looked
 
 _TIMEOUT_S = 30
 _PAUSE_S = 0.05
+_LOOK_S = 0.2
 
 
 class NumberedKeys:
@@ -63,19 +64,8 @@ class NumberedKeys:
     @contextmanager
     def arriving(self, at_once: int, least: int = 0) -> Iterator[None]:
         """Records come all the while, a few every 50 ms, and so many in all at least."""
-        enough = threading.Event()
-
-        def write() -> None:
-            while not enough.wait(_PAUSE_S):
-                self.write(at_once)
-
-        writing = threading.Thread(target=write)
-        writing.start()
-        try:
+        with meanwhile(lambda: self.write(at_once), _PAUSE_S):
             yield
-        finally:
-            enough.set()
-            writing.join()
         self.write(max(0, least - sum(self.written.values())))
 
     def look(self, consumer: Consumer) -> Looked | None:
@@ -97,22 +87,14 @@ class NumberedKeys:
     def looking(self, group: str) -> Iterator[list[Looked]]:
         """Look again and again; all that was seen."""
         looks: list[Looked] = []
-        enough = threading.Event()
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
 
         def look() -> None:
-            while not enough.wait(0.2):
-                if (seen := self.look(consumer)) is not None:
-                    looks.append(seen)
+            if (seen := self.look(consumer)) is not None:
+                looks.append(seen)
 
-        looking = threading.Thread(target=look)
-        looking.start()
-        try:
+        with closing(consumer), meanwhile(look, _LOOK_S):
             yield looks
-        finally:
-            enough.set()
-            looking.join()
-            consumer.close()
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:

@@ -8,7 +8,6 @@ records would let repeated work hide what was lost.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from millstream.testing import EmbeddedKafka
 from support.broker.late_writers import late_writes
 from support.broker.records import Places
 from support.broker.topics import Writer, read_all, unique
+from support.meanwhile import meanwhile
 from support.waiting import wait_for
 
 #: So many that the aggregates, which grow with each id, stay short.
@@ -179,19 +179,8 @@ class Identified:
     @contextmanager
     def arriving(self, pause_s: float = 0.05) -> Iterator[None]:
         """Input that goes on all the while: 20 records after each pause."""
-        stop = threading.Event()
-
-        def write() -> None:
-            while not stop.wait(pause_s):
-                self.write(20)
-
-        writing = threading.Thread(target=write)
-        writing.start()
-        try:
+        with meanwhile(lambda: self.write(20), pause_s):
             yield
-        finally:
-            stop.set()
-            writing.join(60)
 
     @property
     def lag(self) -> int:

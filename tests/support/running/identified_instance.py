@@ -29,6 +29,7 @@ from millstream import (
 )
 from millstream.processor.handlers import HandlerAnswer
 from support.running.identified import POISON, identified_topology
+from support.running.telling import tell, tell_changes
 
 #: As many as the session that Millstream starts has slots for, beside those of the settings.
 _MOST_THREADS = 4
@@ -38,24 +39,24 @@ class Told:
     """A listener for restorations and standbys that prints what it hears."""
 
     def on_restore_start(self, place: Any, store: str, start: int, end: int) -> None:
-        _tell("restoring", [place.partition, start, end])
+        tell("restoring", [place.partition, start, end])
 
     def on_batch_restored(self, place: Any, store: str, end: int, count: int) -> None: ...
 
     def on_restore_end(self, place: Any, store: str, total: int) -> None:
-        _tell("restored", [place.partition, total])
+        tell("restored", [place.partition, total])
 
     def on_update_start(self, place: Any, store: str, start: int) -> None: ...
 
     def on_batch_loaded(
         self, place: Any, store: str, task_id: Any, batch_end: int, count: int, end: int
     ) -> None:
-        _tell("copied", [place.partition, batch_end, count])
+        tell("copied", [place.partition, batch_end, count])
 
     def on_update_suspended(
         self, place: Any, store: str, offset: int, end: int, reason: Any
     ) -> None:
-        _tell("suspended", [place.partition, reason])
+        tell("suspended", [place.partition, reason])
 
 
 class Misbehaves:
@@ -90,27 +91,6 @@ class SetsPoisonAside:
         return HandlerResponse.CONTINUE.with_dead_letters(letter)
 
 
-def _tell(what: str, told: Any) -> None:
-    # In one piece: several threads tell.
-    print(f"{what} {json.dumps(told)}\n", end="", flush=True)  # noqa: T201
-
-
-def _tell_changes(streams: KafkaStreams) -> None:
-    last = None
-    while True:
-        threads = streams.metadata_for_local_threads()
-        now = {
-            "state": streams.state.name,
-            "active": sorted(str(task.task_id) for each in threads for task in each.active_tasks),
-            "standby": sorted(str(task.task_id) for each in threads for task in each.standby_tasks),
-            "pids": [each.pid for each in threads if each.pid],
-        }
-        if now != last:
-            _tell("now", now)
-            last = now
-        time.sleep(0.1)
-
-
 def _obey(streams: KafkaStreams) -> None:
     # Not by sys.stdin, whose lock this thread would hold when the interpreter ends.
     while line := os.read(0, 1_000):
@@ -122,7 +102,7 @@ def _obey(streams: KafkaStreams) -> None:
                 elif word == "remove" and threads > 1:
                     streams.remove_stream_thread(timedelta(seconds=30))
             except (StreamsError, TimeoutError) as error:
-                _tell("not changed", str(error))
+                tell("not changed", str(error))
 
 
 def main() -> None:
@@ -150,7 +130,7 @@ def main() -> None:
     streams.set_uncaught_exception_handler(
         lambda _: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
     )
-    for told in (_tell_changes, _obey):
+    for told in (tell_changes, _obey):
         threading.Thread(target=told, args=(streams,), daemon=True).start()
     streams.run()
 

@@ -7,7 +7,6 @@ which tell each of them once.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -33,6 +32,7 @@ from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 from support.broker.records import Places, Sent
 from support.broker.topics import read_all, unique
+from support.meanwhile import meanwhile
 from support.waiting import wait_for
 
 GROUPS = 100
@@ -230,24 +230,8 @@ class Moving:
     @contextmanager
     def arriving(self, pause_s: float = 0.1) -> Iterator[None]:
         """Input that goes on all the while: 20 ids after each pause."""
-        stop = threading.Event()
-        failed: list[BaseException] = []
-
-        def write() -> None:
-            try:
-                while not stop.wait(pause_s):
-                    self.write(20)
-            except BaseException as error:
-                failed.append(error)
-
-        writing = threading.Thread(target=write)
-        writing.start()
-        try:
+        with meanwhile(lambda: self.write(20), pause_s):
             yield
-        finally:
-            stop.set()
-            writing.join(60)
-        assert not failed, failed
 
     def wait_told(self) -> None:
         """Wait until each output tells every id that was written; windows must be closed."""

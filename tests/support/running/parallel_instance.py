@@ -39,6 +39,7 @@ from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.serdes import STRING, Serde
 from support.running.lone_thread import LoneControl
 from support.running.subscribed import inside
+from support.running.telling import tell_changes
 from support.running.work_log import WorkLog
 
 _NUMBER: Serde[int] = Serde(lambda _, number: b"%d" % number, lambda _, data: int(data))
@@ -221,21 +222,6 @@ def _obey(change: Callable[[dict[str, Any]], object]) -> None:
             change(json.loads(each))
 
 
-def _tell_changes(streams: KafkaStreams) -> None:
-    last = None
-    while True:
-        threads = streams.metadata_for_local_threads()
-        now = {
-            "state": streams.state.name,
-            "active": sorted(str(task.task_id) for each in threads for task in each.active_tasks),
-            "pids": [each.pid for each in threads if each.pid],
-        }
-        if now != last:
-            print("now", json.dumps(now), flush=True)  # noqa: T201
-            last = now
-        time.sleep(0.1)
-
-
 def main() -> None:
     kind, bootstrap, name, folder, given = sys.argv[1:]
     settings = json.loads(given)
@@ -254,7 +240,7 @@ def main() -> None:
     running.set_uncaught_exception_handler(
         lambda _: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
     )
-    threading.Thread(target=_tell_changes, args=(streams,), daemon=True).start()
+    threading.Thread(target=tell_changes, args=(streams,), daemon=True).start()
     running.run()
 
 

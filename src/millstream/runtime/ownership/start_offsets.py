@@ -170,8 +170,8 @@ class StartOffsets:
         for place in partitions:
             offset = committed.get(place)
             if self._is_of_another(place, offset, topic_ids.get(place.topic)):
-                _, begun = self._begun.get(place, ("", 0))
-                replaced[place] = max(0, begun) if offset is None else offset.offset
+                begun = self._begun[place][1] if offset is None else offset.offset
+                replaced[place] = max(0, begun)
             elif offset is not None:
                 starts[place] = offset.offset
             else:
