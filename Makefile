@@ -24,11 +24,14 @@ demo: venv ## count words on an embedded Kafka broker, in a minute
 demo-async: venv ## ask a web service about every record, one and a hundred at a time
 	@$(PY) examples/enrich_over_http.py --demo $(ARGS)
 
-test: venv ## run the tests
+test: venv .venv/spark-classes.jsa ## run the tests
 	$(PY) -m pytest -m "not slow" $(SHARED) $(ARGS)
 
+.venv/spark-classes.jsa: requirements.lock
+	@PYTHONPATH=tests $(PY) -m support.machine.spark_classes $@
+
 slow: venv ## run the tests that take longer than `make test` can spare, soak aside
-	$(PY) -m pytest -m slow tests/integration $(ARGS)
+	$(PY) -m pytest -m slow tests/integration tests/unit $(ARGS)
 
 fuzz: venv ## compare random topologies with the real Kafka Streams, which it fetches (needs a JDK)
 	MILLSTREAM_EXAMPLES=2000 $(PY) -m pytest tests/properties/test_batch_engine.py tests/conformance/test_batches.py tests/conformance/test_caches.py

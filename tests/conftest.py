@@ -11,15 +11,15 @@ from collections.abc import Generator, Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from support.machine.spark_classes import start_options
 from support.strictness import forbid_skip, is_strict
 
 
 def pytest_configure() -> None:
     """Let programs that tests start heed Ctrl-C, also where the tests run in the background of a
-    shell, which has its children ignore it; and let Spark start with 8 s of a processor, not 11."""
+    shell, which has its children ignore it; and let Spark start with a third of the work."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # The JVM's second compiler pays for itself only in processes that live longer.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", start_options())
 
 
 @pytest.hookimpl(wrapper=True)

@@ -190,6 +190,7 @@ class EmbeddedKafka:
                 broker.send_signal(signal.SIGCONT)  # one that is suspended would never notice
                 try:
                     broker.wait(_STOP_TIMEOUT_S)
+                    self._started_home.ended_by_itself()
                 except subprocess.TimeoutExpired:
                     _LOG.warning("The embedded broker did not end on SIGTERM and is killed")
             self._end_process()

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
+from millstream.embedded.class_archive import ClassArchive
 from millstream.embedded.jars import KAFKA_VERSION
 from millstream.embedded.security import BrokerSecurity
 from millstream.embedded.settings import (
@@ -68,10 +69,13 @@ class BrokerHome:
         (logs / "meta.properties").write_text(meta)
         (logs / "bootstrap.checkpoint").write_bytes(bootstrap_checkpoint())
         self._guard = _start_guard(self.folder)
+        self._classes: ClassArchive | None = None
 
     def launch(self, java: Path, class_path: Sequence[Path]) -> subprocess.Popen[bytes]:
         """Start the broker's Java process in the background and tell the guard of it."""
-        command = [str(java), *_JVM_OPTIONS, "-cp", ":".join(str(jar) for jar in class_path)]
+        self._classes = ClassArchive(class_path[0].parent, java, class_path)
+        options = (*_JVM_OPTIONS, *self._classes.options())
+        command = [str(java), *options, "-cp", ":".join(str(jar) for jar in class_path)]
         with self._log.open("ab") as log:
             broker = subprocess.Popen(
                 [*command, "kafka.Kafka", "server.properties"],
@@ -85,6 +89,11 @@ class BrokerHome:
         if self._guard.stdin is not None:
             self._guard.stdin.write(b"%d\n" % broker.pid)
         return broker
+
+    def ended_by_itself(self) -> None:
+        """Keep what the broker leaves for the next ones; one that was killed may have left half."""
+        if self._classes is not None:
+            self._classes.keep(self.folder)
 
     def last_words(self) -> str:
         """The end of the broker's log, without the frames of its stack traces."""
