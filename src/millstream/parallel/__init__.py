@@ -1,7 +1,7 @@
 """Many tasks of one partition at a time, in order by key: Decaton's subscriptions."""
 
+from millstream.metrics.values import Metric, Metrics
 from millstream.parallel.config import SubscriptionConfig
-from millstream.parallel.metrics import Metric, SubscriptionMetrics
 from millstream.parallel.subscription import ProcessorSubscription
 from millstream.subscriptions.completion import Completion
 from millstream.subscriptions.context import ProcessingContext
@@ -29,6 +29,7 @@ __all__ = [
     "DecatonTask",
     "ExponentialBackoff",
     "Metric",
+    "Metrics",
     "OpenTelemetryTracing",
     "ProcessingContext",
     "ProcessorSubscription",
@@ -39,7 +40,6 @@ __all__ = [
     "Scope",
     "Scoped",
     "SubscriptionConfig",
-    "SubscriptionMetrics",
     "TaskProcessor",
     "TaskProducer",
     "TaskTrace",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from millstream.app import KafkaStreams
 from millstream.application.failures import ExceptionHandler
 from millstream.errors import ConfigError
+from millstream.metrics.values import Metrics
 from millstream.parallel.checks import (
     check_batching,
     check_properties,
@@ -19,11 +20,12 @@ from millstream.parallel.checks import (
     with_limits,
 )
 from millstream.parallel.config import SubscriptionConfig, checked_choice
-from millstream.parallel.metrics import SubscriptionMetrics, gathered
+from millstream.parallel.metrics import gathered
 from millstream.parallel.subscription_topology import subscription_topology
 from millstream.runtime.client_states import StateListener
 from millstream.runtime.states import ClientState
 from millstream.serdes import Serde
+from millstream.server.address import ServerAddress
 from millstream.subscriptions.plan import OnError, SubscriptionPlan
 from millstream.subscriptions.processors import Chain, ProcessorLike
 from millstream.subscriptions.properties.file import PropertiesFile
@@ -159,7 +161,9 @@ class ProcessorSubscription:
         check_properties(given, **self._can)
         settings = config.streams.replace(commit_interval_ms=given.commit_interval_ms)
         self._name = name
+        self._topic = topics
         self._streams = KafkaStreams(subscription_topology(plan, topics, shaping), settings, spark)
+        self._streams._subscription = self
 
     def __repr__(self) -> str:
         return f"<ProcessorSubscription {self._name!r}: {self.state.name}>"
@@ -222,6 +226,26 @@ class ProcessorSubscription:
             if self._watch is not None:
                 self._watch.stop()
 
+    def serve(
+        self, host: str | None = None, port: int | None = None, token: str | None = None
+    ) -> ServerAddress:
+        """Answer HTTP: metadata, probes, the console, and changes of the properties.
+
+        See `KafkaStreams.serve`, which has the arguments.
+
+        Example:
+            >>> subscription = ProcessorSubscription(
+            ...     "mailer",
+            ...     topics="emails",
+            ...     processor=print,
+            ...     config=SubscriptionConfig("mailer", "localhost:9092"),
+            ... )
+            >>> address = subscription.serve(port=0)
+            >>> subscription.close()
+            True
+        """
+        return self._streams.serve(host, port, token)
+
     def wait_for_state(self, state: ClientState | str, timeout: timedelta) -> None:
         """Wait until it is in a state; see `KafkaStreams.wait_for_state`."""
         self._streams.wait_for_state(state, timeout)
@@ -234,7 +258,7 @@ class ProcessorSubscription:
         """Decide what happens when a thread dies; see `KafkaStreams`."""
         self._streams.set_uncaught_exception_handler(handler)
 
-    def metrics(self) -> SubscriptionMetrics:
+    def metrics(self) -> Metrics:
         """What its threads reported last, by Decaton's names; docs/subscriptions.md has them all.
 
         Example:
@@ -247,10 +271,10 @@ class ProcessorSubscription:
             >>> subscription.metrics().total("tasks.processed")
             0.0
         """
-        return gathered(self._name, self._streams.metrics().values())
+        return gathered(self._name, self._streams.metrics())
 
-    def thread_metrics(self) -> Mapping[str, Mapping[str, Any]]:
-        """By thread what it has done; see `KafkaStreams.metrics`."""
+    def thread_metrics(self) -> Metrics:
+        """Everything that its threads have told; see `KafkaStreams.metrics`."""
         return self._streams.metrics()
 
     def update_properties(self, properties: Properties | None = None, **values: Any) -> Properties:

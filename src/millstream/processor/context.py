@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from millstream.config import StreamsConfig
-from millstream.processor.metrics import MetricName
+from millstream.metrics.user import ContextMetrics
 from millstream.processor.punctuation import Cancellable, PunctuationType, Punctuator
 from millstream.record import FixedKeyRecord, Record, RecordMetadata, TaskId
 
@@ -54,8 +53,8 @@ class ProcessingContext(Protocol):
         ...
 
     @property
-    def metrics(self) -> Mapping[MetricName, float]:
-        """What was counted for this task so far."""
+    def metrics(self) -> ContextMetrics:
+        """What is counted for this task, and a way to count more; see `ContextMetrics`."""
         ...
 
     def record_metadata(self) -> RecordMetadata | None:

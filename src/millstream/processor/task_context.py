@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from millstream.config import StreamsConfig
-from millstream.processor.metrics import MetricName
+from millstream.metrics.user import ContextMetrics
 from millstream.processor.punctuation import Cancellable, PunctuationType
 from millstream.record import UNKNOWN, Headers, TopicPartition
 
@@ -48,7 +48,7 @@ class TaskContext(Protocol):
     def config(self) -> StreamsConfig: ...
 
     @property
-    def metrics(self) -> Mapping[MetricName, float]: ...
+    def metrics(self) -> ContextMetrics: ...
 
     @property
     def remembered(self) -> dict[str, int]:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from millstream.record import TopicPartition
 
 #: The name of a metric and its labels.
 Labelled = tuple[str, tuple[tuple[str, str], ...]]
 LabelledValue = tuple[str, tuple[tuple[str, str], ...], float]
+
+#: What tells how a partition is just now; all others only grow.
+PRESENT: Final = frozenset(
+    {"tasks.pending", "tasks.pending.age.max", "partition.paused", "offset.latest.consumed"}
+)
 
 
 class PartitionMetrics:

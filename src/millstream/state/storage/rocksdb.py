@@ -61,6 +61,7 @@ class RocksDBSettings:
         write_buffers: memtables of one store, the active one included.
         open_files: files that one store keeps open.
         tuning: changes the options of a store, called last; None leaves them.
+        statistics: whether RocksDB counts what it does.
     """
 
     block_cache_bytes: int = 50 << 20
@@ -68,6 +69,7 @@ class RocksDBSettings:
     write_buffers: int = 3
     open_files: int = 512
     tuning: RocksDBTuning | None = None
+    statistics: bool = False
 
 
 class RocksDBStorages:
@@ -123,6 +125,9 @@ class RocksDBStorage:
         self._task_id = task_id
         self._scans: WeakSet[ByteItems] = WeakSet()
         options = self._tuned(_options(storages), storages.settings.tuning)
+        self._counting: Options | None = options if storages.settings.statistics else None
+        if self._counting is not None:
+            self._counting.enable_statistics()
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
             self._db: Rdict | None = Rdict(
@@ -205,6 +210,14 @@ class RocksDBStorage:
             return self._open_db().property_int_value("rocksdb.estimate-num-keys") or 0
         except Exception as error:
             self._fail("read", error)
+
+    def int_property(self, name: str) -> int:
+        """A property of RocksDB; 0 where the database is closed or has no such."""
+        return 0 if self._db is None else self._db.property_int_value(name) or 0
+
+    def statistics(self) -> str:
+        """What RocksDB has counted; empty if it does not."""
+        return "" if self._counting is None else self._counting.get_statistics() or ""
 
     def write_batch(
         self,

@@ -6,13 +6,30 @@ session's end; by it the store decides what is too old to be kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from millstream.state.storage.bytes_store import ByteItems, Committable
 
 #: Stored keys with their values, in order.
 StoredPairs = Sequence[tuple[bytes, bytes]]
+
+
+def from_place(
+    pairs: StoredPairs, begin: bytes, place_of: Callable[[bytes], Any], reverse: bool
+) -> list[tuple[bytes, bytes]]:
+    """Those pairs that do not come before a stored key, in the order in which they are given.
+
+    Args:
+        pairs: in any order.
+        begin: the stored key.
+        place_of: by what the store orders its stored keys.
+        reverse: whether the store is read backwards.
+    """
+    place = place_of(begin)
+    if reverse:
+        return [pair for pair in pairs if place_of(pair[0]) <= place]
+    return [pair for pair in pairs if place_of(pair[0]) >= place]
 
 
 class TimedReads(Protocol):
@@ -44,6 +61,7 @@ class TimedReads(Protocol):
         last: int,
         *,
         reverse: bool = False,
+        begin: bytes | None = None,
     ) -> ByteItems:
         """What all keys between two have within some time, in the store's own order.
 
@@ -56,6 +74,8 @@ class TimedReads(Protocol):
             first: the earliest time, in milliseconds.
             last: the latest time, included.
             reverse: whether to go backwards.
+            begin: a stored key, which need not be there: what comes before it, in the order of
+                reading, is left out. None begins with the first.
         """
         ...
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+#: Kafka Streams' group of metrics of nodes.
+NODE_GROUP: Final = "stream-processor-node-metrics"
 
 
 class MetricName(NamedTuple):

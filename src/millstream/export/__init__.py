@@ -1,0 +1,1 @@
+"""Metrics for other systems: each module needs an extra of its own."""

@@ -1,0 +1,1 @@
+"""What is counted and measured: sensors, who owns them, and how their values travel."""

@@ -1,0 +1,80 @@
+"""What a running application tells of itself."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
+from support.running.word_count import RUNNING, WordCount
+from support.waiting import wait_for
+
+from millstream import KafkaStreams, Metrics
+from millstream.testing import EmbeddedKafka
+
+THREAD, TASK = "stream-thread-metrics", "stream-task-metrics"
+
+
+def test_what_threads_do_is_told(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
+    """Numbers of threads and tasks agree with the records that there were."""
+    app = WordCount(kafka, tmp_path)
+    config = app.config(metrics_port=0, metrics_recording_level="DEBUG")
+    with KafkaStreams(app.topology(), config, spark) as streams:
+        streams.wait_for_state("RUNNING", RUNNING)
+        port = streams.metrics_port
+        assert port is not None
+        app.write_lines(200)
+        lines, words = 200, sum(app.expected.values())
+
+        def is_told() -> bool:
+            return streams.metrics().total("process-total", THREAD) == lines + words
+
+        wait_for(is_told, 60, lambda: f"{lines + words} records: {listed(streams.metrics())}")
+        metrics = streams.metrics()
+        assert metrics.total("process-total", TASK) == lines + words
+        tasks = {each.labels["task-id"] for each in metrics.named("process-total", TASK)}
+        assert tasks == {f"{part}_{number}" for part in (0, 1) for number in range(4)}
+        threads = {each.labels["thread-id"] for each in metrics.named("commit-total", THREAD)}
+        assert len(threads) == 2
+        assert metrics.total("commit-total", THREAD) >= 2
+        assert metrics.total("task-created-total", THREAD) >= 8
+        assert metrics.total("poll-records-max", THREAD) > 0
+        assert 0 < metrics.total("process-ratio", THREAD) <= 2
+        assert metrics.total("process-rate", THREAD) > 0
+        (state,) = metrics.named("client-state")
+        assert state.value == 2
+        assert metrics.total("records-consumed-total", topic=app.lines) == lines
+        assert metrics.total("records-produced-total", topic=app.repartition_topic) == words
+        lags = streams.metrics().named("records-lag", topic=app.lines)
+        assert {each.labels["partition"]: each.value for each in lags} == dict.fromkeys("0123", 0)
+        assert metrics.total("put-rate") == 0, "the DSL works below the methods of stores"
+        # The longest wait is for RocksDB's statistics: they are read every ten seconds.
+        wait_for(lambda: streams.metrics().total("bytes-written-total") > 0, 30, "RocksDB counts")
+        assert streams.metrics().total("estimate-num-keys") > 0
+        scraped = {
+            sample.name: sample.value
+            for family in text_string_to_metric_families(scrape(port))
+            for sample in family.samples
+            if sample.labels.get("task_id", "0_0") == "0_0"
+        }
+        assert scraped["kafka_streams_stream_metrics_client_state"] == 2
+        assert scraped["kafka_streams_stream_task_metrics_process_total"] > 0
+        assert streams.close(timedelta(seconds=60))
+
+    with pytest.raises(OSError, match="refused"):
+        scrape(port)
+
+
+def scrape(port: int) -> str:
+    """What Prometheus would get."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def listed(metrics: Metrics) -> str:
+    """For the message of a test that fails."""
+    return "\n".join(f"{each.name} {dict(each.labels)} {each.value}" for each in metrics)
