@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import Consumer, TopicPartition
 from support.machine.leftovers import descendants, runs
@@ -126,10 +126,22 @@ class Watch:
         return self.told > before
 
 
+class Starts(Protocol):
+    """Starts the instances of an application."""
+
+    def state(self, name: str) -> Path:
+        """Where an instance has its state."""
+        ...
+
+    def started(self, name: str) -> Script:
+        """An instance; whoever starts it ends it."""
+        ...
+
+
 class Instance:
     """A driver that is started again whenever it has ended, as a service manager does."""
 
-    def __init__(self, name: str, instances: Instances) -> None:
+    def __init__(self, name: str, instances: Starts) -> None:
         self.name = name
         #: How often it was started.
         self.starts = 0

@@ -78,7 +78,12 @@ def result_of(
             feed(driver, scenario)
         except Exception as error:
             return Result(type(error).__name__)
-        return Result(None, driver.written(), stores(driver, scenario), driver.metrics())
+        return Result(None, driver.written(), stores(driver, scenario), dropped(driver))
+
+
+def dropped(driver: QueuedDriver) -> float:
+    """How many records were left out."""
+    return sum(v for n, v in driver.metrics().items() if n.name == "dropped-records-total")
 
 
 def feed(driver: QueuedDriver, scenario: Scenario) -> None:

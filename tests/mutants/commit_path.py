@@ -478,8 +478,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "stores whose changelog has not moved are not written",
         _STORES,
-        "                opened.base.commit(None)\n                continue",
-        "                continue",
+        "                opened.base.commit(None)\n            else:",
+        "                pass\n            else:",
     ),
     _mutant(
         "stores do not keep the offset that they stand for",
@@ -502,14 +502,15 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "one store of several is written",
         _STORES,
-        "            restorer.reached = offset\n        with",
-        "            restorer.reached = offset\n            break\n        with",
+        "                restorer.reached = offset\n            self._meters",
+        "                restorer.reached = offset\n                break\n"
+        "            self._meters",
     ),
     _mutant(
         "stores do not know how far they are",
         _STORES,
-        "            restorer.reached = offset\n        with",
-        "        with",
+        "                restorer.reached = offset\n            self._meters",
+        "            self._meters",
     ),
     _mutant(
         "the checkpoint is not written in between",

@@ -23,7 +23,7 @@ from millstream.serdes import BYTES, JSON, LONG
 from millstream.state.builders.windows import SessionStoreBuilder, WindowStoreBuilder
 from millstream.state.caches.cache_entries import FlushedChanges
 from millstream.state.task_stores import TaskStores
-from millstream.state.windows.window_keys import session_of, window_key
+from millstream.state.windows.window_keys import session_key, session_of, window_key
 from millstream.windowed import MAX_TIME_MS, Window, Windowed
 
 SIZE_MS = 10
@@ -382,6 +382,30 @@ class WindowModel(StoreModel):
         forward = "find_sessions_range" if self.sessions else "fetch_range"
         fetch = getattr(self.store, f"backward_{forward}" if reverse else forward)
         self.compare(fetch(lo, hi, first, last), want[::-1] if reverse else want, later)
+
+    @rule(
+        key=keys, time=times, length=st.integers(0, 40_000), number=numbers, reverse=st.booleans()
+    )
+    def read_on(self, key: bytes, time: int, length: int, number: int, reverse: bool) -> None:
+        """From a place on, whether something is there or not."""
+        if self.sessions:
+            begin = (key, max(0, time - length), time, 0)
+        else:
+            begin = (key, time, time + SIZE_MS, number if self.duplicates else 0)
+        place = self.order(begin)
+        slots = self.visible(0, FOREVER_MS)
+        if reverse:
+            want = [slot for slot in slots if self.order(slot) <= place][::-1]
+        else:
+            want = [slot for slot in slots if self.order(slot) >= place]
+        found = self.table.read_keys(
+            None, None, 0, FOREVER_MS, reverse=reverse, begin=self.stored(begin)
+        )
+        assert [each for each, _ in found] == list(map(self.stored, want))
+
+    def stored(self, slot: Slot) -> bytes:
+        key, start, end, number = slot
+        return session_key(key, start, end) if self.sessions else window_key(key, start, number)
 
     def compare(self, found: Any, want: list[Any], later: bool) -> None:
         if later:

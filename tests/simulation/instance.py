@@ -63,6 +63,9 @@ class Driver:
     def reply(self, asked: Asked, answer: Any) -> None:
         """Nothing is asked."""
 
+    def refuse_questions(self, error: StreamsError) -> None:
+        """Nothing is asked."""
+
 
 class Worker:
     """A stream thread in its process.

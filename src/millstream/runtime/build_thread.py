@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -26,8 +26,10 @@ from millstream.runtime.loop.publication import Publication
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
 from millstream.runtime.loop.stream_thread import StreamThread
+from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.loop.thread_settings import ThreadSettings
 from millstream.runtime.loop.transactions import Transactions
+from millstream.runtime.metrics_settings import recording_of
 from millstream.runtime.ownership.cleanup import StateCleanup
 from millstream.runtime.ownership.global_updates import (
     GlobalUpdates,
@@ -37,6 +39,7 @@ from millstream.runtime.ownership.global_updates import (
 from millstream.runtime.ownership.no_group import NoGroup
 from millstream.runtime.ownership.offset_sums import OffsetSums
 from millstream.runtime.ownership.restoration import Restoration
+from millstream.runtime.ownership.restore_meters import RestoreMeters
 from millstream.runtime.ownership.restore_reports import RestoreAudience, RestoreReports
 from millstream.runtime.ownership.start_offsets import StartOffsets
 from millstream.runtime.ownership.tasks import Tasks
@@ -46,10 +49,11 @@ from millstream.runtime.ownership.thread_assignor import (
     chosen_assignor,
 )
 from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
+from millstream.runtime.queries.reach import upstream_of_stores
+from millstream.runtime.queries.store_queries import StoreQueries
 from millstream.runtime.rocksdb_tuning import rocksdb_storages
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.collector import KafkaCollector
-from millstream.runtime.task.node_context import DroppedTotal
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.thread_clients import Clients, OpenClients, ThreadClients
 from millstream.runtime.thread_identity import ThreadIdentity
@@ -138,6 +142,7 @@ def build_thread(
             clock,
             waker,
             lambda: make_apart(waker.wake),
+            ThreadMeters(identity.name, clock, recording_of(config)),
         )
         thread = parts.thread(control)
         undo.pop_all()
@@ -168,7 +173,7 @@ class _Parts:
     clock: Clock
     waker: Waker
     make_apart: Callable[[], Apart]
-    dropped: DroppedTotal = field(default_factory=DroppedTotal)
+    meters: ThreadMeters
 
     @cached_property
     def share(self) -> SubscriptionShare:
@@ -191,7 +196,7 @@ class _Parts:
             clients,
             self.storages,
             self.restored,
-            self.dropped,
+            self.meters.scope,
             clock,
         )
         budget = CacheBudget(cache_share_bytes(config))
@@ -215,7 +220,7 @@ class _Parts:
             producer=clients.producer,
             global_updates=global_updates,
             incarnations=self.incarnations,
-            dropped=self.dropped,
+            meters=self.meters,
             share=self.share,
             purge=RepartitionPurge(
                 clients.admin,
@@ -225,6 +230,7 @@ class _Parts:
                 user_of(librdkafka_settings(config, "admin", "")),
             ),
             cleanup=StateCleanup(self.directory, config.state_cleanup_delay_ms, clock),
+            queries=self._queries(tasks, global_updates),
             resize_cache=budget.resize,
             close_others=[
                 self.share.close,
@@ -233,6 +239,16 @@ class _Parts:
             ],
             clock=clock,
             waker=self.waker,
+        )
+
+    def _queries(
+        self, tasks: Tasks, global_updates: GlobalUpdates | NoGlobalUpdates
+    ) -> StoreQueries:
+        return StoreQueries(
+            upstream_of_stores(self.topology._subtopologies(), self.config.application_id),
+            lambda: tasks.all,
+            global_updates.find,
+            self.clock,
         )
 
     def _membership(self, offset_sums: OffsetSums) -> _Membership:
@@ -316,7 +332,8 @@ class _Parts:
             storages=self.storages,
             global_stores=global_updates.stores,
             settle=collector.settle,
-            dropped=self.dropped,
+            metrics=self.meters.scope,
+            of_thread=self.meters.of_tasks,
             make_apart=self.make_apart,
             share=self.share,
         )
@@ -330,6 +347,7 @@ class _Parts:
     def _restoration(
         self, subtopologies: Sequence[SubTopology], starts: StartOffsets
     ) -> Restoration:
+        meters = self.meters
         read = {topic for part in subtopologies for topic in part.source_topics}
 
         def limits(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -345,7 +363,14 @@ class _Parts:
             self.clients.admin,
             self.clock,
             self.config.task_timeout_ms,
-            self.restored,
+            RestoreMeters(
+                meters.scope,
+                meters.rounds,
+                meters.restoring,
+                meters.task,
+                lambda: meters.paused,
+                self.restored,
+            ),
             limits,
             lambda: self.waker.is_set,
         )
@@ -361,6 +386,7 @@ class _Parts:
             self.clock,
             member.progress,
             most_ms // _PART_OF_POLL_INTERVAL,
+            self.meters.committed,
         )
         properties = self.share.properties
         if properties is not None:

@@ -15,19 +15,15 @@ from millstream.topology.physical.topology import Topology
 
 logger = logging.getLogger(__name__)
 
-#: Settings that have no effect yet: an application is still right, only less measured.
-_IGNORED = ("metrics_recording_level",)
-
 
 def check_topology(topology: Topology, config: StreamsConfig) -> None:
     """See that a topology can be run with these settings.
 
     Raises:
         TopologyError: it reads nothing, not even a global topic.
-        ConfigError: a serde is missing, or a setting is not supported yet.
+        ConfigError: a serde is missing, or settings do not fit the topology.
     """
     check_building(topology, config)
-    _check_supported(config)
     rocksdb_tuning(config)
     sources = [node for node in topology.nodes.values() if isinstance(node, SourceNode)]
     if not sources and not topology.global_stores:
@@ -69,12 +65,6 @@ def check_building(topology: Topology, config: StreamsConfig) -> None:
             "a topology is built: give the same to "
             f"StreamsBuilder(optimize={config.topology_optimization!r}), or remove the setting."
         )
-
-
-def _check_supported(config: StreamsConfig) -> None:
-    ignored = [name for name in _IGNORED if name in config.given]
-    if ignored:
-        logger.warning("these settings have no effect yet: %s", ", ".join(ignored))
 
 
 def _check_dead_letters(topology: Topology, config: StreamsConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from millstream.runtime.states import CLIENT_STATES, ClientState, ThreadState
 logger = logging.getLogger(__name__)
 
 StateListener = Callable[[ClientState, ClientState], Any]
+#: Takes the new state, the old one, and why.
+StateStory = Callable[[ClientState, ClientState, str], None]
 
 _FINAL = frozenset({ClientState.NOT_RUNNING, ClientState.ERROR})
 _LIVE = frozenset({ClientState.REBALANCING, ClientState.RUNNING})
@@ -23,6 +26,9 @@ class ClientStates:
     """What the threads amount to (Kafka Streams' `KafkaStreams.State`), for callers on any thread.
 
     RUNNING when every thread that lives is RUNNING; REBALANCING while any of them is not.
+
+    The listener is called by whoever changes the state, one call at a time and in the order of the
+    changes, but outside of the lock: however long it takes, others may ask how things are.
 
     Args:
         application_id: for the log.
@@ -34,6 +40,11 @@ class ClientStates:
         self._threads: dict[str, ThreadState] = {}
         self._tasks: dict[str, dict[str, str]] = {}
         self._listener: StateListener | None = None
+        self._untold: deque[tuple[ClientState, ClientState]] = deque()
+        self._telling = threading.RLock()
+        #: The thread that calls the listener just now.
+        self._teller: int | None = None
+        self._story: StateStory | None = None
         self._machine = StateMachine(
             f"Application {application_id}",
             ClientState.CREATED,
@@ -67,6 +78,10 @@ class ClientStates:
         """Call `listener(new, old)` after each change."""
         self._listener = listener
 
+    def remember(self, story: StateStory) -> None:
+        """Call `story(new, old, why)` at each change, before the listener. It must not fail."""
+        self._story = story
+
     def become(self, state: ClientState, why: str) -> bool:
         """Change the state if the table allows it; whether it did."""
         with self._changed:
@@ -74,7 +89,8 @@ class ClientStates:
                 return False
             self._machine.transition_to(state, why)
             self._changed.notify_all()
-            return True
+        self._tell()
+        return True
 
     def thread_is(self, name: str, state: ThreadState, why: str) -> None:
         """A thread has changed its state."""
@@ -100,10 +116,17 @@ class ClientStates:
             }
 
     def wait_for(self, wanted: frozenset[ClientState], timeout_s: float | None) -> bool:
-        """Wait until the state is one of these or final; whether it is one of these."""
+        """Wait until the state is one of these or final, and the listener has been told, unless it
+        is the listener that waits; whether it is one of these."""
         with self._changed:
             self._changed.wait_for(lambda: self.state in wanted or self.is_final, timeout_s)
-            return self.state in wanted
+            is_there = self.state in wanted
+            self._changed.wait_for(self._is_told, timeout_s)
+            return is_there
+
+    def _is_told(self) -> bool:
+        is_telling = self._teller is not None
+        return self._teller == threading.get_ident() or not (self._untold or is_telling)
 
     def _follow_threads(self, why: str) -> None:
         with self._changed:
@@ -116,8 +139,26 @@ class ClientStates:
 
     def _on_change(self, new: ClientState, old: ClientState, why: str) -> None:
         logger.info("%s: %s to %s (%s)", self._application_id, old.name, new.name, why)
-        if self._listener is not None:
-            try:
-                self._listener(new, old)
-            except Exception:
-                logger.exception("the state listener failed")
+        if self._story is not None:
+            self._story(new, old, why)
+        self._untold.append((new, old))
+
+    def _tell(self) -> None:
+        """Call the listener with what it has not been told yet; also from within it."""
+        with self._telling:
+            outer = self._teller
+            while (change := self._next_untold()) is not None:
+                if self._listener is None:
+                    continue
+                try:
+                    self._listener(*change)
+                except Exception:
+                    logger.exception("the state listener failed")
+            with self._changed:
+                self._teller = outer
+                self._changed.notify_all()
+
+    def _next_untold(self) -> tuple[ClientState, ClientState] | None:
+        with self._changed:
+            self._teller = threading.get_ident()
+            return self._untold.popleft() if self._untold else None

@@ -7,12 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from millstream.assignment.assignment_info import HostPartitions
 from millstream.errors import StreamsError
+from millstream.metrics.frames import MetricsFrame
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.stall import Stall
 from millstream.runtime.states import TaskState, ThreadState
 
 R = TypeVar("R")
+
+
+class Plain:
+    """Data of Millstream's own classes and of Python's alone: nothing of the user's is in it, so
+    that it is pickled a hundred times as fast as what may hold code."""
 
 
 # --- from the driver to the thread ----------------------------------------------------------------
@@ -90,10 +97,13 @@ class Asked:
     Args:
         command: what is asked.
         number: of the question that it is, for `Control.reply`; None for other commands.
+        arrived_ms: when it came, on the system's monotonic clock, in milliseconds; None if that was
+            not noted. The thread may look at it much later.
     """
 
     command: Command
     number: int | None = None
+    arrived_ms: int | None = field(default=None, compare=False)
 
 
 # --- from the thread to the driver ----------------------------------------------------------------
@@ -120,6 +130,19 @@ class TasksChanged(Report):
 
 
 @dataclass(frozen=True)
+class HostsChanged(Report):
+    """The group's leader has told which instance has which partitions.
+
+    Args:
+        active: by instance, what its active tasks read.
+        standby: the same of standby tasks.
+    """
+
+    active: HostPartitions
+    standby: HostPartitions
+
+
+@dataclass(frozen=True)
 class ThreadFailed(Report):
     """The thread ends because of this error. Told at once: closing may take long."""
 
@@ -135,30 +158,18 @@ class LoopStalled(Report):
 
 @dataclass(frozen=True)
 class ThreadMetrics(Report):
-    """What a thread has done so far.
+    """What is counted and measured of a thread.
 
     Args:
-        processed_total: records processed.
-        commits_total: commits made.
-        rebuilt_total: how often the state of a task was wiped and rebuilt.
-        paused: whether it is paused.
-        tasks: the records processed by each of its tasks.
-        dropped_total: records left out on purpose: late, without a key, by a handler's decision.
-        subscription: what a subscription has counted: name, labels and value of each.
+        frame: what has changed since the last report; with the names of all now and then.
     """
 
-    processed_total: int = 0
-    commits_total: int = 0
-    rebuilt_total: int = 0
-    paused: bool = False
-    tasks: Mapping[str, int] = field(default_factory=dict)
-    dropped_total: int = 0
-    subscription: tuple[tuple[str, tuple[tuple[str, str], ...], float], ...] = ()
+    frame: MetricsFrame
 
 
 @dataclass(frozen=True)
 class AskMetrics(Question[ThreadMetrics]):
-    """What has the thread done so far?"""
+    """What is counted and measured of the thread? All of it, with names."""
 
 
 class RestoreStep(enum.Enum):
@@ -244,6 +255,11 @@ class Control(Protocol):
 
     def reply(self, asked: Asked, answer: Any) -> None:
         """Answer a question; an exception is raised where it was asked."""
+        ...
+
+    def refuse_questions(self, error: StreamsError) -> None:
+        """Answer all questions with an error from now on, those that wait included, without anybody
+        calling `commands`."""
         ...
 
 

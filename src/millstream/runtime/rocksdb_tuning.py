@@ -16,7 +16,11 @@ def rocksdb_storages(config: StreamsConfig) -> RocksDBStorages:
     Raises:
         ConfigError: `rocksdb_config_setter` is nothing that could be called.
     """
-    return RocksDBStorages(RocksDBSettings(tuning=rocksdb_tuning(config)))
+    return RocksDBStorages(
+        RocksDBSettings(
+            tuning=rocksdb_tuning(config), statistics=config.metrics_recording_level != "INFO"
+        )
+    )
 
 
 def rocksdb_tuning(config: StreamsConfig) -> RocksDBTuning | None:

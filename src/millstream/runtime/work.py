@@ -12,6 +12,7 @@ from millstream.kafka.member.events import CommitOffset
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.states import TaskState
 from millstream.runtime.task.queues.raw_records import RawRecords
+from millstream.runtime.task.task_meters import TaskMeters
 
 
 class Work(Protocol):
@@ -36,6 +37,11 @@ class Work(Protocol):
     @property
     def state(self) -> TaskState:
         """Where it is."""
+        ...
+
+    @property
+    def meters(self) -> TaskMeters:
+        """What measures it."""
         ...
 
     @property

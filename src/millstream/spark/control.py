@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
+from millstream.clock import SystemClock
+from millstream.errors import StreamsError, ThreadUnavailableError
 from millstream.runtime.control import Asked, Close, Report
 from millstream.spark import wire
 from millstream.spark.conversation import SILENCE_LIMIT_S, ControlLink, Conversation
@@ -36,11 +38,15 @@ GRACE_MS: Final = 30_000
 #: How long `report` waits for room when the driver has not taken earlier reports, in milliseconds.
 REPORT_WAIT_MS: Final = 100
 
+#: How many bytes may wait for the driver before answers are refused, so that reports have room.
+MAX_REPLY_BYTES: Final = 32 * 1024 * 1024
+
 _DIAL_TIMEOUT_S: Final = 5.0
 #: How many commands wait here; more stay with the driver, which refuses beyond its own limit.
 _MAX_COMMANDS: Final = 1_000
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MOST_S: Final = 2.0
+_CLOCK: Final = SystemClock()
 
 
 class ControlChannel:
@@ -94,6 +100,7 @@ class ControlChannel:
         self._lost_reason: str | None = None
         self._signal: str | None = None
         self._dropped_before = 0
+        self._no_answers: StreamsError | None = None
         self.on_news: Callable[[], None] = _nobody_waits
 
     def open(self) -> bool:
@@ -163,10 +170,31 @@ class ControlChannel:
     def reply(self, asked: Asked, answer: Any) -> None:
         """Answer a question; an exception is raised where it was asked.
 
-        Does nothing for a command that expects no answer.
+        Does nothing for a command that expects no answer. While the driver is slow to take answers,
+        further ones are not given: they would push out reports, which must arrive.
         """
-        if asked.number is not None:
-            self._post(encode_message(What.REPLY, encode_value(answer), asked.number))
+        if asked.number is None:
+            return
+        data = encode_value(answer)
+        waiting = self._conversation.waiting_bytes
+        if waiting and waiting + len(data) > MAX_REPLY_BYTES:
+            data = encode_value(
+                ThreadUnavailableError(
+                    f"The answer of {self._hello.thread_name} has {len(data)} bytes, and the "
+                    f"driver has not taken {waiting} bytes of earlier ones: too much is asked at "
+                    "the same time. Ask again in a moment."
+                )
+            )
+        self._post(encode_message(What.REPLY, data, asked.number))
+
+    def refuse_questions(self, error: StreamsError) -> None:
+        """Answer all questions with an error from now on, those that wait included.
+
+        A thread that closes looks at no commands, for minutes at worst, and whoever asks it must
+        not wait for that.
+        """
+        self._no_answers = error
+        self._waited_for = [asked for asked in self.commands() if not self._refuses(asked)]
 
     def commands(self) -> list[Asked]:
         """The commands that have come since the last call, oldest first. Does not wait."""
@@ -297,8 +325,17 @@ class ControlChannel:
         _, data, number = decode_message(payload)
         while self._commands.qsize() >= _MAX_COMMANDS and not self._closing.wait(0.05):
             pass
-        self._commands.put(Asked(decode_value(data), number))
+        asked = Asked(decode_value(data), number, _CLOCK.monotonic_ms())
+        if self._refuses(asked):
+            return
+        self._commands.put(asked)
         self.on_news()
+
+    def _refuses(self, asked: Asked) -> bool:
+        if self._no_answers is None or asked.number is None:
+            return False
+        self.reply(asked, self._no_answers)
+        return True
 
     def _give_up(self, reason: str) -> None:
         if not self._closing.is_set():

@@ -8,6 +8,7 @@ thread outlives a broken connection: see `conversation`.
 from __future__ import annotations
 
 import logging
+import pickle
 import socket
 import threading
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, Protocol, TypeVar
 
 from millstream.errors import SparkError, ThreadUnavailableError
-from millstream.runtime.control import Command, Question, Report
+from millstream.runtime.control import Command, Plain, Question, Report
 from millstream.spark import wire
 from millstream.spark.conversation import SILENCE_LIMIT_S, ControlLink, Conversation
 from millstream.spark.encryption import Identity
@@ -58,6 +59,35 @@ class Listener(Protocol):
         """A stream thread reported something. May block to slow down the thread's reports."""
 
 
+class _Request:
+    """A question that waits for its answer."""
+
+    def __init__(self, thread: str, question: Question[Any]) -> None:
+        self.reply: Future[Any] = Future()
+        self._thread = thread
+        self._question = question
+
+    def settle(self, answer: Any) -> None:
+        """This is the answer; an exception is raised. Does nothing if nobody waits any more.
+
+        Once: whoever settles it has taken it out of its attempt.
+        """
+        if not self.reply.set_running_or_notify_cancel():
+            return
+        if isinstance(answer, BaseException):
+            self.reply.set_exception(answer)
+        elif isinstance(answer, Undeliverable):
+            self.reply.set_exception(
+                SparkError(
+                    f"Stream thread {self._thread} answered {_named(self._question)} with "
+                    f"something that could not be sent ({answer.type_name}: {answer.why}). Ask for "
+                    "less, or for something picklable."
+                )
+            )
+        else:
+            self.reply.set_result(answer)
+
+
 class _Attempt:
     """A registered attempt of a stream thread."""
 
@@ -65,14 +95,15 @@ class _Attempt:
         self.hello = hello
         self.conversation = Conversation(drop_oldest=False)
         self.link: ControlLink | None = None
-        self.requests: dict[int, Future[Any]] = {}
+        self.requests: dict[int, _Request] = {}
 
     def end(self, why: str) -> None:
         """Fail what still waits for this attempt."""
         self.conversation.end()
-        for request in list(self.requests.values()):
-            if not request.done():
-                request.set_exception(ThreadUnavailableError(why))
+        for number in list(self.requests):
+            request = self.requests.pop(number, None)
+            if request is not None:
+                request.settle(ThreadUnavailableError(why))
 
 
 class _Seat:
@@ -201,7 +232,8 @@ class ControlServer:
 
     def _send(self, name: str, command: Command, number: int | None) -> None:
         attempt = self._attempt(name)
-        encoded = dumps(outbound(command))
+        plain = isinstance(command, Plain)
+        encoded = pickle.dumps(command) if plain else dumps(outbound(command))
         if len(encoded) > MAX_DATA_BYTES:
             raise SparkError(
                 f"The command {_named(command)} to stream thread {name} has {len(encoded)} bytes "
@@ -221,31 +253,39 @@ class ControlServer:
             ThreadUnavailableError: the thread is not registered, ended, or did not reply in time.
             BaseException: what the thread replied with, if that is an exception.
         """
-        attempt = self._attempt(name)
-        reply: Future[Any] = Future()
-        with self._lock:
-            self._next_request += 1
-            number = self._next_request
-            attempt.requests[number] = reply
+        reply = self.post(name, question)
         try:
-            self._send(name, question, number)
             answer: R = reply.result(timeout_ms / 1000)
         except FutureTimeoutError:
+            if not reply.cancel():
+                # It has come meanwhile, or is a timeout itself.
+                return reply.result()  # type: ignore[no-any-return]
             raise ThreadUnavailableError(
                 f"Stream thread {name} did not reply to {_named(question)} within {timeout_ms} ms: "
                 "it is busy, restoring, or out of reach. Try again, or allow more time."
             ) from None
-        finally:
-            attempt.requests.pop(number, None)
-        if isinstance(answer, BaseException):
-            raise answer
-        if isinstance(answer, Undeliverable):
-            raise SparkError(
-                f"Stream thread {name} answered {_named(question)} with something that could not "
-                f"be sent ({answer.type_name}: {answer.why}). Ask for less, or for something "
-                "picklable."
-            )
         return answer
+
+    def post(self, name: str, question: Question[Any]) -> Future[Any]:
+        """Send a question; what is returned gets the answer. Cancel it to wait no longer.
+
+        Raises:
+            ThreadUnavailableError: the thread is not registered. Later, in what is returned: it has
+                ended.
+        """
+        attempt = self._attempt(name)
+        request = _Request(name, question)
+        with self._lock:
+            self._next_request += 1
+            number = self._next_request
+            attempt.requests[number] = request
+        request.reply.add_done_callback(lambda _: attempt.requests.pop(number, None))
+        try:
+            self._send(name, question, number)
+        except BaseException:
+            request.reply.cancel()
+            raise
+        return request.reply
 
     def drop_connection(self, name: str) -> None:
         """Cut a thread's connection; the thread opens it again. For tests and for operators."""
@@ -388,9 +428,9 @@ class ControlServer:
             else:
                 logger.warning("%s sent a report that cannot be read: %s", attempt.hello, report)
         elif number is not None:
-            request = attempt.requests.get(number)
-            if request is not None and not request.done():
-                request.set_result(decode_value(data))
+            request = attempt.requests.pop(number, None)
+            if request is not None:
+                request.settle(decode_value(data))
 
     @staticmethod
     def _answer(connection: Connection, messages: Iterable[bytes]) -> None:

@@ -103,6 +103,11 @@ class Conversation:
             self._changed.notify_all()
             return True
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes the other end has not acknowledged."""
+        return self._bytes
+
     def flush(self, timeout_s: float) -> bool:
         """Wait until the other end has acknowledged everything; False when the time is over."""
         with self._changed:

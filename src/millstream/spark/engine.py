@@ -12,8 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.clock import Clock, SystemClock
 from millstream.errors import IllegalStateError, SparkError, ThreadUnavailableError
@@ -249,6 +250,10 @@ class SparkEngine:
             NotPicklableError: the question cannot be shipped.
         """
         return self._control(name).request(name, question, timeout_ms)
+
+    def post(self, name: str, question: Question[Any]) -> Future[Any]:
+        """As `request`, without waiting: see `ControlServer.post`."""
+        return self._control(name).post(name, question)
 
     def stop_thread(self, name: str, timeout_ms: int, command: Close = _CLOSE) -> bool:
         """Close one thread, and kill it if it does not end in time.

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 import cloudpickle
 
 from millstream.errors import StreamsError
-from millstream.runtime.control import Report, ThreadFailed
+from millstream.runtime.control import Plain, Report, ThreadFailed
 from millstream.spark.wire import MAX_FRAME_BYTES
 
 _TRACEBACK_CHARS: Final = 64 * 1024
@@ -154,7 +154,9 @@ class ShippedError:
 def encode_value(value: Any) -> bytes:
     """Pickle one value; exceptions as `ShippedError`, what cannot be sent as `Undeliverable`."""
     try:
-        data: bytes = cloudpickle.dumps(outbound(value))
+        data: bytes = (
+            pickle.dumps(value) if isinstance(value, Plain) else cloudpickle.dumps(outbound(value))
+        )
         if len(data) <= MAX_DATA_BYTES:
             return data
         why = f"its {len(data)} bytes are above the limit of {MAX_DATA_BYTES} bytes"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from time import perf_counter_ns
 from typing import Any, Final
 
 from millstream.errors import (
@@ -16,6 +17,7 @@ from millstream.errors import (
     TaskCorruptedError,
     UnknownStateStoreError,
 )
+from millstream.metrics.registry import Scope, unseen
 from millstream.record import TaskId, TopicPartition
 from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
@@ -31,6 +33,7 @@ from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.opening.open_store import OpenStore
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.state.storage.storages import Storages
+from millstream.state.store_meters import StoreMeters
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +66,7 @@ class TaskStores:
             (`statestore.uncommitted.max.bytes` of KIP-892).
         storages: opens those of persistent stores; by default databases of RocksDB.
         dropped: counts records that come too late for a store: how many, why, the store's name.
+        metrics: of the task; None where nobody reads them.
     """
 
     def __init__(
@@ -80,7 +84,9 @@ class TaskStores:
         uncommitted_max_bytes: int = 64 << 20,
         storages: Storages | None = None,
         dropped: Callable[[int, str, str], None] | None = None,
+        metrics: Scope | None = None,
     ) -> None:
+        self._meters = StoreMeters(metrics or unseen())
         self.task_id = task_id
         self._builders = list(builders)
         self._directory = directory
@@ -124,7 +130,9 @@ class TaskStores:
             try:
                 self._read_checkpoint()
                 for builder in self._builders:
+                    began_ns = perf_counter_ns()
                     opened = open_store(builder, self._environment(builder.name))
+                    self._meters.opened(builder, opened, perf_counter_ns() - began_ns)
                     self._stores[builder.name] = opened
                     self._add_restorer(builder.name, opened)
             except TaskCorruptedError:
@@ -202,6 +210,10 @@ class TaskStores:
             IllegalStateError: the stores are not open.
         """
         return self._opened(name).store
+
+    def find(self, name: str) -> OpenStore | None:
+        """The open store of that name, for queries; None if it is not here, or not open."""
+        return self._stores.get(name)
 
     def table(self, name: str) -> Any:
         """The store as the DSL's operators see it, for example a `TimestampedTable`.
@@ -305,17 +317,20 @@ class TaskStores:
         """
         self._writer.has_written = False
         for name, opened in self._stores.items():
+            began_ns = perf_counter_ns()
             partition = self._changelogs.get(name)
             offset = None if partition is None else offsets.get(partition)
             if partition is None or offset is None:
                 opened.base.commit(None)
-                continue
-            restorer = self._restorers[partition]
-            assert restorer.reached is None or offset >= restorer.reached, (
-                f"store {name} has reached offset {restorer.reached} of {partition}, not {offset}"
-            )
-            opened.base.commit((partition, offset) if opened.keeps_offset else None)
-            restorer.reached = offset
+            else:
+                restorer = self._restorers[partition]
+                assert restorer.reached is None or offset >= restorer.reached, (
+                    f"store {name} has reached offset {restorer.reached} of {partition}, "
+                    f"not {offset}"
+                )
+                opened.base.commit((partition, offset) if opened.keeps_offset else None)
+                restorer.reached = offset
+            self._meters.committed(name, opened, began_ns)
         with disk_errors(f"commit the state of task {self.task_id}", self.task_id):
             self._write_offsets_now_and_then()
 
@@ -335,7 +350,7 @@ class TaskStores:
             budget=self._budget,
             exactly_once=self._exactly_once,
             uncommitted_max_bytes=self._store_max_bytes,
-            storages=self._storages,
+            storages=self._meters.watching(self._storages),
             dropped=self._dropped,
         )
 
@@ -422,6 +437,7 @@ class TaskStores:
 
     def _close_stores(self) -> None:
         with ExitStack() as closing:
+            closing.callback(self._meters.closed)
             for opened in self._stores.values():
                 closing.callback(opened.close)
             self._stores = {}

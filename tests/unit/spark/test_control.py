@@ -53,13 +53,25 @@ class Recorder:
     def __init__(self) -> None:
         self.hellos: list[Hello] = []
         self.reports: list[Tell] = []
+        self._free = threading.Event()
+        self._free.set()
 
     def on_registered(self, hello: Hello) -> None:
         self.hellos.append(hello)
 
     def on_report(self, hello: Hello, report: Report) -> None:
         assert isinstance(report, Tell)
+        assert self._free.wait(10)
         self.reports.append(report)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Takes nothing meanwhile."""
+        self._free.clear()
+        try:
+            yield
+        finally:
+            self._free.set()
 
 
 def hello(submission: int = 1, spark_attempt: int = 0, app: str = "shop", name: str = "t") -> Hello:
@@ -235,6 +247,62 @@ def test_a_request_without_reply_ends(server: ControlServer, connect: Connect) -
     forget.start()
     with pytest.raises(ThreadUnavailableError, match="its job is over"):
         server.request("t", Ask("query", None), 60_000)
+
+
+def test_a_thread_that_closes_refuses_questions_at_once(
+    server: ControlServer, connect: Connect
+) -> None:
+    """Goal: nobody waits for one that looks at no commands any more, which still come."""
+    channel = connect()
+    waiting = server.post("t", Ask("query", None))
+    server.send("t", Say("pause"))
+    assert channel.wait(5_000)
+    wait_for(lambda: channel._commands.qsize() >= 1)
+    channel.refuse_questions(ThreadUnavailableError("It closes."))
+    with pytest.raises(ThreadUnavailableError, match="It closes"):
+        waiting.result(5)
+    with pytest.raises(ThreadUnavailableError, match="It closes"):
+        server.request("t", Ask("query", None), 5_000)
+    assert [said(asked).kind for asked in channel.commands()] == ["pause"]
+
+
+def test_answers_do_not_push_out_reports(
+    server: ControlServer, recorder: Recorder, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: a driver that is slow gets every report, and askers are told to ask again."""
+    monkeypatch.setattr("millstream.spark.control.MAX_REPLY_BYTES", 1_000_000)
+    channel = connect()
+    replies = [server.post("t", Ask("query", number)) for number in range(20)]
+    asked: list[Asked] = []
+    while len(asked) < 20:
+        assert channel.wait(5_000)
+        asked += channel.commands()
+    with recorder.held():
+        channel.report(Tell("number", 0))
+        for each in asked:
+            channel.reply(each, bytes(200_000))
+        channel.report(Tell("number", 1))
+        assert channel._conversation.waiting_bytes < 1_100_000
+    failed = [reply for reply in replies if isinstance(reply.exception(5), ThreadUnavailableError)]
+    assert 10 < len(failed) < 20
+    wait_for(lambda: [each.data for each in recorder.reports] == [0, 1])
+
+
+def test_nobody_hears_of_an_answer_that_was_given_up(
+    server: ControlServer, connect: Connect
+) -> None:
+    """Goal: an answer that comes too late does no harm."""
+    channel = connect()
+    late = server.post("t", Ask("query", 1))
+    assert late.cancel()
+    good = server.post("t", Ask("query", 2))
+    answered = 0
+    while answered < 2:
+        assert channel.wait(5_000)
+        for asked in channel.commands():
+            answered += 1
+            channel.reply(asked, said(asked).data)
+    assert good.result(5) == 2
 
 
 def test_a_broken_connection_loses_and_doubles_nothing(

@@ -9,6 +9,7 @@ from typing import Final
 from millstream.clock import Clock, Deadline
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Producer
+from millstream.metrics.sensors import Sensor
 from millstream.record import TopicPartition
 from millstream.runtime.loop.patience import USUAL, Patience, when_closing, when_given_up
 from millstream.runtime.loop.publication import Publication
@@ -49,6 +50,7 @@ class Commits:
         clock: for the timeouts.
         on_wait: called again and again while records in flight are waited for.
         most_wait_ms: how long the group lets anybody wait who gives tasks up; None for any time.
+        took: told how long commits took, in milliseconds.
     """
 
     def __init__(
@@ -58,12 +60,14 @@ class Commits:
         clock: Clock,
         on_wait: Callable[[], None] = lambda: None,
         most_wait_ms: int | None = None,
+        took: Sensor | None = None,
     ) -> None:
         self._publication = publication
         self._producer = producer
         self._clock = clock
         self._on_wait = on_wait
         self._most_wait_ms = most_wait_ms
+        self._took = took
         #: How long tasks that go to others are waited for, and all when the thread closes.
         self.when_given_up = USUAL
         self.when_closing = USUAL
@@ -180,6 +184,7 @@ class Commits:
             BrokerUnavailableError: no answer in time.
             UnfinishedError: try again when that is finished.
         """
+        began_ms = self._clock.monotonic_ms()
         needing = [task for task in tasks if task.commit_needed]
         if not needing and not self.is_open:
             return {}
@@ -206,6 +211,8 @@ class Commits:
         for task in needing:
             task.post_commit(offsets, acked)
         self.total += 1
+        if self._took is not None:
+            self._took.record(self._clock.monotonic_ms() - began_ms)
         return offsets
 
     def _wait_for_sent(self, tasks: Collection[Work], whole: Deadline) -> None:

@@ -31,11 +31,15 @@ class OwnershipChange:
         why: for the log.
         revoked: partitions were given up.
         assigned: a rebalance is complete.
+        assignment: what the leader has told, then.
+        lost: they were given up without a commit.
     """
 
     why: str
     revoked: bool = False
     assigned: bool = False
+    assignment: TaskAssignment | None = None
+    lost: bool = False
 
 
 class Rebalances:
@@ -268,7 +272,7 @@ class Rebalances:
         finally:
             self._member.acknowledge(event)
         return OwnershipChange(
-            f"tasks {names} were lost: the group went on without us", revoked=True
+            f"tasks {names} were lost: the group went on without us", revoked=True, lost=True
         )
 
     def _assign(self, event: Assigned) -> OwnershipChange:
@@ -281,7 +285,8 @@ class Rebalances:
         names += [f"{task_id} (standby)" for task_id in sorted(assignment.standby)]
         due_ms = assignment.next_rebalance_ms
         self._follow_up = None if due_ms is None else (due_ms, event.generation)
-        return OwnershipChange(f"generation {event.generation}: tasks {names}", assigned=True)
+        why = f"generation {event.generation}: tasks {names}"
+        return OwnershipChange(why, assigned=True, assignment=assignment)
 
     def _ask_again(self) -> None:
         if self._rejoin is not None and self._rejoin[0].passed:

@@ -29,26 +29,30 @@ from millstream.runtime.control import (
     Resume,
     StateChanged,
     ThreadFailed,
-    ThreadMetrics,
     ThreadOutcome,
 )
 from millstream.runtime.loop.closing import Closing
 from millstream.runtime.loop.commits import Commits, UnfinishedError
+from millstream.runtime.loop.input_lags import input_lags
 from millstream.runtime.loop.joining_anew import JoiningAnew
 from millstream.runtime.loop.last_words import LastWords
+from millstream.runtime.loop.pace import Pace
 from millstream.runtime.loop.polls import Polls
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
 from millstream.runtime.loop.reports import Reports
+from millstream.runtime.loop.thread_meters import OWN_GROUP, ThreadMeters
 from millstream.runtime.loop.thread_settings import ThreadSettings
 from millstream.runtime.ownership.cleanup import StateCleanup
 from millstream.runtime.ownership.global_stores import GLOBAL_TASK
 from millstream.runtime.ownership.global_updates import GlobalUpdates, NoGlobalUpdates
 from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
+from millstream.runtime.queries.questions import StoreQuestion
+from millstream.runtime.queries.store_queries import StoreQueries
+from millstream.runtime.queries.waiting import WaitingQuestions
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import THREAD_STATES, ThreadState
-from millstream.runtime.task.node_context import DroppedTotal
 from millstream.runtime.work import Work
 from millstream.subscriptions.properties.properties import Properties
 from millstream.subscriptions.share import SubscriptionShare
@@ -79,10 +83,11 @@ class StreamThread:
         producer: the producer.
         global_updates: keep the global stores equal to their topics.
         incarnations: tell which topics were deleted and created again.
-        dropped: counts the records that were left out.
+        meters: measure what it does.
         share: what the partitions of a subscription have in common.
         purge: deletes repartition records that are done with.
         cleanup: deletes state of tasks that moved away.
+        queries: answers what is asked of its stores.
         resize_cache: sets the bytes that the record caches of the tasks may use.
         close_others: closes further clients that belong to the thread.
         clock: time.
@@ -102,10 +107,11 @@ class StreamThread:
         producer: Producer,
         global_updates: GlobalUpdates | NoGlobalUpdates,
         incarnations: TopicIncarnations,
-        dropped: DroppedTotal,
+        meters: ThreadMeters,
         share: SubscriptionShare,
         purge: RepartitionPurge,
         cleanup: StateCleanup,
+        queries: StoreQueries,
         resize_cache: Callable[[int], None],
         close_others: Sequence[Callable[[], None]],
         clock: Clock,
@@ -116,13 +122,18 @@ class StreamThread:
         self._rebalances = rebalances
         self._tasks = tasks
         self._commits = commits
+        self._consumer = consumer
         self._polls = Polls(consumer, tasks, rebalances, settings.max_poll_records, clock)
         self._global = global_updates
         self._incarnations = incarnations
-        self._dropped = dropped
+        self._meters = meters
+        self._consumer = consumer
         self._share = share
         self._purge = purge
         self._cleanup = cleanup
+        self._queries = queries
+        self._questions = WaitingQuestions(queries.answer, control, clock)
+        self._pace = Pace(settings.max_batch_records, clock)
         self._resize_cache = resize_cache
         self._clock = clock
         self._waker = waker
@@ -137,13 +148,13 @@ class StreamThread:
         self._last_commit_ms = 0
         # A task asks for a commit while it works, so only one that did is asked whether it does.
         self._commit_wanted = False
-        self._reports = Reports(settings, control, clock, self._metrics)
+        self._reports = Reports(settings, control, clock, meters, self._measure, self._totals)
         self._closing = Closing(
             tasks,
             commits,
             rebalances,
             producer,
-            [consumer.close, global_updates.close, *close_others],
+            [queries.close, consumer.close, global_updates.close, *close_others],
             LastWords(control, rebalances, clock),
             self._as_streams_error,
             clock,
@@ -151,6 +162,7 @@ class StreamThread:
         self._joining_anew = JoiningAnew(rebalances, commits, clock)
         self._turn = TaskId(-1, -1)
         self._processed_total = 0
+        meters.scope.gauge(OWN_GROUP, "state-rebuilt-total", lambda: tasks.rebuilt_total)
 
     @property
     def state(self) -> ThreadState:
@@ -220,9 +232,11 @@ class StreamThread:
 
     def _run_once(self) -> None:
         self._waker.clear()
+        self._meters.round_begins()
         self._rebalances.progress()
         self._obey()
         self._follow_rebalances()
+        self._answer()
         if self._paused or self._asks_for_shutdown:
             # Wait for the group member, which may have news at any moment.
             self._rebalances.has_news(self._settings.poll_ms)
@@ -237,6 +251,7 @@ class StreamThread:
         self._start_anew_on_other_topics()
         self._purge.run(self._tasks.running)
         self._cleanup.run()
+        self._queries.tidy()
         self._reports.tell_if_due()
 
     def _fetch(self) -> None:
@@ -251,17 +266,20 @@ class StreamThread:
             restoring = self._tasks.is_restoring
             # Both wait for records here: the running tasks get a look in between.
             most_ms = _RESTORE_WAIT_MS if running else self._settings.poll_ms
-            self._tasks.advance(min(timeout_ms, most_ms) if restoring else 0, _RESTORE_MS)
+            self._advance(min(timeout_ms, most_ms) if restoring else 0, _RESTORE_MS)
             if restoring:
                 timeout_ms = 0
         elif self._tasks.standby:
-            self._tasks.advance(0)
+            self._advance(0, 0)
         self._announce_running()
         if not running:
             self._rebalances.has_news(timeout_ms)
             return
         try:
-            self._tasks.add_records(self._polls.poll(timeout_ms))
+            began_ms = self._clock.monotonic_ms()
+            records = self._polls.poll(timeout_ms)
+            self._meters.polled(records, began_ms)
+            self._tasks.add_records(records)
         except OffsetOutOfRangeError as error:
             self._tasks.reset_position(error)
         except UnknownTopicError as error:
@@ -271,6 +289,12 @@ class StreamThread:
                 raise
             # Whether that is an error, or one topic less that matches a pattern, the leader says.
             self._start_anew(readers, error.message)
+
+    def _advance(self, timeout_ms: int, restore_ms: int) -> None:
+        """Bring tasks that do not process one step further."""
+        restoring, began_ms = self._tasks.is_restoring, self._clock.monotonic_ms()
+        self._tasks.advance(timeout_ms, restore_ms)
+        self._meters.advanced(began_ms, standby=not restoring)
 
     def _start_anew_on_other_topics(self) -> None:
         """Let tasks begin again whose topics are not those any more that they began to read."""
@@ -312,16 +336,31 @@ class StreamThread:
         started_ms = self._clock.monotonic_ms()
         while tasks := self._tasks.processable(settings.max_task_idle_ms):
             for task in self._in_turn(tasks):
-                self._processed_total += self._tasks.step(task, settings.max_batch_records)
+                began_ms = self._clock.monotonic_ms()
+                count = self._tasks.step(task, self._pace.limit)
+                self._processed_total += count
+                self._pace.took(count, self._clock.monotonic_ms() - began_ms)
+                self._meters.processed(task, count, began_ms)
                 self._turn = task.task_id
                 self._commit_wanted = self._commit_wanted or task.commit_requested
                 self._punctuate()
                 self._rebalances.progress()
                 self._commit_if_due()
                 late = self._clock.monotonic_ms() - started_ms > most_ms
-                if late or self._waker.is_set or self._rebalances.has_news():
+                if late or self._is_called() or self._rebalances.has_news():
                     return
         self._commit_if_due()
+
+    def _is_called(self) -> bool:
+        """Whether somebody wants more than an answer."""
+        if not self._waker.is_set:
+            return False
+        self._waker.clear()
+        self._obey()
+        # With news a task that seems to be active here may be so elsewhere by now.
+        if not self._rebalances.has_news():
+            self._answer()
+        return self._stopping or self._paused or self._asks_for_shutdown
 
     def _punctuate(self) -> None:
         if self._tasks.punctuate():
@@ -358,12 +397,17 @@ class StreamThread:
             self._ask_all_for_commits()
 
     def _follow_rebalances(self) -> None:
+        began_ms = self._clock.monotonic_ms()
         while (change := self._rebalances.next_change()) is not None:
+            self._meters.changed(change, began_ms)
             if change.revoked and self._machine.may_become(ThreadState.PARTITIONS_REVOKED):
                 self._machine.transition_to(ThreadState.PARTITIONS_REVOKED, change.why)
             elif change.assigned:
                 self._machine.transition_to(ThreadState.PARTITIONS_ASSIGNED, change.why)
             self._reports.tell_tasks(self._tasks.all)
+            if change.assignment is not None:
+                self._reports.tell_hosts(change.assignment)
+            began_ms = self._clock.monotonic_ms()
 
     def _announce_running(self) -> None:
         ready = self._tasks.all_running and self._global.caught_up
@@ -385,10 +429,10 @@ class StreamThread:
                     self._stopping = True
                     self._closing.obey(close)
                 case Pause():
-                    self._paused = True
+                    self._paused = self._meters.paused = True
                     logger.info("paused")
                 case Resume():
-                    self._paused = False
+                    self._paused = self._meters.paused = False
                     self._tasks.look_anew()
                     logger.info("resumed")
                 case ResizeCache(max_bytes):
@@ -399,11 +443,20 @@ class StreamThread:
                 case AskForShutdown(why):
                     self._asks_for_shutdown = True
                     self._rebalances.ask_for_shutdown(why)
+                case StoreQuestion() as question:
+                    self._pace.asked()
+                    self._questions.add(asked, question)
                 case AskMetrics():
-                    self._control.reply(asked, self._metrics())
+                    self._control.reply(asked, self._reports.all_metrics())
                 case unknown:
                     error = StreamsError(f"A stream thread does not know the command {unknown!r}.")
                     self._control.reply(asked, error)
+
+    def _answer(self) -> None:
+        self._questions.answer_some()
+        if self._questions.are_left:
+            # So that nothing is waited for before they have their turn.
+            self._waker.wake()
 
     def _follow(self, properties: Properties) -> None:
         self._settings = replace(self._settings, commit_interval_ms=properties.commit_interval_ms)
@@ -414,24 +467,27 @@ class StreamThread:
     def _close(self, *, clean: bool) -> StreamsError | None:
         """Give everything up in an orderly way; the first error on the way, if any."""
         self._machine.transition_to(ThreadState.PENDING_SHUTDOWN, self._why_stopping)
+        self._questions.end(self._settings.name)
         failure = self._closing.close(clean=clean)
         though = "" if failure is None else f", though: {failure}"
         self._machine.transition_to(ThreadState.DEAD, f"closed{though}")
         return failure
 
-    def _metrics(self) -> ThreadMetrics:
-        return ThreadMetrics(
-            self._processed_total,
-            self._commits.total,
-            self._tasks.rebuilt_total,
-            self._paused,
-            {str(task.task_id): task.processed_total for task in self._tasks.all},
-            self._dropped.count,
-            self._share.all_metrics(task.committed for task in self._tasks.running),
-        )
+    def _measure(self) -> None:
+        """Let the meters take in what they are not told all the time."""
+        tasks = self._tasks
+        self._meters.tasks_are(tasks.all)
+        counted = self._share.all_metrics(task.committed for task in tasks.running)
+        self._meters.subscription_is(counted)
+        self._meters.lags_are(input_lags(self._consumer, tasks.running))
+
+    def _totals(self) -> tuple[int, int, list[str]]:
+        ids = [str(task.task_id) for task in self._tasks.all]
+        return self._processed_total, self._commits.total, ids
 
     def _on_state(self, new: ThreadState, old: ThreadState, why: str) -> None:
         logger.info("%s to %s (%s)", old.name, new.name, why)
+        self._meters.state_is(new)
         self._control.report(StateChanged(new, why))
 
     def _as_streams_error(self, error: BaseException) -> StreamsError:

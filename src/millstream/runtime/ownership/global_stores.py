@@ -5,7 +5,7 @@ Kafka Streams' `GlobalStateUpdateTask` and `GlobalStateManagerImpl`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,8 @@ from typing import Any, Final
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
 from millstream.errors import ProcessingError, StreamsError, UnsupportedOperationError
+from millstream.metrics.registry import Scope
+from millstream.metrics.user import ContextMetrics
 from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import Operator
 from millstream.processor.handlers import (
@@ -20,7 +22,6 @@ from millstream.processor.handlers import (
     LogAndFailProcessingExceptionHandler,
     ProcessingHandler,
 )
-from millstream.processor.metrics import MetricName
 from millstream.processor.punctuation import Cancellable, PunctuationType
 from millstream.processor.task_context import CurrentRecord
 from millstream.record import TaskId, TopicPartition
@@ -56,6 +57,7 @@ class GlobalStores:
         directory: where persistent ones live.
         drops: counts the records that are left out.
         storages: opens those of persistent stores; None for those of this host's disk.
+        metrics: what their processors find under `context.metrics`.
     """
 
     def __init__(
@@ -66,7 +68,9 @@ class GlobalStores:
         directory: Path,
         drops: Dropped,
         storages: Storages | None = None,
+        metrics: ContextMetrics | None = None,
     ) -> None:
+        self._metrics = metrics or ContextMetrics(Scope(clock))
         self._nodes = {node.store: node for node in nodes}
         self._by_topic = {node.topic: node for node in nodes}
         self._config = config
@@ -149,6 +153,10 @@ class GlobalStores:
         """A store to be read and written."""
         return self._opened[name].store
 
+    def find(self, name: str) -> OpenStore | None:
+        """The open store of that name, for queries; None if there is none."""
+        return self._opened.get(name)
+
     def table(self, name: str) -> Any:
         """A store as operators use it, for example a `TimestampedTable`."""
         return self._opened[name].table
@@ -219,7 +227,7 @@ class GlobalStores:
             handler or LogAndFailProcessingExceptionHandler(),
             self._drops,
             config,
-            _GlobalTask(config, self._directory, self._record),
+            _GlobalTask(config, self._directory, self._record, self._metrics),
             NodeStores(self._nodes, self.store),
         )
 
@@ -315,12 +323,18 @@ class _NoChildren:
 class _GlobalTask:
     """What the processor of a global store finds in place of a task."""
 
-    def __init__(self, config: StreamsConfig, directory: Path, record: CurrentRecord) -> None:
+    def __init__(
+        self,
+        config: StreamsConfig,
+        directory: Path,
+        record: CurrentRecord,
+        metrics: ContextMetrics,
+    ) -> None:
         self.record = record
         self.application_id = config.application_id
         self.state_dir = directory
         self.config = config
-        self.metrics: Mapping[MetricName, float] = {}
+        self.metrics = metrics
         self.remembered: dict[str, int] = {}
 
     def stream_time_ms(self) -> int:

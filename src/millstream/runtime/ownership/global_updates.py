@@ -28,14 +28,17 @@ from millstream.errors import (
 from millstream.kafka.data.consumer import OFFSET_BEGINNING
 from millstream.kafka.protocols import Consumer
 from millstream.kafka.settings.clients import client_setting
+from millstream.metrics.registry import Scope
 from millstream.record import TopicPartition
 from millstream.runtime.control import RestoreEvent, RestoreStep
 from millstream.runtime.ownership.global_stores import GLOBAL_TASK, GlobalStores
 from millstream.runtime.retry import LockRetry, Retry
-from millstream.runtime.task.node_context import Dropped, DroppedTotal
+from millstream.runtime.task.node_context import Dropped
+from millstream.runtime.task.task_meters import TaskMeters
 from millstream.runtime.thread_clients import Clients
 from millstream.state.directories.disk import disk_errors
 from millstream.state.directories.locked_directory import LockedDirectory
+from millstream.state.opening.open_store import OpenStore
 from millstream.state.storage.storages import Storages
 from millstream.topology.physical.topology import Topology
 
@@ -139,6 +142,14 @@ class GlobalUpdates:
     def is_reading(self) -> bool:
         """Whether records are to be expected before tasks may read the stores."""
         return self._stage is _Stage.CATCHING_UP
+
+    def find(self, name: str) -> OpenStore | None:
+        """The store of that name, for queries; None if there is none, or before it has caught up.
+
+        What has been read half way would tell of keys that they do not exist. In Kafka Streams
+        nobody can ask by then: the client starts after its global thread has caught up.
+        """
+        return self.stores.find(name) if self.caught_up else None
 
     def step(self, timeout_ms: int) -> None:
         """Go one step further towards the end of the topics, or apply what is new in them.
@@ -381,6 +392,10 @@ class NoGlobalUpdates:
     caught_up = True
     is_reading = False
 
+    def find(self, name: str) -> OpenStore | None:
+        """There is none."""
+        return None
+
     def step(self, timeout_ms: int) -> None:
         """Nothing to read."""
 
@@ -399,7 +414,7 @@ def build_global_updates(
     clients: Clients,
     storages: Storages,
     restored: Callable[[RestoreEvent], None],
-    dropped: DroppedTotal,
+    metrics: Scope,
     clock: Clock,
 ) -> GlobalUpdates | NoGlobalUpdates:
     """What keeps the global stores of a topology up to date in one thread.
@@ -411,7 +426,7 @@ def build_global_updates(
         clients: of the thread.
         storages: opens those of persistent stores.
         restored: takes what restore listeners are told.
-        dropped: counts the records that are left out.
+        metrics: of the thread: those of the global stores' task are added.
         clock: time.
 
     Raises:
@@ -420,13 +435,16 @@ def build_global_updates(
     consumer = clients.global_consumer
     if consumer is None:
         return NoGlobalUpdates()
+    meters = TaskMeters(GLOBAL_TASK, clock, metrics.recording, metrics.labels)
+    metrics.adopt(meters.scope)
     stores = GlobalStores(
         topology.global_stores.values(),
         config,
         clock,
         directory.path,
-        Dropped(GLOBAL_TASK, clock, dropped),
+        Dropped(GLOBAL_TASK, clock, meters.dropped),
         storages,
+        meters.view,
     )
     return GlobalUpdates(
         stores,

@@ -11,6 +11,8 @@ from millstream.runtime.control import Control, RestoreEvent, RestoreStep
 
 #: How often a bar moves.
 _BAR_MS: Final = 200
+#: How often the driver learns how far a copy is that nobody listens to.
+_STORY_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +23,13 @@ class RestoreAudience:
         restore_listener: somebody wants every batch of active tasks and of global stores.
         standby_listener: somebody wants every batch of standbys.
         bars: a terminal shows how far long restorations are.
+        story: the driver remembers how far all copies are, standbys included.
     """
 
     restore_listener: bool = False
     standby_listener: bool = False
     bars: bool = False
+    story: bool = False
 
 
 class RestoreReports:
@@ -49,16 +53,21 @@ class RestoreReports:
             self._control.report(event)
 
     def _is_wanted(self, event: RestoreEvent) -> bool:
+        audience = self._audience
         if event.step is RestoreStep.STANDBY_BATCH:
-            return self._audience.standby_listener
+            return audience.standby_listener or (audience.story and self._is_due(event, _STORY_MS))
         if event.step is not RestoreStep.BATCH:
             self._shown_ms.pop(event.place, None)
             return True
-        return self._audience.restore_listener or (self._audience.bars and self._is_due(event))
+        if audience.restore_listener:
+            return True
+        if audience.bars:
+            return self._is_due(event, _BAR_MS)
+        return audience.story and self._is_due(event, _STORY_MS)
 
-    def _is_due(self, event: RestoreEvent) -> bool:
+    def _is_due(self, event: RestoreEvent, every_ms: int) -> bool:
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._shown_ms.get(event.place, now_ms - _BAR_MS) < _BAR_MS:
+        if now_ms - self._shown_ms.get(event.place, now_ms - every_ms) < every_ms:
             return False
         self._shown_ms[event.place] = now_ms
         return True

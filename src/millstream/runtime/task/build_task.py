@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
+from millstream.metrics.registry import Scope, unseen
 from millstream.operators.apart.calls import Apart
 from millstream.operators.apart.equipment import Equipment, ReleasedTime
 from millstream.operators.apart.real import RealApart
@@ -25,13 +26,13 @@ from millstream.runtime.task.executor import Executor
 from millstream.runtime.task.landing import apart_nodes, behind, must_land
 from millstream.runtime.task.node_context import (
     Dropped,
-    DroppedTotal,
     NodeContext,
     NodeStores,
     SharedStores,
     SinkErrors,
     SourceErrors,
 )
+from millstream.runtime.task.node_meters import ConsumedMeter, ProducedMeters, node_meters
 from millstream.runtime.task.processing import ExecutorFactory, Processing
 from millstream.runtime.task.production import SinkProduction, own_handler
 from millstream.runtime.task.punctuations import Punctuations
@@ -41,6 +42,7 @@ from millstream.runtime.task.queues.record_queue import RecordQueue
 from millstream.runtime.task.required_serde import required_serde
 from millstream.runtime.task.sinks import Collector, Production, Sink, SinkMeeting
 from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.task.task_meters import TaskMeters, ThreadSensors
 from millstream.runtime.task.task_topics import TaskProduction, policy_of
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.store_changelog import ChangelogWriter
@@ -77,7 +79,8 @@ class TaskServices:
         global_stores: those that every task can read; None if there are none.
         make_executor: what runs the nodes of a task.
         settle: waits a moment until what the collector has taken has arrived.
-        dropped: counts the records that all of them leave out.
+        metrics: of the thread: how they are recorded, and what labels they have.
+        of_thread: sensors of the thread that its tasks tell.
         make_apart: gives a task what makes calls beside the loop.
         share: what the partitions of a subscription have in common.
     """
@@ -93,7 +96,8 @@ class TaskServices:
     global_stores: SharedStores | None = None
     make_executor: ExecutorFactory = Executor
     settle: Callable[[], None] = lambda: None
-    dropped: DroppedTotal = field(default_factory=DroppedTotal)
+    metrics: Scope = field(default_factory=unseen)
+    of_thread: ThreadSensors | None = None
     make_apart: Callable[[], Apart] = RealApart
     share: SubscriptionShare = field(default_factory=SubscriptionShare)
 
@@ -121,11 +125,12 @@ def build_task(
 class TaskParts:
     """A task put together, with those of its parts that its owner may want to reach.
 
-    Takes what `build_task` takes, and what counts the records that it leaves out.
+    Takes what `build_task` takes, what counts the records that it leaves out, and its meters.
 
     Attributes:
         task: the task.
         drops: counts the records that it leaves out.
+        meters: measure it.
         record: what its stores take for the record being processed.
     """
 
@@ -136,11 +141,16 @@ class TaskParts:
         partitions: frozenset[TopicPartition],
         services: TaskServices,
         drops: Dropped | None = None,
+        meters: TaskMeters | None = None,
     ) -> None:
         self._subtopology = subtopology
         self._task_id = task_id
         self._services = services
-        self.drops = drops or Dropped(task_id, services.clock, services.dropped)
+        metrics = services.metrics
+        self.meters = meters or TaskMeters(
+            task_id, services.clock, metrics.recording, metrics.labels, services.of_thread
+        )
+        self.drops = drops or Dropped(task_id, services.clock, self.meters.dropped)
         self.record = CurrentRecord()
         self._letters = DeadLetters(
             services.collector,
@@ -149,6 +159,10 @@ class TaskParts:
             services.settle,
         )
         self._stores = self._make_stores()
+        self._node_meters = node_meters(self.meters, subtopology.nodes)
+        self._consumed: dict[TopicPartition, ConsumedMeter] = {}
+        self._node_scopes: dict[str, Scope] = {}
+        self._produced: dict[str, ProducedMeters] = {}
         self._processing: Processing | None = None
         self.task = StreamTask(
             task_id,
@@ -157,7 +171,9 @@ class TaskParts:
             make_processing=self._make_processing,
             declared_at=self._declared_at,
             clock=services.clock,
+            meters=self.meters,
         )
+        self.meters.watch(self.task)
 
     def read_also(self, place: TopicPartition) -> None:
         """Let the task read one more partition, of a topic that matches a pattern of its sources.
@@ -187,7 +203,7 @@ class TaskParts:
         """What the task needs to process: new operators, with nothing in their queues."""
         services = self._services
         nodes, notes = self._subtopology.nodes, Notes()
-        punctuations, by_released = Punctuations(services.clock), Punctuations(services.clock)
+        punctuations, by_released = self._punctuations(), self._punctuations()
         exactly_once = services.config.exactly_once
         letters = self._letters.may_send(
             services.config.processing_exception_handler,
@@ -221,6 +237,8 @@ class TaskParts:
             order_across_topics=services.order_across_topics,
             equipment=equipment,
         )
+        if isinstance(executor, Executor):
+            executor.measure(self._node_meters)
         queues = {place: self._make_queue(place) for place in sorted(self.task.partitions)}
         group = PartitionGroup(queues, executor.ordered)
         self._processing = Processing(
@@ -228,16 +246,18 @@ class TaskParts:
         )
         return self._processing
 
+    def _punctuations(self) -> Punctuations:
+        return Punctuations(self._services.clock, self.meters.punctuated)
+
     def _engine_task(
         self, schedules: Schedules, stream_time: Callable[[], int], notes: Notes
     ) -> EngineTask:
         services = self._services
         return EngineTask(
-            self._task_id,
             services.config,
             services.directory.task_directory(self._task_id),
             schedules,
-            self.drops,
+            self.meters.view,
             self.record,
             stream_time,
             notes,
@@ -269,6 +289,7 @@ class TaskParts:
             exactly_once=services.config.exactly_once,
             storages=services.storages,
             dropped=self.drops.add,
+            metrics=self.meters.scope,
         )
 
     def _processing_handler(self) -> ProcessingHandler:
@@ -294,7 +315,14 @@ class TaskParts:
             self._services.config,
             engine_task,
             NodeStores(node.stores, self._stores.store, shared.read_only if shared else None),
+            self._metrics_of(node.name),
         )
+
+    def _metrics_of(self, node: str) -> Scope:
+        """Those of a node, which are the same when the task starts again."""
+        if node not in self._node_scopes:
+            self._node_scopes[node] = self.meters.scope.part(processor_node_id=node)
+        return self._node_scopes[node]
 
     def _make_sink(self, node: SinkNode, meeting: SinkMeeting | None, refused: Refused) -> Sink:
         config = self._services.config
@@ -315,6 +343,7 @@ class TaskParts:
             meeting,
             SinkErrors(handler, self.drops, node.name, self._task_id),
             self._production(node, refused, is_last=handler is None),
+            self._produced.setdefault(node.name, ProducedMeters(self.meters.scope, node.name)),
         )
 
     def _production(self, node: SinkNode, refused: Refused, *, is_last: bool) -> Production | None:
@@ -341,7 +370,7 @@ class TaskParts:
         config = self._services.config
         source = self._source_of(place)
         handler = config.deserialization_exception_handler or LogAndFailExceptionHandler()
-        return RecordQueue(
+        queue = RecordQueue(
             place,
             source.name,
             self._task_id,
@@ -350,6 +379,10 @@ class TaskParts:
             self._extractor_of(place, source),
             SourceErrors(self._letters.asking(handler), self.drops, source.name),
         )
+        if place not in self._consumed:
+            self._consumed[place] = ConsumedMeter(self.meters.scope, source.name, place.topic)
+        queue.meter = self._consumed[place]
+        return queue
 
     def _extractor_of(self, place: TopicPartition, source: SourceNode) -> TimestampExtractor | None:
         if place.topic in map(self._real_name, self._subtopology.repartition_topics):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from millstream.config import StreamsConfig
-from millstream.processor.metrics import MetricName
+from millstream.metrics.user import ContextMetrics
 from millstream.processor.punctuation import Cancellable, PunctuationType
 from millstream.processor.task_context import CurrentRecord
-from millstream.record import TaskId
-from millstream.runtime.task.node_context import Dropped
 from millstream.runtime.task.punctuations import Punctuations
 
 
@@ -72,11 +70,10 @@ class EngineTask:
     """What the nodes of one task share.
 
     Args:
-        task_id: the task.
         config: the application's settings.
         state_dir: the task's directory.
         schedules: takes schedules.
-        drops: counts the records that are left out.
+        metrics: what is measured of the task.
         record: what the task's stores take for the record being processed.
         stream_time: tells the stream time.
         notes: what they tell; shared by all views of one task.
@@ -84,11 +81,10 @@ class EngineTask:
 
     def __init__(
         self,
-        task_id: TaskId,
         config: StreamsConfig,
         state_dir: Path,
         schedules: Schedules,
-        drops: Dropped,
+        metrics: ContextMetrics,
         record: CurrentRecord,
         stream_time: Callable[[], int],
         notes: Notes,
@@ -99,19 +95,13 @@ class EngineTask:
         self.config = config
         self.stream_time_ms = stream_time
         self.notes = notes
-        self._task_id = task_id
+        self.metrics = metrics
         self._schedules = schedules
-        self._drops = drops
 
     @property
     def remembered(self) -> dict[str, int]:
         """Times that operators find again after a restart."""
         return self.notes.remembered
-
-    @property
-    def metrics(self) -> Mapping[MetricName, float]:
-        """What was counted for this task so far."""
-        return task_metrics(self._task_id, self._drops.total)
 
     def schedule(
         self,
@@ -128,9 +118,3 @@ class EngineTask:
     def request_commit(self) -> None:
         """Commit as soon as the batch is done."""
         self.notes.commit_requested = True
-
-
-def task_metrics(task_id: TaskId, dropped_total: int) -> dict[MetricName, float]:
-    """The metrics of a task: what it left out on purpose."""
-    name = MetricName("dropped-records-total", "stream-task-metrics", (("task-id", str(task_id)),))
-    return {name: float(dropped_total)}

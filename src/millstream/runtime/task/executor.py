@@ -16,6 +16,7 @@ from millstream.operators.apart.equipment import Equipment
 from millstream.operators.batch import Batch, Order, merge_batches
 from millstream.operators.operator import Operator, OperatorContext, Output, Team
 from millstream.runtime.task.compile_operator import compile_operator
+from millstream.runtime.task.node_meters import NodeMeter
 from millstream.runtime.task.sinks import Sink, SinkMeeting
 from millstream.runtime.task.steps import children_of, meeting_sinks, needs_order, plan_steps
 from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode, SourceNode
@@ -35,13 +36,21 @@ class _Source(Operator):
 class Station:
     """A node at work: its operator, the batches waiting for it, and its output."""
 
-    __slots__ = ("inbox", "name", "operator", "output")
+    __slots__ = ("inbox", "meter", "name", "operator", "output")
 
     def __init__(self, name: str, operator: Operator | Sink) -> None:
         self.name = name
         self.operator = operator
         self.inbox: list[Batch] = []
         self.output: _StationOutput
+        #: None if nothing is measured here.
+        self.meter: NodeMeter | None = None
+
+    def work(self, batch: Batch) -> None:
+        """Let the operator work on a batch."""
+        self.operator.process(batch, self.output)
+        if self.meter is not None:
+            self.meter.passed(batch.timestamps)
 
 
 class _StationOutput:
@@ -104,7 +113,7 @@ class _StationOutput:
         if self._ordered and self._only is None and batch.order is not None:
             batch = batch.with_order([(*place, position) for place in batch.order])
         if self._inside[position]:
-            child.operator.process(batch, child.output)
+            child.work(batch)
         else:
             child.inbox.append(batch)
 
@@ -149,6 +158,8 @@ class Executor:
         self._teams = [_team(step) for step in self._steps]
         self._holding_back = self._find_holding_back()
         self._equipment = equipment
+        self._source_meters: dict[str, NodeMeter] = {}
+        self._meters: list[NodeMeter] = []
         self._apart = [
             (station.operator, station.output)
             for station in self._stations.values()
@@ -167,9 +178,24 @@ class Executor:
                     operator.equip(self._equipment)
                 operator.init(self._make_context(node, station.output))
 
+    def measure(self, meters: Mapping[str, NodeMeter]) -> None:
+        """Let nodes be measured.
+
+        Args:
+            meters: by the names of nodes.
+        """
+        sources = {node.name for node in self._nodes if isinstance(node, SourceNode)}
+        self._source_meters = {name: meters[name] for name in sources & meters.keys()}
+        self._meters = [meter for name, meter in meters.items() if name not in sources]
+        for name in meters.keys() - sources:
+            self._stations[name].meter = meters[name]
+
     def run(self, batches: Sequence[tuple[str, Batch]]) -> None:
         """Work on one task batch: what each source node has read, from one origin."""
         for source, batch in batches:
+            meter = self._source_meters.get(source)
+            if meter is not None:
+                meter.entered(batch)
             self._stations[source].inbox.append(batch)
         self._run_steps()
 
@@ -261,13 +287,15 @@ class Executor:
                 station = step[0]
                 if station.inbox:
                     batches, station.inbox = station.inbox, []
-                    station.operator.process(merge_batches(batches), station.output)
+                    station.work(merge_batches(batches))
             elif team is not None:
                 _run_team(step, team)
             else:
                 _run_record_by_record(step)
         if self._meeting_sinks:
             self._meeting.send()
+        for meter in self._meters:
+            meter.settle()
 
     def _make_stations(
         self, nodes: Sequence[Node], make_sink: SinkFactory
@@ -318,6 +346,9 @@ def _run_team(step: list[Station], team: Team) -> None:
             waiting[station.name] = merge_batches(batches)
     if waiting:
         team.run(waiting, {station.name: station.output for station in step})
+    for station in step:
+        if station.meter is not None and station.name in waiting:
+            station.meter.passed(waiting[station.name].timestamps)
 
 
 def _run_record_by_record(step: list[Station]) -> None:
@@ -349,4 +380,4 @@ def _run_record_by_record(step: list[Station]) -> None:
             run = batch.take([index])
         else:
             run = batch.take([entry[3] for entry in waiting[start:done]])
-        station.operator.process(run, station.output)
+        station.work(run)

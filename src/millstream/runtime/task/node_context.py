@@ -19,6 +19,8 @@ from millstream.errors import (
     TaskCorruptedError,
     TaskMigratedError,
 )
+from millstream.metrics.registry import Scope, unseen
+from millstream.metrics.sensors import Sensor
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
 from millstream.processor.handlers import (
@@ -49,27 +51,20 @@ _NO_FAILURE_OF_USER_CODE = (
 _HEARD_EVERY_MS = 10_000
 
 
-class DroppedTotal:
-    """How many records all tasks of a thread have left out, those that are closed included."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-
 class Dropped:
     """Counts the records of a task that were left out on purpose (`dropped-records-total`).
 
     Args:
         task_id: the task, for the log.
         clock: so that a node is heard of at most every ten seconds, however many it drops.
-        of_all: the same of all tasks of the thread.
+        sensor: told of them as well.
     """
 
     def __init__(
-        self, task_id: TaskId, clock: Clock | None = None, of_all: DroppedTotal | None = None
+        self, task_id: TaskId, clock: Clock | None = None, sensor: Sensor | None = None
     ) -> None:
         self.total = 0
-        self._of_all = of_all or DroppedTotal()
+        self._sensor = sensor
         self._task_id = task_id
         self._clock = clock or SystemClock()
         self._unheard: Counter[str] = Counter()
@@ -78,7 +73,8 @@ class Dropped:
     def add(self, count: int, why: str, node: str) -> None:
         """Count records."""
         self.total += count
-        self._of_all.count += count
+        if self._sensor is not None:
+            self._sensor.record_many(count, count, count, count)
         self._unheard[node] += count
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_ms.get(node, now_ms):
@@ -103,6 +99,7 @@ class NodeContext:
         config: the application's settings; may be left out where no operator asks for them.
         task: the task as its nodes see it; may be left out where no operator asks for it.
         typed_stores: the same stores as processors use them; by default those of operators.
+        metrics: of the node; None where nobody reads them.
     """
 
     def __init__(
@@ -117,7 +114,9 @@ class NodeContext:
         config: StreamsConfig | None = None,
         task: TaskContext | None = None,
         typed_stores: Mapping[str, Any] | None = None,
+        metrics: Scope | None = None,
     ) -> None:
+        self.metrics = metrics or unseen()
         self.node = node
         self.task_id = task_id
         self.clock = clock

@@ -65,9 +65,11 @@ class Punctuations:
 
     Args:
         clock: tells wall-clock time.
+        told: how many milliseconds each call took; None if nobody measures.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, told: Callable[[int], None] | None = None) -> None:
+        self._told = told
         self._clock = clock
         self._queues = {kind: _queue() for kind in PunctuationType}
         self._agenda = Agenda()
@@ -127,7 +129,10 @@ class Punctuations:
             schedule = queue.poll()
             if schedule.cancelled:
                 continue
+            began_ms = self._clock.monotonic_ms()
             run(schedule.callback, now_ms)
+            if self._told is not None:
+                self._told(self._clock.monotonic_ms() - began_ms)
             called = True
             if not schedule.cancelled:
                 schedule.called_at(now_ms)

@@ -100,6 +100,14 @@ class Outgoing(NamedTuple):
     watch: Watch | None = None
 
 
+class Produced(Protocol):
+    """Counts what is written."""
+
+    def sent(
+        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> None: ...
+
+
 class EncodeErrors(Protocol):
     """Decides about records that cannot be written."""
 
@@ -140,6 +148,7 @@ class Sink:
         errors: decides about records that cannot be written.
         production: asked first about those that cannot be serialized, and about those that Kafka
             does not take; None if a failure of Kafka is always one.
+        meter: told of what is written; None if nobody counts.
     """
 
     def __init__(
@@ -154,6 +163,7 @@ class Sink:
         meeting: SinkMeeting | None,
         errors: EncodeErrors,
         production: Production | None = None,
+        meter: Produced | None = None,
     ) -> None:
         self._name = name
         self._task_id = task_id
@@ -165,6 +175,7 @@ class Sink:
         self._meeting = meeting
         self._errors = errors
         self._production = production
+        self._meter = meter
         #: Those that a topic function has given.
         self._legal_topics: set[str] = set()
 
@@ -193,6 +204,8 @@ class Sink:
             keys = list(compress(keys, keep))
         if not keys:
             return
+        if self._meter is not None:
+            self._meter.sent(topic, keys, values)
         headers = batch.all_headers()
         if self._meeting is None and self._production is None:
             columns = topic, partitions, keys, values, batch.timestamps, headers

@@ -17,6 +17,7 @@ from millstream.runtime.task.processing import Processing
 from millstream.runtime.task.punctuations import AT_ONCE, Agenda
 from millstream.runtime.task.queues.batch_size import BatchSize
 from millstream.runtime.task.queues.raw_records import RawRecords
+from millstream.runtime.task.task_meters import TaskMeters
 from millstream.state.task_stores import TaskStores
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class StreamTask:
         make_processing: makes what it needs to process, each time it starts.
         declared_at: file and line of the user's program that declared a node, for errors.
         clock: dates changes of state.
+        meters: measure it.
     """
 
     def __init__(
@@ -58,10 +60,12 @@ class StreamTask:
         make_processing: Callable[[], Processing],
         declared_at: Callable[[str | None], str | None],
         clock: Clock,
+        meters: TaskMeters,
     ) -> None:
         self.task_id = task_id
         self.partitions = partitions
         self.stores = stores
+        self.meters = meters
         self.commit_needed = False
         #: Up to where each input partition is committed, as far as this task did it.
         self.committed: dict[TopicPartition, int] = {}

@@ -104,6 +104,8 @@ class RecordCache:
         self.dirty: list[CachedEntry] = []
         #: The running number of changes and reads.
         self.seq = 0
+        #: Called when all changes have been written below.
+        self.on_flush: Callable[[], None] = lambda: None
         #: Whether somebody forwards what a flush returns (Kafka Streams' flush listener).
         self.forwards_changes = False
         #: Whether flushed changes tell what they replace.
@@ -222,6 +224,7 @@ class RecordCache:
             changes = self._changes(changed)
         self._inner.put_many(changed.key_bytes, changed.stored, changed.timestamps)
         self.dirty.clear()
+        self.on_flush()
         self._settle(changed)
         return changes
 
@@ -264,6 +267,12 @@ class RecordCache:
         self.seq += 1
         entry.used_seq = self.seq
         return self._raw(entry)
+
+    def peek(self, key: bytes) -> bytes | None:
+        """The same for who only looks: nothing is cached, and nothing counts as used."""
+        # Below the cache of a task that follows its changelog, values change unseen.
+        entry = self.entries.get(key) or self._resting.get(key)
+        return self._inner.get(key) if entry is None else self._raw(entry)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The stored form of each key's latest value."""
@@ -308,12 +317,8 @@ class RecordCache:
 
     def statistics(self) -> CacheStatistics:
         """What the cache holds now."""
-        return CacheStatistics(
-            entries=len(self.entries) + len(self._resting),
-            dirty=len(self.dirty),
-            size_bytes=self.size_bytes,
-            loads=self._loads,
-        )
+        entries = len(self.entries) + len(self._resting)
+        return CacheStatistics(entries, len(self.dirty), self.size_bytes, self._loads)
 
     def clear(self) -> None:
         """Drop everything, changes included: what lies below is about to change."""
@@ -486,9 +491,8 @@ class RecordCache:
         """Measure some changed values: what grows must count before it is flushed."""
         self._estimated_at_seq = self.seq
         step = len(self.dirty) // _ESTIMATE_SAMPLE + 1
-        sample = self.dirty[::step]
         grown = 0
-        for entry in sample:
+        for entry in self.dirty[::step]:
             size = len(entry.key_bytes) + len(self._raw(entry) or b"") + ENTRY_OVERHEAD_BYTES
             grown += size + headers_bytes(entry.headers) - entry.size
         previous = self._growth_bytes

@@ -125,7 +125,7 @@ class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
         key_bytes = self._key(key)
         stored, timestamp = self._stored(value)
         self._open().put(key_bytes, stored, timestamp)
-        self._evict()
+        self._put_for(self._context)
 
     def put_if_absent(self, key: K, value: V | None) -> V | None:
         """Store a value unless the key has one; the value that was there before, or None.
@@ -168,7 +168,7 @@ class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
             timestamps.append(timestamp)
         self._open()
         self._put_all(keys, values, timestamps)
-        self._evict()
+        self._put_for(self._context)
 
     def delete(self, key: K) -> V | None:
         """Delete a key; the value it had, or None.

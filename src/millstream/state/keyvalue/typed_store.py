@@ -8,6 +8,8 @@ from millstream.errors import InvalidStateStoreError, NullKeyError, StreamsError
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import Serde
 from millstream.state.caches.record_cache import RecordCache
+from millstream.state.changelogs.record_at_hand import RecordAtHand
+from millstream.state.queries.store_position import StorePosition
 
 K = TypeVar("K")
 L = TypeVar("L")
@@ -43,6 +45,10 @@ class TypedStore(Generic[K, L]):
         self._key_serde = key_serde
         self._cache = cache
         self._is_open = True
+        #: How far it is, by what was put here.
+        self.position = StorePosition(cached=cache is not None)
+        if cache is not None:
+            cache.on_flush = self.position.flushed
 
     @property
     def is_open(self) -> bool:
@@ -98,8 +104,10 @@ class TypedStore(Generic[K, L]):
             )
         return value.value, timestamp if value.value is None else value.timestamp
 
-    def _evict(self) -> None:
-        # Where changes are forwarded, the operator that forwards them evicts.
+    def _put_for(self, record: RecordAtHand) -> None:
+        """Something was put for this record."""
         cache = self._cache
+        self.position.note(record)
+        # Where changes are forwarded, the operator that forwards them evicts.
         if cache is not None and not cache.forwards_changes:
             cache.evict()

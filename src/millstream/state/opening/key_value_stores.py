@@ -14,6 +14,7 @@ from millstream.state.keyvalue.table import TimestampedTable
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.opening.lowest_layer import open_base
 from millstream.state.opening.open_store import OpenStore
+from millstream.state.queries.readers import KeyValueReader
 from millstream.state.storage.bytes_store import BytesStore
 from millstream.state.storage.lru import LRUStore
 from millstream.state.storage.value_formats import format_of
@@ -76,4 +77,5 @@ def open_key_value_store(builder: KeyValueStoreBuilder, environment: StoreEnviro
     else:
         # Their order says which keys were used last.
         apply = apply_each(lru.put, lru.commit, value_format)
-    return OpenStore(store, table, base, apply, cache)
+    reader = KeyValueReader(layers, base, cache)
+    return OpenStore(store, table, base, apply, cache, reader=reader, position=store.position)

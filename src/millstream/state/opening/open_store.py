@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.state.caches.record_cache import RecordCache
 from millstream.state.changelogs.restore import ApplyRecords
+from millstream.state.queries.readers import StoreReader
+from millstream.state.queries.store_position import StorePosition
 from millstream.state.storage.bytes_store import Committable
 
 
@@ -26,6 +28,8 @@ class OpenStore:
             store which does not, the task keeps it in its checkpoint file.
         before_commit: writes and logs what the store only does once a commit.
         on_recycle: forgets what was concluded from the data, which others may change from now on.
+        reader: reads it for queries; None if it takes none.
+        position: of what processors put.
     """
 
     store: Any
@@ -36,6 +40,8 @@ class OpenStore:
     keeps_offset: bool = True
     before_commit: Callable[[], None] | None = None
     on_recycle: Callable[[], None] | None = None
+    reader: StoreReader | None = None
+    position: StorePosition = field(default_factory=StorePosition)
 
     @property
     def persistent(self) -> bool:

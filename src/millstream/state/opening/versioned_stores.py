@@ -9,6 +9,7 @@ from millstream.state.changelogs.restore import apply_each
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.opening.lowest_layer import open_base
 from millstream.state.opening.open_store import OpenStore
+from millstream.state.queries.readers import VersionedReader
 from millstream.state.storage.bytes_store import ChangelogOffset
 from millstream.state.versioned.store import VersionedKeyValueStore
 from millstream.state.versioned.table import VersionedTable
@@ -38,7 +39,11 @@ def open_versioned_store(
         dropped=environment.dropped,
     )
     store: VersionedKeyValueStore[Any, Any] = VersionedKeyValueStore(
-        table, topic=environment.topic, key_serde=key_serde, persistent=base.persistent
+        table,
+        topic=environment.topic,
+        key_serde=key_serde,
+        persistent=base.persistent,
+        context=environment.context,
     )
 
     def finish(offset: ChangelogOffset) -> None:
@@ -51,4 +56,6 @@ def open_versioned_store(
         base,
         apply_each(versions.put, finish),
         before_commit=versions.save_stream_time,
+        reader=VersionedReader(versions),
+        position=store.position,
     )

@@ -12,6 +12,7 @@ from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.opening.lowest_layer import open_overlay, open_storage
 from millstream.state.opening.open_store import OpenStore
+from millstream.state.queries.readers import SessionReader, WindowReader
 from millstream.state.storage.timed_store import CommittableTimedStore, TimedStore
 from millstream.state.storage.value_formats import PLAIN, ValueFormat, format_of
 from millstream.state.windows.memory_windows import MemoryWindows
@@ -59,7 +60,15 @@ def open_window_store(builder: WindowStoreBuilder, environment: StoreEnvironment
         persistent=base.persistent,
         context=environment.context,
     )
-    return OpenStore(store, table, base, apply_latest(base, value_format), cache)
+    return OpenStore(
+        store,
+        table,
+        base,
+        apply_latest(base, value_format),
+        cache,
+        reader=WindowReader(table, base),
+        position=store.position,
+    )
 
 
 def open_session_store(builder: SessionStoreBuilder, environment: StoreEnvironment) -> OpenStore:
@@ -88,7 +97,15 @@ def open_session_store(builder: SessionStoreBuilder, environment: StoreEnvironme
         persistent=base.persistent,
         context=environment.context,
     )
-    return OpenStore(store, table, base, apply_latest(base, PLAIN), cache)
+    return OpenStore(
+        store,
+        table,
+        base,
+        apply_latest(base, PLAIN),
+        cache,
+        reader=SessionReader(table, base),
+        position=store.position,
+    )
 
 
 def _open_layers(

@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from millstream.record import VersionedRecord
 from millstream.serdes import Serde
+from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.keyvalue.typed_store import TypedStore
 from millstream.state.versioned.table import VersionedTable
 from millstream.state.versioned.versions import NOT_PUT, VALID_TO_UNDEFINED
@@ -26,6 +27,7 @@ class VersionedKeyValueStore(TypedStore[K, VersionedTable], Generic[K, V]):
         topic: handed to serdes, the changelog's name.
         key_serde: for keys.
         persistent: whether the state survives the process.
+        context: the record being processed.
 
     Example:
         >>> prices = Stores.versioned_builder(
@@ -44,9 +46,16 @@ class VersionedKeyValueStore(TypedStore[K, VersionedTable], Generic[K, V]):
     NOT_PUT = NOT_PUT
 
     def __init__(
-        self, table: VersionedTable, *, topic: str, key_serde: Serde[Any], persistent: bool
+        self,
+        table: VersionedTable,
+        *,
+        topic: str,
+        key_serde: Serde[Any],
+        persistent: bool,
+        context: RecordAtHand,
     ) -> None:
         super().__init__(table.name, table, topic=topic, key_serde=key_serde, persistent=persistent)
+        self._context = context
 
     def put(self, key: K, value: V | None, timestamp: int) -> int:
         """Put a version, or replace the one with the same timestamp.
@@ -74,7 +83,9 @@ class VersionedKeyValueStore(TypedStore[K, VersionedTable], Generic[K, V]):
             ...     store.put("tea", 4, 9_000), store.put("tea", 3, 1_000)
             (-1, 9000)
         """
-        return self._open().put(self._key(key), value, timestamp)
+        valid_to = self._open().put(self._key(key), value, timestamp)
+        self.position.note(self._context)
+        return valid_to
 
     def delete(self, key: K, timestamp: int) -> VersionedRecord | None:
         """Put a version that says that there is no value.
@@ -101,6 +112,7 @@ class VersionedKeyValueStore(TypedStore[K, VersionedTable], Generic[K, V]):
         """
         table, key_bytes = self._open(), self._key(key)
         old = table.get_as_of(key_bytes, timestamp)
+        self.position.note(self._context)
         if table.put(key_bytes, None, timestamp) == NOT_PUT or old is None:
             return None
         return VersionedRecord(old.value, old.timestamp)

@@ -200,6 +200,34 @@ class VersionedBytes:
             return None
         return found.version
 
+    def get_between(self, key: bytes, first: int | None, last: int | None) -> list[Version]:
+        """The versions of a key that were valid at any time between two, oldest first.
+
+        Args:
+            key: the key.
+            first: the first time, in milliseconds; None for the beginning.
+            last: the last one, included; None for the end.
+
+        Returns:
+            No deletions. Nothing but the latest version, which never gets too old, if `last` is
+            before the history that is kept.
+        """
+        found: list[Version] = []
+        if last is None or not self.is_expired(last):
+            segments = self._segments
+            begin = 0 if first is None else bisect_left(segments, self._segment_of(first))
+            for segment in segments[begin:]:
+                prefix = self._prefix(segment, key)
+                for each in self._layers.scan(prefix, end_of_prefix(prefix)):
+                    version = _older_version(*each)
+                    begins = last is None or version.timestamp <= last
+                    if begins and (first is None or version.end > first):
+                        found.append(version)
+        latest = self.get_latest(key)
+        if latest is not None and (last is None or latest.timestamp <= last):
+            found.append(latest)
+        return [version for version in found if version.value is not None]
+
     def save_stream_time(self) -> None:
         """Keep the stream time with the versions, so that a restart changes no answer.
 

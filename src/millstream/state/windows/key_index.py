@@ -3,33 +3,63 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from millstream.state.windows.window_keys import KeyLayout
+
+#: How many stored keys may come before it is asked again, at least.
+_PATIENCE: Final = 10_000
 
 
 class KeyIndex:
     """The stored keys of each key, ascending.
 
     Aggregations by window never ask for all windows of a key, so who owns one makes it when it is
-    asked for the first time, and tells it from then on of each stored key that comes or goes.
+    asked for the first time, and tells it from then on of each stored key that comes or goes. When
+    nobody has asked for as many new stored keys as it had, it forgets them all until somebody does:
+    a query now and then is not to slow the aggregation down for good.
 
     Args:
         layout: of the stored keys.
-        stored_keys: those that there are already.
+        stored_keys: gives those that there are.
     """
 
-    def __init__(self, layout: KeyLayout, stored_keys: Iterable[bytes]) -> None:
+    def __init__(self, layout: KeyLayout, stored_keys: Callable[[], Iterable[bytes]]) -> None:
         self._suffix = layout.suffix_bytes
         self._time_of = layout.time_of
         self._first_at = layout.first_at
         self._after = layout.after
+        self._stored_keys = stored_keys
         self._by_key: dict[bytes, list[bytes]] = {}
-        for stored in stored_keys:
-            self.note(stored)
+        self._asleep = True
+        # How many have come since somebody has asked, and how many may.
+        self._unasked, self._patience = 0, _PATIENCE
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether it has to look at all stored keys before it can tell anything."""
+        return self._asleep
 
     def note(self, stored: bytes) -> None:
         """A stored key has come: 0.2 us."""
+        if self._asleep:
+            return
+        self._unasked += 1
+        if self._unasked > self._patience:
+            self._asleep = True
+            self._by_key = {}
+            return
+        self._add(stored)
+
+    def _wake(self) -> None:
+        self._asleep = False
+        every = list(self._stored_keys())
+        for stored in every:
+            self._add(stored)
+        self._patience = max(_PATIENCE, len(every))
+
+    def _add(self, stored: bytes) -> None:
         key = stored[: -self._suffix]
         known = self._by_key.get(key)
         if known is None:
@@ -41,6 +71,8 @@ class KeyIndex:
 
     def unnote(self, stored: bytes) -> None:
         """A stored key has gone."""
+        if self._asleep:
+            return
         key = stored[: -self._suffix]
         known = self._by_key[key]
         if len(known) == 1:
@@ -58,6 +90,9 @@ class KeyIndex:
             first: the earliest time.
             last: the latest time, included.
         """
+        if self._asleep:
+            self._wake()
+        self._unasked = 0
         known = self._by_key.get(key)
         if known is None or first > last:
             return []

@@ -7,7 +7,7 @@ from typing import Final
 
 from millstream.record import UNKNOWN, TopicPartition
 from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
-from millstream.state.storage.timed_store import StoredPairs
+from millstream.state.storage.timed_store import StoredPairs, from_place
 from millstream.state.windows.time_table import TimeTable
 from millstream.state.windows.window_keys import SESSIONS, WINDOWS, KeyLayout, session_of
 from millstream.windowed import MAX_TIME_MS
@@ -73,16 +73,25 @@ class MemoryWindows:
         last: int,
         *,
         reverse: bool = False,
+        begin: bytes | None = None,
     ) -> ByteItems:
         """What all keys between two have within some time, by time and key, as it is now."""
         key_of, values = self._layout.key_of, self._table.values
-        found = self._table.between(max(first, self._first_live()), last)
+        first = max(first, self._first_live())
+        if begin is not None:
+            time = self._layout.time_of(begin)
+            first, last = (first, min(last, time)) if reverse else (max(first, time), last)
+        found = self._table.between(first, last)
         if lowest is not None:
             found = [stored for stored in found if key_of(stored) >= lowest]
         if highest is not None:
             found = [stored for stored in found if key_of(stored) <= highest]
-        found.sort(key=self.place_of, reverse=reverse)
-        return (pair for pair in [(stored, values[stored]) for stored in found])
+        pairs = [(stored, values[stored]) for stored in found]
+        if begin is not None:
+            pairs = from_place(pairs, begin, self.place_of, reverse)
+        place_of = self.place_of
+        pairs.sort(key=lambda pair: place_of(pair[0]), reverse=reverse)
+        return (pair for pair in pairs)
 
     def read_expired_too(self, first: int, last: int) -> ByteItems:
         """What all keys have within some time: nothing has expired that is still here."""

@@ -15,7 +15,7 @@ from typing import Final
 from millstream.record import UNKNOWN, TopicPartition
 from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
 from millstream.state.storage.overlay import OverlayStore
-from millstream.state.storage.timed_store import StoredPairs
+from millstream.state.storage.timed_store import StoredPairs, from_place
 from millstream.state.windows.memory_windows import Expired, highest_number
 from millstream.state.windows.time_table import TimeTable
 from millstream.state.windows.window_keys import WINDOWS, KeyLayout
@@ -34,6 +34,8 @@ _UNKNOWN: Final[_Writes] = {}
 _SHORTEST_SEGMENT_MS: Final = 60_000
 #: Stretches of time within the retention, for what is kept in memory.
 _BUCKETS: Final = 64
+#: In how many segments a range of keys is looked for one by one: beyond, all are looked through.
+_MOST_SEEKS: Final = 50
 
 
 def segment_length_ms(retention_ms: int) -> int:
@@ -130,10 +132,11 @@ class SegmentedWindows:
         last: int,
         *,
         reverse: bool = False,
+        begin: bytes | None = None,
     ) -> ByteItems:
         """What all keys between two have within some time, in the store's own order."""
         first = max(first, self.observed_time - self._reach_ms)
-        return self._between(lowest, highest, first, last, reverse=reverse)
+        return self._between(lowest, highest, first, last, reverse=reverse, begin=begin)
 
     def read_expired_too(self, first: int, last: int) -> ByteItems:
         """What all keys have within some time, in the store's own order.
@@ -339,10 +342,14 @@ class SegmentedWindows:
         last: int,
         *,
         reverse: bool,
+        begin: bytes | None = None,
     ) -> ByteItems:
         # Dead segments are still there until the next commit.
         first = max(first, self._first_segment * self._segment_ms)
         last = min(last, self.observed_time)
+        if begin is not None and self._time_ordered:
+            time = self._time_of(begin)
+            first, last = (first, min(last, time)) if reverse else (max(first, time), last)
         if first > last:
             return _nothing()
         if first >= self.complete_from:
@@ -352,8 +359,10 @@ class SegmentedWindows:
         elif self._time_ordered:
             pairs = list(self._scan(lowest, highest, first, last, reverse=False))
         else:
-            return self._scan(lowest, highest, first, last, reverse=reverse)
+            return self._scan(lowest, highest, first, last, reverse=reverse, begin=begin)
         place_of = self.place_of
+        if begin is not None:
+            pairs = from_place(pairs, begin, place_of, reverse)
         pairs.sort(key=lambda pair: place_of(pair[0]), reverse=reverse)
         return (pair for pair in pairs)
 
@@ -368,11 +377,39 @@ class SegmentedWindows:
         return pairs
 
     def _scan(
-        self, lowest: bytes | None, highest: bytes | None, first: int, last: int, *, reverse: bool
+        self,
+        lowest: bytes | None,
+        highest: bytes | None,
+        first: int,
+        last: int,
+        *,
+        reverse: bool,
+        begin: bytes | None = None,
     ) -> ByteItems:
-        end = _SEGMENT.pack(self._segment_of(last) + 1)
-        # One scan over all segments, since they must all be seen as they are now.
-        items = self._base.scan(_SEGMENT.pack(self._segment_of(first)), end, reverse=reverse)
+        segments = range(self._segment_of(first), self._segment_of(last) + 1)
+        if lowest is None or highest is None or len(segments) > _MOST_SEEKS:
+            ranges = [(_SEGMENT.pack(segments.start), _SEGMENT.pack(segments.stop))]
+        else:
+            # What lies beside these keys is not looked at. Stored keys of a beginning of the
+            # highest key may come behind its own.
+            after = self._layout.after
+            end = max(after(highest[:size], last) for size in range(len(highest) + 1))
+            prefixes = map(_SEGMENT.pack, reversed(segments) if reverse else segments)
+            ranges = [(prefix + lowest, prefix + end) for prefix in prefixes]
+        if begin is not None:
+            raw = _SEGMENT.pack(self._segment_of(self._time_of(begin))) + begin
+            ranges = [
+                (start, min(stop, raw + b"\0")) if reverse else (max(start, raw), stop)
+                for start, stop in ranges
+            ]
+        # All of them now, since all segments must be seen as of this moment.
+        items = _one_after_the_other(
+            [
+                self._base.scan(start, stop, reverse=reverse)
+                for start, stop in ranges
+                if start < stop
+            ]
+        )
         return self._filtered(items, lowest, highest, first, last)
 
     def _filtered(
@@ -394,6 +431,15 @@ class SegmentedWindows:
                     yield stored, value
         finally:
             items.close()
+
+
+def _one_after_the_other(scans: list[ByteItems]) -> ByteItems:
+    try:
+        for scan in scans:
+            yield from scan
+    finally:
+        for scan in scans:
+            scan.close()
 
 
 def _nothing() -> ByteItems:

@@ -88,7 +88,7 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         table = self._open()
         stored_key = self._stored_key(session)
         table.put_encoded(stored_key, table.encode(value), self._context.timestamp)
-        self._evict()
+        self._put_for(self._context)
 
     def remove(self, session: Windowed[K]) -> None:
         """Remove a session, if it is there.
@@ -105,7 +105,7 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         """
         table = self._open()
         table.remove_stored(self._stored_key(session), self._context.timestamp)
-        self._evict()
+        self._put_for(self._context)
 
     def find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int

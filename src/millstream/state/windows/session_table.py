@@ -195,9 +195,10 @@ class SessionTable(EncodedTable):
         last: int,
         *,
         reverse: bool = False,
+        begin: bytes | None = None,
     ) -> ByteItems:
         """The stored keys and values of many keys; see `TimedStore.read_keys`."""
-        return self._layers.read_keys(lowest, highest, first, last, reverse=reverse)
+        return self._layers.read_keys(lowest, highest, first, last, reverse=reverse, begin=begin)
 
     def put_encoded(self, stored_key: bytes, data: bytes | None, timestamp: int) -> None:
         """Store a serialized value; with a cache as of the record being processed."""

@@ -152,7 +152,14 @@ class TimeOrderedWindows(SegmentedWindows):
         base.known = lambda: self._recent.values
 
     def _scan(
-        self, lowest: bytes | None, highest: bytes | None, first: int, last: int, *, reverse: bool
+        self,
+        lowest: bytes | None,
+        highest: bytes | None,
+        first: int,
+        last: int,
+        *,
+        reverse: bool,
+        begin: bytes | None = None,
     ) -> ByteItems:
         found = self._wanted(self._index.between_times(first, last), lowest, highest)
         return (pair for pair in found)

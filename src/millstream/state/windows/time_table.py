@@ -105,7 +105,7 @@ class TimeTable:
             last: the latest time, included.
         """
         if self._by_key is None:
-            self._by_key = KeyIndex(self._layout, self.values)
+            self._by_key = KeyIndex(self._layout, lambda: self.values)
         return self._by_key.of_key(key, first, last)
 
     def between(self, first: int, last: int) -> list[bytes]:

@@ -219,6 +219,7 @@ class WindowCache(RecordCache):
         last: int,
         *,
         reverse: bool = False,
+        begin: bytes | None = None,
     ) -> ByteItems:
         """What all keys between two have within some time. Looks at all that is cached."""
         key_of, time_of, place_of = self._layout.key_of, self._layout.time_of, self.place_of
@@ -230,7 +231,14 @@ class WindowCache(RecordCache):
             and (lowest is None or key_of(stored) >= lowest)
             and (highest is None or key_of(stored) <= highest)
         ]
-        below = self._below.read_keys(lowest, highest, first, last, reverse=reverse)
+        if begin is not None:
+            place = place_of(begin)
+            above = [
+                pair
+                for pair in above
+                if (place_of(pair[0]) <= place if reverse else place_of(pair[0]) >= place)
+            ]
+        below = self._below.read_keys(lowest, highest, first, last, reverse=reverse, begin=begin)
         above.sort(key=lambda pair: place_of(pair[0]), reverse=reverse)
         return merged(above, below, reverse=reverse, place_of=place_of)
 
@@ -252,8 +260,9 @@ class WindowCache(RecordCache):
     def _cached_of(self, key: bytes, first: int, last: int) -> Sequence[bytes]:
         index = self._index
         if index is None:
-            every = chain(self.entries, self._resting)
-            index = self._index = self._watcher = KeyIndex(self._layout, every)
+            index = self._index = self._watcher = KeyIndex(
+                self._layout, lambda: chain(self.entries, self._resting)
+            )
         return index.of_key(key, first, last)
 
 

@@ -25,6 +25,8 @@ _TIME: Final = struct.Struct(">q")
 _START: Final = struct.Struct(">qi")
 _SESSION: Final = struct.Struct(">qq")
 
+#: The highest number that tells duplicates apart.
+LAST_NUMBER: Final = 2**31 - 1
 #: Behind every number that tells duplicates apart.
 _AFTER_NUMBERS: Final = b"\xff\xff\xff\xff"
 _AFTER_STARTS: Final = b"\xff" * 8

@@ -112,7 +112,7 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
             )
         data, timestamp = self._encoded(value)
         table.put_encoded(key_bytes, window_start_ms, data, timestamp)
-        self._evict()
+        self._put_for(self._context)
 
     @overload
     def fetch(self, key: K, first_ms: int) -> V | None: ...

@@ -246,9 +246,10 @@ class WindowTable(EncodedTable):
         last: int,
         *,
         reverse: bool = False,
+        begin: bytes | None = None,
     ) -> ByteItems:
         """The stored keys and values of many keys; see `TimedStore.read_keys`."""
-        return self._layers.read_keys(lowest, highest, first, last, reverse=reverse)
+        return self._layers.read_keys(lowest, highest, first, last, reverse=reverse, begin=begin)
 
     def put_encoded(
         self,

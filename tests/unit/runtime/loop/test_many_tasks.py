@@ -17,8 +17,8 @@ from support.tasks.thread_parts import SETTINGS
 from millstream.errors import ProcessingError, RebalanceInProgressError
 from millstream.processor.punctuation import PunctuationType
 from millstream.runtime.loop.stream_thread import StreamThread
+from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.loop.thread_settings import ThreadSettings
-from millstream.runtime.task.node_context import DroppedTotal
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.subscriptions.share import SubscriptionShare
 from millstream.testing.driver_topics import RawColumns
@@ -60,11 +60,12 @@ class Thread:
             producer=others,
             global_updates=others,
             incarnations=Mock(outdated=Mock(return_value=[])),
-            dropped=DroppedTotal(),
+            meters=ThreadMeters("thread", self.bench.clock),
             share=SubscriptionShare(),
             purge=others,
             resize_cache=others,
             cleanup=others,
+            queries=others,
             close_others=[],
             clock=self.bench.clock,
             waker=Waker(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import Mock
 
 from support.tasks.thread_parts import Parts, of
@@ -13,7 +14,16 @@ from millstream.errors import (
     UnknownTopicError,
 )
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.control import AskForShutdown, Pause, ResizeCache, Resume, StateChanged
+from millstream.runtime.control import (
+    Asked,
+    AskForShutdown,
+    Close,
+    Pause,
+    ResizeCache,
+    Resume,
+    StateChanged,
+)
+from millstream.runtime.queries.questions import AskOffsets
 from millstream.runtime.states import ThreadState
 
 BATCH_MS = 50
@@ -166,3 +176,39 @@ def test_caches_get_their_new_share() -> None:
     parts = Parts(None, commands=(ResizeCache(77),))
     parts.run()
     parts.all.resize_cache.assert_called_once_with(77)
+
+
+def test_questions_are_answered_after_the_group_was_followed() -> None:
+    """Else a task would answer as if it was active that another thread has by now. Also where a
+    batch ends early because somebody asks."""
+    parts = Parts(None, None)
+    told: list[str] = []
+    asked = Asked(AskOffsets(), 1)
+    waiting: list[list[Asked]] = [[], [asked], [], [asked], []]
+
+    def commands() -> list[Asked]:
+        return waiting.pop(0) if waiting else [Asked(Close())]
+
+    def step(task: Any, most: int) -> int:
+        told.append("step")
+        parts.all.rebalances.has_news.return_value = True
+        parts.waker.wake()
+        return 1
+
+    def follow() -> None:
+        told.append("followed")
+        parts.all.rebalances.has_news.return_value = False
+
+    def answer(question: Any) -> str:
+        told.append("answered")
+        return "offsets"
+
+    parts.control.commands = commands
+    parts.all.tasks.processable.return_value = [Mock(task_id=TaskId(0, 0), commit_requested=False)]
+    parts.all.tasks.step.side_effect = step
+    parts.all.rebalances.next_change.side_effect = follow
+    parts.queries.answer.side_effect = answer
+    parts.run()
+    assert told[:6] == ["followed", "step", "followed", "answered", "step", "followed"]
+    assert told.count("answered") == 2
+    parts.control.reply.assert_called_with(asked, "offsets")

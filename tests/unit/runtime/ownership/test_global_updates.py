@@ -219,6 +219,25 @@ def test_reads_everything_before_tasks_may_start_and_then_follows(
     ]
 
 
+def test_queries_find_a_store_only_while_it_is_whole(cluster: Cluster, start: Any) -> None:
+    """Not before its first catching up has ended, and not while it is read anew."""
+    application = start()
+    while not application.updates.is_reading:
+        application.updates.step(0)
+    assert application.all("countries") == {"a": "1", "b": "2", "d": "4"}
+    assert application.updates.find("countries") is None
+    application.catch_up()
+    assert application.updates.find("countries") is application.stores.find("countries")
+    assert application.updates.find("nobody") is None
+    application.updates.rebuild(TaskCorruptedError("bad block.", task_ids=[GLOBAL_TASK]))
+    while not application.updates.is_reading:
+        assert application.updates.find("countries") is None
+        application.updates.step(0)
+    assert application.updates.find("countries") is None
+    application.catch_up()
+    assert application.updates.find("countries") is not None
+
+
 def test_a_restart_reads_on_where_the_copy_on_disk_stands(cluster: Cluster, start: Any) -> None:
     start().catch_up()
     cluster.write(TABLE, 1, d="new")

@@ -58,3 +58,15 @@ def test_a_bar_moves_some_times_a_second() -> None:
         reports(event("end", partition))
         reports(event("batch", partition))
     assert control.report.call_count == 10 + 4
+
+
+def test_the_driver_remembers_how_far_all_copies_are() -> None:
+    """Once a second for each, standbys included: nobody waits for these."""
+    control, clock = Mock(), ManualClock()
+    reports = RestoreReports(control, RestoreAudience(story=True), clock)
+    for _ in range(30):
+        reports(event("batch", 0))
+        reports(event("standby batch", 1))
+        clock.advance(100)
+    places = [call.args[0].place.partition for call in control.report.call_args_list]
+    assert places == [0, 1] * 3

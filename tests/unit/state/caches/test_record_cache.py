@@ -16,6 +16,7 @@ from millstream.serdes import JSON, LONG, STRING
 from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget, FlushedChanges
 from millstream.state.caches.record_cache import RecordCache
+from millstream.state.queries.reads import Read, ReadKind
 from millstream.state.task_stores import TaskStores
 
 OpenTask = Callable[..., TaskStores]
@@ -103,6 +104,29 @@ def test_a_cleared_cache_has_nothing_to_flush(cache: RecordCache, changelog: Any
     cache.clear()
     assert cache.flush() is None
     assert (changelog.records, cache.size_bytes) == ([], 0)
+
+
+def test_a_look_at_a_key_caches_nothing(cache: RecordCache, stores: TaskStores) -> None:
+    """What follows a changelog is looked at as well; then the layer below changes, and the cache
+    must not say what was there before, least of all to whoever goes on from it."""
+    change(cache, b"a", 1, 7)
+    assert len(asked(stores, b"a")) == 1
+    cache.flush()
+    cache.clear()
+    before = cache.statistics()
+    (found,) = asked(stores, b"a")
+    assert found[0] == b"a"
+    assert cache.peek(b"b") is None
+    assert cache.statistics() == before
+    assert before.entries == 0
+
+
+def asked(stores: TaskStores, key: bytes) -> list[tuple[bytes, bytes]]:
+    """What a query finds."""
+    opened = stores.find("s")
+    assert opened is not None
+    assert opened.reader is not None
+    return list(opened.reader.read(Read(ReadKind.GET, key)) or ())
 
 
 def test_a_scan_of_changes_ends_before_its_end(cache: RecordCache) -> None:

@@ -5,6 +5,7 @@ Real parts: `TimeTable` itself.
 
 from __future__ import annotations
 
+from millstream.state.windows.key_index import KeyIndex
 from millstream.state.windows.time_table import TimeTable
 from millstream.state.windows.window_keys import WINDOWS, window_key
 
@@ -41,3 +42,31 @@ def test_nothing_is_left_of_what_is_forgotten() -> None:
     table.discard(window_key(b"a", 25), 25)
     assert table.values == {}
     assert table.size_bytes == 0
+
+
+def test_what_nobody_asks_for_by_key_is_not_kept_by_key() -> None:
+    """One query does not slow down all writes for good; the next one finds everything again."""
+    stored: list[bytes] = []
+    index = KeyIndex(WINDOWS, lambda: stored)
+
+    def put(number: int) -> None:
+        stored.append(window_key(b"k%d" % (number % 100), number))
+        index.note(stored[-1])
+
+    for number in range(1_000):
+        put(number)
+    assert index.is_asleep
+    assert len(index.of_key(b"k7", 0, 10**9)) == 10
+    for number in range(1_000, 5_000):
+        put(number)
+    assert not index.is_asleep
+    assert len(index.of_key(b"k7", 0, 10**9)) == 50
+    for number in range(5_000, 16_000):
+        put(number)
+    assert index.is_asleep
+    index.unnote(stored.pop(7))
+    left = [window_key(b"k7", number) for number in range(107, 16_000, 100)]
+    assert index.of_key(b"k7", 0, 10**9) == left
+    for number in range(16_000, 31_000):
+        put(number)
+    assert not index.is_asleep

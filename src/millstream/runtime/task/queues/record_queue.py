@@ -22,6 +22,12 @@ from millstream.unawaited import checked_result
 logger = logging.getLogger(__name__)
 
 
+class Consumed(Protocol):
+    """Counts what is taken."""
+
+    def took(self, raw: RawRecords, rows: Sequence[int], count: int) -> None: ...
+
+
 class DecodeErrors(Protocol):
     """Decides about records that cannot be read."""
 
@@ -141,6 +147,8 @@ class RecordQueue:
         #: Where the queue puts itself when it gets records after having none; None if nobody asks.
         self.line: list[RecordQueue] | None = None
         self.pending = PendingOffsets()
+        #: Told of what is taken; None if nobody counts.
+        self.meter: Consumed | None = None
         #: What was committed before this queue began; None if nothing was.
         self.committed_offset: int | None = None
         self._task_id = task_id
@@ -249,6 +257,8 @@ class RecordQueue:
                 head.offsets[start:end],
                 None if head.headers is None else head.headers[start:end],
             )
+        if self.meter is not None:
+            self.meter.took(head.raw, head.kept[start:end], count)
         self.pending.take(taken.offsets, head.raw.leader_epoch, taken.timestamps)
         if end == len(head.offsets):
             self._finish(head)

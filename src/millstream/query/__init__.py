@@ -1,0 +1,1 @@
+"""Asking the state of a running application."""

@@ -1,0 +1,215 @@
+"""Whoever can be asked for what is in stores: the threads of this instance, or another instance."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from millstream.errors import StateStoreMigratedError, StreamsError, ThreadUnavailableError
+from millstream.query.requests.answers import FailureReason
+from millstream.runtime.control import Question
+from millstream.runtime.queries.questions import (
+    ANSWER_MS,
+    AskNextPage,
+    AskOffsets,
+    AskStore,
+    CloseCursor,
+    NextPage,
+    StoreOffset,
+    TaskAnswer,
+    ThreadAnswer,
+)
+from millstream.runtime.states import ThreadState
+
+logger = logging.getLogger(__name__)
+
+#: How long one thread is waited for where another one may answer as well.
+_TRY_MS: Final = 2_000
+#: In these states a thread answers.
+_ASKED: Final = frozenset(ThreadState) - {
+    ThreadState.CREATED,
+    ThreadState.PENDING_SHUTDOWN,
+    ThreadState.DEAD,
+}
+
+#: Asks a thread of that name; what is returned gets the answer, or its exception.
+AskThread = Callable[[str, Question[Any]], Future[Any]]
+#: The threads that live: their states, and the states of their tasks by id.
+Threads = Callable[[], Mapping[str, tuple[ThreadState, Mapping[str, str]]]]
+
+
+class Answering(Protocol):
+    """Somebody who has stores."""
+
+    def ask(self, question: AskStore, subtopology: int | None) -> Sequence[TaskAnswer]:
+        """What is in a store. What cannot be reached gives no answer.
+
+        Args:
+            question: what is asked.
+            subtopology: whose tasks have the store; None for a global one.
+        """
+        ...
+
+    def next_page(self, cursor: str, page_number: int, page_bytes: int) -> NextPage:
+        """More of an answer; see `AskNextPage`.
+
+        Raises:
+            StateStoreMigratedError: the rest of it is gone.
+        """
+        ...
+
+    def close_cursor(self, cursor: str) -> None:
+        """Nobody wants the rest of an answer any more."""
+        ...
+
+
+class OwnThreads:
+    """The stream threads of this instance.
+
+    Usable from several threads.
+
+    Args:
+        threads: those that live.
+        ask: asks one.
+        answer_ms: how long they may take to answer.
+        try_ms: how long one is waited for where another one may answer as well.
+    """
+
+    def __init__(
+        self,
+        threads: Threads,
+        ask: AskThread,
+        *,
+        answer_ms: int = ANSWER_MS,
+        try_ms: int = _TRY_MS,
+    ) -> None:
+        self._threads = threads
+        self._ask = ask
+        self._answer_ms = answer_ms
+        self._try_ms = try_ms
+        self._turn = itertools.count()
+
+    def ask(self, question: AskStore, subtopology: int | None) -> Sequence[TaskAnswer]:
+        """What is in a store; see `Answering`. The threads that have tasks of it are asked, or, of
+        a global store, one after the other until one has it."""
+        if subtopology is None:
+            return self._ask_any(question)
+        having = self._having(subtopology, question.partitions)
+        found: list[TaskAnswer] = []
+        for (name, partitions), answer in zip(
+            having.items(), self._all(having, question), strict=True
+        ):
+            match answer:
+                case ThreadAnswer(tasks):
+                    found += [_at(name, task) for task in tasks]
+                case StreamsError() as error:
+                    found += [_failed(partition, error) for partition in partitions]
+        return found
+
+    def next_page(self, cursor: str, page_number: int, page_bytes: int) -> NextPage:
+        """More of an answer; see `Answering`."""
+        thread, _, name = cursor.rpartition("/")
+        question = AskNextPage(name, page_number, page_bytes)
+        (page,) = self._all([thread], question)
+        if page is None:
+            raise StateStoreMigratedError(
+                f"The rest of this answer is gone with stream thread {thread}, which closes, has "
+                "ended or does not answer. Ask anew."
+            )
+        if isinstance(page, StreamsError):
+            raise page
+        assert isinstance(page, NextPage)
+        return page if page.cursor is None else NextPage(page.page, f"{thread}/{page.cursor}")
+
+    def close_cursor(self, cursor: str) -> None:
+        """Nobody wants the rest; see `Answering`. Does not wait for the thread to know."""
+        thread, _, name = cursor.rpartition("/")
+        try:
+            self._ask(thread, CloseCursor(name))
+        except StreamsError as error:
+            # What it had open goes with it, or after a while.
+            logger.debug("the rest of an answer was not closed: %s", error)
+
+    def offsets(self) -> Sequence[StoreOffset]:
+        """How far all stores have read their changelogs."""
+        answers = self._all(list(self._threads()), AskOffsets())
+        return [each for answer in answers if isinstance(answer, tuple) for each in answer]
+
+    def _ask_any(self, question: AskStore) -> Sequence[TaskAnswer]:
+        """What the first thread says that has a global store as a whole: each has all of it."""
+        states = {name: state for name, (state, _) in self._threads().items() if state in _ASKED}
+        names = list(states)
+        turn = next(self._turn) % max(1, len(names))
+        names = sorted(
+            names[turn:] + names[:turn], key=lambda name: states[name] is not ThreadState.RUNNING
+        )
+        failure: StreamsError | None = None
+        for left, name in zip(reversed(range(len(names))), names, strict=True):
+            # One that hangs must not use up the time of those that do not.
+            (answer,) = self._all([name], question, self._try_ms if left else None)
+            if isinstance(answer, ThreadAnswer) and answer.tasks:
+                return [_at(name, task) for task in answer.tasks]
+            if isinstance(answer, StreamsError):
+                failure = answer
+        return () if failure is None else [_failed(-1, failure)]
+
+    def _having(
+        self, subtopology: int, partitions: frozenset[int] | None
+    ) -> Mapping[str, Sequence[int]]:
+        """The threads that have such tasks, as far as they have told, and whose."""
+        found: dict[str, list[int]] = {}
+        for name, (state, tasks) in self._threads().items():
+            if state not in _ASKED:
+                continue
+            for task in tasks:
+                group, _, partition = task.partition("_")
+                wanted = partitions is None or int(partition) in partitions
+                if wanted and int(group) == subtopology:
+                    found.setdefault(name, []).append(int(partition))
+        return found
+
+    def _all(
+        self, names: Iterable[str], question: Question[Any], within_ms: int | None = None
+    ) -> list[Any]:
+        """The answer of each thread, or its error; None of one that cannot be reached in time."""
+        within_ms = self._answer_ms if within_ms is None else within_ms
+        latest = time.monotonic() + within_ms / 1_000
+        # All are asked before one is waited for, so that those who hang hold up nobody else.
+        asked = [self._post(name, question) for name in names]
+        return [_answer_of(reply, latest - time.monotonic()) for reply in asked]
+
+    def _post(self, name: str, question: Question[Any]) -> Future[Any] | None:
+        try:
+            return self._ask(name, question)
+        except ThreadUnavailableError:
+            return None
+
+
+def _answer_of(reply: Future[Any] | None, within_s: float) -> Any:
+    if reply is None:
+        return None
+    try:
+        return reply.result(max(0.0, within_s))
+    except ThreadUnavailableError:
+        return None
+    except StreamsError as error:
+        return error
+    except TimeoutError:
+        # Whatever comes now is of no use to anybody.
+        reply.cancel()
+        return None
+
+
+def _at(thread: str, task: TaskAnswer) -> TaskAnswer:
+    return task if task.cursor is None else replace(task, cursor=f"{thread}/{task.cursor}")
+
+
+def _failed(partition: int, error: StreamsError) -> TaskAnswer:
+    return TaskAnswer(
+        partition, "", reason=FailureReason.STORE_EXCEPTION, message=f"{error} Ask again."
+    )

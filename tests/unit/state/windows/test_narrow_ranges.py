@@ -1,0 +1,104 @@
+"""A range of keys is found without a look at the windows of all others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from millstream.record import TaskId, TopicPartition
+from millstream.state.storage.overlay import OverlayStore
+from millstream.state.storage.rocksdb import RocksDBStorage, RocksDBStorages
+from millstream.state.windows.segmented_windows import SegmentedWindows
+from millstream.state.windows.window_keys import (
+    SESSIONS,
+    WINDOWS,
+    KeyLayout,
+    session_key,
+    window_key,
+)
+
+RETENTION_MS = 300_000
+CHANGELOG = TopicPartition("app-s-changelog", 0)
+LAYOUTS = pytest.mark.parametrize(
+    ("layout", "stored"),
+    [(WINDOWS, window_key), (SESSIONS, lambda key, time: session_key(key, time - 5, time))],
+    ids=["windows", "sessions"],
+)
+
+
+class Looked:
+    """An overlay that counts the pairs which are looked at."""
+
+    def __init__(self, base: OverlayStore) -> None:
+        self.pairs = 0
+        scan = base.scan
+
+        def counted(start: bytes, end: bytes, *, reverse: bool) -> object:
+            for pair in scan(start, end, reverse=reverse):
+                self.pairs += 1
+                yield pair
+
+        patch.object(base, "scan", counted).start()
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]]:
+    def open_one(layout: KeyLayout) -> tuple[SegmentedWindows, OverlayStore]:
+        storage = RocksDBStorage("s", tmp_path / "s", TaskId(0, 0), RocksDBStorages())
+        base = OverlayStore(storage, limit_bytes=1 << 20, spill_when_full=True)
+        store = SegmentedWindows(
+            layout,
+            base,
+            retention_ms=RETENTION_MS,
+            recent_bytes=0,
+            time_ordered=False,
+            expired=lambda: None,
+        )
+        return store, base
+
+    return open_one
+
+
+@LAYOUTS
+def test_a_narrow_range_is_part_of_the_whole(
+    opened: Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]],
+    layout: KeyLayout,
+    stored: Callable[[bytes, int], bytes],
+) -> None:
+    """Also with keys that begin with one another, and such that look like times."""
+    chance = random.Random(3)
+    keys = [b"", b"a", b"a\x00", b"a\x00\x00\x00", b"a\x00\x00\x00\x00\x00\x02", b"a\xff", b"b"]
+    store, _ = opened(layout)
+    for number in range(400):
+        time = chance.randint(5, RETENTION_MS)
+        store.put(stored(chance.choice(keys), time), b"%d" % number, 0)
+        if number == 200:
+            store.commit((CHANGELOG, 1))
+    for _ in range(200):
+        lowest, highest = sorted(chance.choices(keys, k=2))
+        first, last = sorted(chance.choices(range(RETENTION_MS), k=2))
+        reverse = chance.random() < 0.5
+        whole = store.read_keys(None, None, first, last, reverse=reverse)
+        wanted = [pair for pair in whole if lowest <= layout.key_of(pair[0]) <= highest]
+        found = list(store.read_keys(lowest, highest, first, last, reverse=reverse))
+        assert found == wanted
+    store.close()
+
+
+def test_other_keys_are_not_looked_at(
+    opened: Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]],
+) -> None:
+    store, base = opened(WINDOWS)
+    for number in range(2_000):
+        store.put(window_key(b"key%04d" % (number % 500), number * 100), b"v", 0)
+    store.commit((CHANGELOG, 1))
+    looked = Looked(base)
+    found = list(store.read_keys(b"key0042", b"key0043", 0, RETENTION_MS))
+    assert len(found) == 8
+    assert looked.pairs == 8
+    patch.stopall()
+    store.close()
