@@ -8,7 +8,14 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
+
+from rich.console import Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 #: The speed is that of the last seconds.
 SPEED_OVER_S = 4.0
@@ -53,13 +60,8 @@ class View(Protocol):
 
 @contextmanager
 def view() -> Iterator[View]:
-    """A live table when the output is a terminal and rich is installed, else a line at a time."""
+    """A live table when the output is a terminal, else a line at a time."""
     if not sys.stdout.isatty():
-        yield Lines()
-        return
-    try:
-        from rich.live import Live
-    except ImportError:
         yield Lines()
         return
     with Live(auto_refresh=False) as live:
@@ -125,7 +127,7 @@ class Lines:
 class LiveTable:
     """The most frequent words with bars, and beside them what the application does."""
 
-    def __init__(self, live: Any) -> None:
+    def __init__(self, live: Live) -> None:
         self._live = live
         self._pace = Pace(TABLE_EVERY_S)
         self._speed = Speed()
@@ -134,16 +136,11 @@ class LiveTable:
         return self._pace.is_due()
 
     def show(self, progress: Progress) -> None:
-        from rich.table import Table
-
         screen = Table.grid(padding=(0, 2))
         screen.add_row(self._words(progress), self._application(progress))
         self._live.update(screen, refresh=True)
 
-    def _words(self, progress: Progress) -> Any:
-        from rich.table import Table
-        from rich.text import Text
-
+    def _words(self, progress: Progress) -> Table:
         table = Table(title="word counts", title_style="bold", width=58)
         table.add_column("word", style="cyan", width=12, no_wrap=True)
         table.add_column("count", justify="right", style="bold", width=9)
@@ -154,12 +151,7 @@ class LiveTable:
             table.add_row(word, f"{count:,}", Text("█" * length, style="green"))
         return table
 
-    def _application(self, progress: Progress) -> Any:
-        from rich.console import Group
-        from rich.panel import Panel
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-
+    def _application(self, progress: Progress) -> Panel:
         facts = Table.grid(padding=(0, 1))
         facts.add_column(style="dim")
         facts.add_column(justify="right", style="bold")

@@ -30,6 +30,10 @@ _SHUTDOWN_MARGIN_MS = 30_000
 _Response = StreamsUncaughtExceptionHandlerResponse
 
 
+def _ignore(thread: str | None, error: StreamsError, answer: str) -> None:
+    """Nobody remembers."""
+
+
 class Judge:
     """Asks the user's handler about errors, and does what it says. Called by one thread at a time.
 
@@ -61,6 +65,8 @@ class Judge:
     ) -> None:
         self.exception_handler: ExceptionHandler = shut_down
         self.error: StreamsError | None = None
+        #: How many threads have died of an error.
+        self.failed_threads = 0
         self.raises_error = False
         self.failed_close_timeout_ms = _FAILED_CLOSE_TIMEOUT_MS
         self._config = config
@@ -68,6 +74,8 @@ class Judge:
         self._crew = crew
         self._clock = clock
         self._give_up = give_up
+        #: Told which thread has failed, the error, and what is done about it.
+        self.on_verdict: Callable[[str | None, StreamsError, str], None] = _ignore
         self._has_group = has_group
         #: Threads whose error is dealt with, until one of the name runs again.
         self._judged: set[str] = set()
@@ -101,16 +109,19 @@ class Judge:
     def died(self, thread: str, error: BaseException) -> None:
         """A thread is ending or has ended by an error: decide what follows."""
         self._judged.add(thread)
+        self.failed_threads += 1
         failure = as_streams_error(thread, error)
         if not self._states.is_live:
             if isinstance(failure, ShutdownRequestedError):
                 return
             logger.warning("%s ended with an error while closing: %s", short_name(thread), failure)
+            self.on_verdict(thread, failure, "the application closes anyway")
             self.error = self.error or failure
             return
         if isinstance(failure, ShutdownRequestedError):
             # Follows Kafka Streams: what another instance has decided no handler is asked about.
             logger.log(self._error_level, "%s", failure)
+            self.on_verdict(thread, failure, "another instance asked all to shut down")
             self._give_up(self._shutdown_cause or failure)
             return
         # A script raises the error, which tells the same.
@@ -135,6 +146,7 @@ class Judge:
             thread: which thread has died of it; None if all go on.
             failure: the error.
         """
+        self.on_verdict(thread, failure, answer.name)
         # What Spark cannot run it cannot run a second time either.
         hopeless = isinstance(failure, SparkError)
         if answer is _Response.SHUTDOWN_APPLICATION and self._has_group:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from millstream.errors import StreamsError
 from millstream.runtime.control import RestoreEvent, RestoreStep
 from millstream.unawaited import refuse_asynchronous_methods
 
@@ -54,3 +56,20 @@ class StandbyCalls:
             migrated = event.step is RestoreStep.STANDBY_MIGRATED
             reason = "MIGRATED" if migrated else "PROMOTED"
             listener.on_update_suspended(place, store, event.offset, event.end_offset, reason)
+
+
+def told(listener: Callable[[RestoreEvent], None], event: RestoreEvent) -> StreamsError | None:
+    """Tell a restore or standby listener; what it has failed with, if it has."""
+    try:
+        listener(event)
+    except Exception as error:
+        whose = "standby" if event.step.is_of_standby else "restore"
+        failure = StreamsError(
+            f"The {whose} listener failed on '{event.step.value}' of store '{event.store}': "
+            f"{type(error).__name__}: {error}. Correct it, or let it catch what it raises.",
+            topic=event.place.topic,
+            partition=event.place.partition,
+        )
+        failure.__cause__ = error
+        return failure
+    return None

@@ -18,8 +18,8 @@ _RECORDS_WORTH_A_BAR: Final = 200_000
 class RestoreBars:
     """Draws a bar for each store that has much to restore, until it is there.
 
-    Draws nothing where stderr is no terminal, or without `rich`, which the extra `millstream[cli]`
-    brings; the log tells the same.
+    Draws nothing where stderr is no terminal;
+    the log tells the same.
 
     Args:
         file: where to draw; by default stderr.
@@ -79,17 +79,15 @@ class RestoreBars:
     def _started(self) -> Progress | None:
         if not self.may_show:
             return None
-        try:
-            from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                Progress,
-                TextColumn,
-                TimeRemainingColumn,
-            )
-        except ImportError:
-            return None
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
         progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

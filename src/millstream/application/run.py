@@ -89,7 +89,7 @@ def run_script(
         orderly = _close(application, config, supervisor, signals)
     if states.state is ClientState.NOT_RUNNING:
         # A thread that ends soon may never have reported what it did.
-        has_worked = told or bool(supervisor.metrics())
+        has_worked = told or supervisor.metrics.has_reports
         say(f"{config.application_id} stopped, {_how(orderly, supervisor, has_worked=has_worked)}")
         if supervisor.error is not None or not orderly:
             raise SystemExit(NOT_IN_ORDER)

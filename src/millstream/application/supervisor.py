@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from millstream.application.client_metrics import ClientMetrics
 from millstream.application.crew import Crew
 from millstream.application.judge import Judge
+from millstream.application.listeners import told
+from millstream.application.metrics_port import MetricsPort
 from millstream.application.restore_bars import RestoreBars
+from millstream.application.story.story import ApplicationStory
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
-from millstream.errors import SparkError, StreamsError, as_streams_error
+from millstream.errors import SparkError, StreamsError, ThreadUnavailableError, as_streams_error
+from millstream.query.asked import Asked
 from millstream.runtime.build_thread import keeps_state_on_disk
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.control import (
     Close,
+    HostsChanged,
     LoopStalled,
+    Question,
     Report,
     RestoreEvent,
     StateChanged,
@@ -47,6 +55,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger("millstream")
+
+R = TypeVar("R")
 
 _ERROR_CLOSE_TIMEOUT_MS = 30_000
 #: How long a thread may wait for a slot, so that its error is out half a minute after the start.
@@ -100,10 +110,30 @@ class ThreadSupervisor:
             self._give_up,
             has_group=has_tasks(topology),
         )
+        #: What the instance has been through.
+        self.story = ApplicationStory(self._clock)
+        states.remember(self.story.state_changed)
+        self.judge.on_verdict = self.story.failed
+        #: What is asked of the state.
+        self.asked = Asked(topology, config, states.threads, self._ask, lambda: states.state)
         self._engine: SparkEngine | None = None
-        self._metrics: dict[str, ThreadMetrics] = {}
         self._stalls: dict[str, Stall] = {}
+        self.metrics = ClientMetrics(
+            topology,
+            config,
+            states,
+            lambda: self._client_id,
+            lambda: dict(self._stalls),
+            lambda: self.judge.failed_threads,
+        )
+        self.metrics_port = MetricsPort(config, self.metrics.all)
         self._workers: dict[str, tuple[str, int]] = {}
+
+    def is_reached_at(self, address: str | None, token: str, tls: ssl.SSLContext | None) -> None:
+        """Tell other instances where this one serves, unless the settings do. Before `start`."""
+        if address is not None and not self._config.application_server:
+            self._config = self._config.replace(application_server=address)
+        self.asked.is_reached_at(self._config.application_server, token, tls)
 
     @property
     def error(self) -> StreamsError | None:
@@ -122,6 +152,7 @@ class ThreadSupervisor:
                 # What this machine can tell comes first, then what the cluster tells, and what
                 # takes long last.
                 for step in (
+                    self.metrics_port.open,
                     self._take_directory,
                     self._crew.pack,
                     self._check_cluster,
@@ -233,17 +264,10 @@ class ThreadSupervisor:
         logger.warning("threads are neither added nor removed while %s", self._states.state.name)
         yield None
 
-    def metrics(self) -> dict[str, dict[str, Any]]:
-        """What each thread reported last."""
-        stalls, metrics = dict(self._stalls), dict(self._metrics)
-        # One that hangs may never have reported anything else.
-        return {
-            name: {
-                **asdict(metrics.get(name, ThreadMetrics())),
-                "stalled_ms": stalls[name].silent_ms if name in stalls else 0,
-            }
-            for name in {**metrics, **stalls}
-        }
+    @property
+    def topology(self) -> Topology:
+        """What is computed."""
+        return self._topology
 
     def stall_of(self, thread: str) -> Stall | None:
         """Where a thread hangs, if it does."""
@@ -302,6 +326,11 @@ class ThreadSupervisor:
         self._engine.start()
         require_slots(self._engine.session, config.num_stream_threads)
 
+    def _ask(self, thread: str, question: Question[Any]) -> Future[Any]:
+        if self._engine is None:
+            raise ThreadUnavailableError(f"Stream thread {thread} is not started yet.")
+        return self._engine.post(thread, question)
+
     def _release(self, timeout_ms: int, leave_group: bool) -> bool:
         try:
             if self._engine is None:
@@ -309,6 +338,8 @@ class ThreadSupervisor:
             # A cluster that does not answer must leave a thread time to close what it has.
             return self._engine.close(timeout_ms, Close(leave_group, timeout_ms // 2))
         finally:
+            self.asked.close()
+            self.metrics_port.close()
             self._directory.unlock_application()
 
     @property
@@ -327,6 +358,7 @@ class ThreadSupervisor:
                 restore_listener=self.restore_listener is not None,
                 standby_listener=self.standby_listener is not None,
                 bars=self._bars.may_show,
+                story=True,
             ),
         )
 
@@ -349,6 +381,8 @@ class ThreadSupervisor:
             )
             self._stalls.pop(event.thread, None)
             self._workers[event.thread] = (event.data.host, event.data.pid)
+            self.story.step(event.thread, f"runs in process {event.data.pid} on {event.data.host}")
+            self.metrics.begins(event.thread)
             self.judge.runs(event.thread)
             self._crew.has_proven(event.thread)
         elif event.kind == "report":
@@ -358,7 +392,7 @@ class ThreadSupervisor:
             self._workers.pop(event.thread, None)
             self._stalls.pop(event.thread, None)
             self._states.tasks_are(event.thread, {})
-            self._states.thread_is(event.thread, ThreadState.CREATED, "started again")
+            self._thread_is(event.thread, ThreadState.CREATED, f"started again: {event.data}")
         elif event.kind == "exited":
             self._on_exit(event.thread, event.data)
         else:
@@ -369,24 +403,35 @@ class ThreadSupervisor:
             case StateChanged(state, why):
                 # A thread that has closed its clients is gone only when its Spark task has ended.
                 if state is not ThreadState.DEAD:
-                    self._states.thread_is(thread, state, why)
+                    self._thread_is(thread, state, why)
             case TasksChanged(tasks):
                 states = {str(task_id): state.name for task_id, state in tasks.items()}
                 self._states.tasks_are(thread, states)
+                self.story.tasks_are(thread, states)
+            case HostsChanged():
+                self.asked.learn(report)
             case ThreadMetrics():
-                self._metrics[thread] = report
+                self.metrics.take(thread, report)
+                self.story.counted(thread, self.metrics.processed_by_task(thread))
             case LoopStalled(stall):
                 self._on_stall(thread, stall)
             case ThreadFailed(error):
                 self.judge.died(thread, error)
             case RestoreEvent():
                 self._bars.show(report)
+                self.story.restored(thread, report)
                 standby = report.step.is_of_standby
                 listener = self.standby_listener if standby else self.restore_listener
-                if listener is not None:
-                    self._tell_restore_listener(listener, report)
+                failure = None if listener is None else told(listener, report)
+                if failure is not None:
+                    self.judge.listener_failed(failure)
             case unknown:
                 logger.warning("%s tells what is not known here: %r", thread, unknown)
+
+    def _thread_is(self, thread: str, state: ThreadState, why: str) -> None:
+        self.metrics.thread_is(thread, state)
+        self.story.thread_is(thread, state, why)
+        self._states.thread_is(thread, state, why)
 
     def _on_stall(self, thread: str, stall: Stall | None) -> None:
         before = self._stalls.pop(thread, None)
@@ -405,7 +450,7 @@ class ThreadSupervisor:
         )
 
     def _on_exit(self, thread: str, ended: ThreadExit) -> None:
-        self._states.thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)
+        self._thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)
         self.has_drained = self.has_drained and ended.has_drained
         if ended.error is not None and not self.judge.knows_of(thread):
             if self._crew.is_leaving(thread):
@@ -415,7 +460,7 @@ class ThreadSupervisor:
         self._follow_end(thread)
 
     def _on_failed(self, thread: str, error: SparkError) -> None:
-        self._states.thread_is(thread, ThreadState.DEAD, "cannot be run")
+        self._thread_is(thread, ThreadState.DEAD, "cannot be run")
         if not self._crew.is_on_trial(thread):
             self.judge.died(thread, error)
         elif self._states.is_live:
@@ -433,28 +478,11 @@ class ThreadSupervisor:
             self._crew.replace(thread)
             return
         if self._crew.is_leaving(thread):
-            # Of the others the last that they have told stays, to be looked at after the end.
-            self._metrics.pop(thread, None)
+            self.metrics.forget(thread)
         self._workers.pop(thread, None)
         self._stalls.pop(thread, None)
         self.judge.forget(thread)
         self._crew.ended(thread)
-
-    def _tell_restore_listener(
-        self, listener: Callable[[RestoreEvent], None], event: RestoreEvent
-    ) -> None:
-        try:
-            listener(event)
-        except Exception as error:
-            whose = "standby" if event.step.is_of_standby else "restore"
-            failure = StreamsError(
-                f"The {whose} listener failed on '{event.step.value}' of store '{event.store}': "
-                f"{type(error).__name__}: {error}. Correct it, or let it catch what it raises.",
-                topic=event.place.topic,
-                partition=event.place.partition,
-            )
-            failure.__cause__ = error
-            self.judge.listener_failed(failure)
 
     def _give_up(self, failure: StreamsError) -> None:
         """Close the application because of an error, in the background."""

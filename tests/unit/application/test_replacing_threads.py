@@ -19,6 +19,9 @@ from millstream import (
 )
 from millstream.application.supervisor import ThreadSupervisor
 from millstream.clock import ManualClock
+from millstream.metrics.frames import FrameWriter
+from millstream.metrics.values import Metrics
+from millstream.record import TaskId, TopicPartition
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.control import (
     AskForShutdown,
@@ -27,8 +30,11 @@ from millstream.runtime.control import (
     Pause,
     ResizeCache,
     ThreadFailed,
+    ThreadMetrics,
 )
-from millstream.runtime.states import ClientState
+from millstream.runtime.loop.thread_meters import ThreadMeters
+from millstream.runtime.states import ClientState, ThreadState
+from millstream.runtime.task.task_meters import TaskMeters
 from millstream.serdes import STRING
 from millstream.spark.events import ThreadEvent
 from millstream.spark.messages import Epoch, Hello, ThreadExit
@@ -144,6 +150,37 @@ def test_a_thread_is_replaced_as_long_as_the_handler_says_so(app: Application) -
         assert set(pauses[8:]) == {30_000}
     assert app.states.state is ClientState.REBALANCING
     assert app.supervisor.error is None
+
+
+@pytest.mark.parametrize("kind", ["restarting", "exited"])
+def test_how_a_thread_was_is_not_told_when_it_is_gone(app: Application, kind: str) -> None:
+    """Its tasks are on the other thread: what they are would count twice, and it seemed to run."""
+    thread, clock = app.names[0], app.clock
+    meters = ThreadMeters(thread, clock)
+    task = meters.scope.adopt(TaskMeters(TaskId(0, 0), clock, labels=meters.scope.labels).scope)
+    task.gauge("stream-state-metrics", "estimate-num-keys", lambda: 7)
+    meters.lags_are([(TaskId(0, 0), TopicPartition("in", 0), 12)])
+    meters.subscription_is([("tasks.processed", (), 3.0), ("tasks.pending", (), 4.0)])
+    meters.state_is(ThreadState.RUNNING)
+    meters.committed.record(5)
+    app.tells(1, "report", ThreadMetrics(FrameWriter(meters.scope).whole()))
+
+    def told(name: str, **labels: str) -> Metrics:
+        return app.supervisor.metrics.all().named(name, None, **labels)
+
+    assert [one.value for one in told("state", thread_id=thread)] == ["RUNNING"]
+    assert told("commit-rate")[0].value != 0
+
+    app.tells(1, kind, ThreadExit("lost") if kind == "exited" else "its worker was killed")
+    for gone in ("estimate-num-keys", "records-lag", "tasks.pending", "commit-latency-avg"):
+        assert not told(gone), gone
+    states = {"restarting": ("CREATED", 0), "exited": ("DEAD", 6)}[kind]
+    assert [told(name, thread_id=thread)[0].value for name in ("state", "thread-state")] == [
+        *states
+    ]
+    assert [one.value for one in told("commit-rate")] == [0]
+    assert [one.value for one in told("commit-total")] == [1]
+    assert [one.value for one in told("tasks.processed")] == [3]
 
 
 def test_a_thread_that_ran_well_for_a_while_is_replaced_soon(app: Application) -> None:

@@ -20,7 +20,7 @@ from millstream.topology.dsl.builder import StreamsBuilder
 def test_batches_are_asked_for_by_those_who_listen(
     restore: bool, standby: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a terminal there are no bars."""
+    """Without a terminal there are no bars; the application remembers in any case."""
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     builder = StreamsBuilder()
     builder.stream("in", key=BYTES, value=BYTES).to("out")
@@ -34,4 +34,6 @@ def test_batches_are_asked_for_by_those_who_listen(
     supervisor = streams._supervisor
     supervisor._process_id = uuid.UUID(int=1)
     shipped = supervisor._main(1).restore_audience
-    assert shipped == RestoreAudience(restore_listener=restore, standby_listener=standby)
+    assert shipped == RestoreAudience(
+        restore_listener=restore, standby_listener=standby, story=True
+    )

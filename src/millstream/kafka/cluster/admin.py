@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, TypeVar
@@ -399,6 +399,7 @@ class ClusterAdmin:
         request: Callable[[AdminClient, float], Mapping[_Key, Future[_Result]]],
         deadline: Deadline,
         what: str,
+        ignoring: Collection[int] = UNKNOWN_TOPIC,
     ) -> dict[_Key, _Result]:
         """The answers about each topic; asked for again while a broker is not ready."""
         # Kept for the whole call: the client ends with its last reference.
@@ -409,7 +410,7 @@ class ClusterAdmin:
             for key, error in errors.items():
                 if error.code() in TRANSIENT and not deadline.passed:
                     again = True
-                elif error.code() not in UNKNOWN_TOPIC:
+                elif error.code() not in ignoring:
                     raise self._failure(error, what, key, client)
             if not again:
                 return answers

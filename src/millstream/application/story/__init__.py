@@ -1,0 +1,1 @@
+"""What an application remembers of itself, for those who look at it while it runs."""

@@ -1,0 +1,1 @@
+"""What the console shows, as one document of plain data."""

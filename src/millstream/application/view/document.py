@@ -1,0 +1,289 @@
+"""The document behind the console: everything that its page shows, but for the contents of stores.
+
+Numbers that nobody has counted yet, or that this version does not count, are null; lists are empty
+where there is nothing. Times are milliseconds since the epoch, names end in their units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Protocol
+
+from millstream.application.metadata import TaskMetadata, ThreadMetadata
+from millstream.application.story.story import Told
+from millstream.application.supervisor import ThreadSupervisor
+from millstream.application.view.graph import Graph, GraphEdge, graph_of
+from millstream.application.view.numbers import Meter, Numbers, numbers_of
+from millstream.application.view.stores import StoreFacts, stores_of
+from millstream.application.view.subscription import WatchedSubscription, subscription_of
+from millstream.clock import Clock, SystemClock
+from millstream.config import StreamsConfig
+from millstream.errors import StreamsError
+from millstream.metrics.values import Metrics
+from millstream.runtime.states import ClientState
+from millstream.runtime.topology_topics import has_tasks
+
+#: Counts up when something is left out or means something else.
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A task of a thread.
+
+    Args:
+        id: for example `0_1`.
+        state: for example `RUNNING`.
+        records_per_s: None for a standby.
+    """
+
+    id: str
+    state: str
+    records_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadView:
+    """A stream thread.
+
+    Args:
+        name: in full.
+        label: short, unique in this application instance.
+        state: for example `RUNNING`.
+        host: where it runs, None before it does.
+        pid: the process.
+        records_per_s: of all its tasks.
+        active: the tasks that it processes, or is about to.
+        standby: the tasks whose state it keeps beside.
+        stall: where it hangs: `silent_ms`, `place` and `stack`; None while it does not.
+    """
+
+    name: str
+    label: str
+    state: str
+    host: str | None
+    pid: int | None
+    records_per_s: float
+    active: tuple[TaskView, ...]
+    standby: tuple[TaskView, ...]
+    stall: Mapping[str, Any] | None
+
+
+class Watched(Protocol):
+    """`KafkaStreams`, as far as it is looked at from below."""
+
+    @property
+    def state(self) -> ClientState:
+        """Where it is."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether processing is paused."""
+
+    @property
+    def error(self) -> StreamsError | None:
+        """What made it stop, if anything did."""
+
+    def metrics(self) -> Metrics:
+        """What the threads reported last."""
+
+    def metadata_for_local_threads(self) -> list[ThreadMetadata]:
+        """The stream threads."""
+
+
+class ConsoleDocument:
+    """Makes the document of an application, again and again; rates are between those moments.
+
+    Usable on several threads, if they take turns.
+
+    Args:
+        streams: the application.
+        config: its settings.
+        supervisor: its threads.
+        subscription: gives the subscription that it is of, None if it is none.
+        clock: for rates.
+    """
+
+    def __init__(
+        self,
+        streams: Watched,
+        config: StreamsConfig,
+        supervisor: ThreadSupervisor,
+        subscription: Callable[[], WatchedSubscription | None] = lambda: None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._streams = streams
+        self._config = config
+        self._supervisor = supervisor
+        self._subscription = subscription
+        self._clock = clock or SystemClock()
+        self._meter = Meter()
+        topology = supervisor.topology
+        self._graph = graph_of(topology, config.application_id)
+        self._stores = stores_of(topology, config)
+        self._has_tasks = has_tasks(topology)
+
+    def now(self) -> dict[str, Any]:
+        """The document of this moment: dicts, lists, strings, numbers, booleans and None."""
+        streams, told = self._streams, self._supervisor.story.told()
+        metadata = streams.metadata_for_local_threads()
+        threads = [_thread(each, told.rates) for each in metadata]
+        numbers = numbers_of(streams.metrics())
+        now_ms = self._clock.monotonic_ms()
+        return {
+            "version": VERSION,
+            "now_ms": self._clock.now_ms(),
+            "application": self._application(told),
+            "totals": self._totals(threads, numbers, told),
+            "threads": [asdict(each) for each in threads],
+            "topology": self._topology(threads, numbers, now_ms),
+            "stores": [_store(each, numbers) for each in self._stores],
+            "restores": [asdict(each) for each in told.restores],
+            "rebalances": [asdict(each) for each in told.rebalances],
+            "states": [asdict(each) for each in told.states],
+            "failures": [asdict(each) for each in told.failures],
+            "subscriptions": self._subscriptions(now_ms),
+        }
+
+    def _application(self, told: Told) -> dict[str, Any]:
+        streams, config = self._streams, self._config
+        since_ms = told.states[-1].at_ms if told.states else None
+        started_ms = next((each.at_ms for each in told.states if each.old == "CREATED"), None)
+        return {
+            "id": config.application_id,
+            "state": streams.state.name,
+            "since_ms": since_ms,
+            "started_ms": started_ms,
+            "paused": streams.is_paused,
+            "guarantee": config.processing_guarantee,
+            "error": None if streams.error is None else str(streams.error)[:4_000],
+            "has_tasks": self._has_tasks,
+        }
+
+    def _totals(
+        self, threads: Iterable[ThreadView], numbers: Numbers, told: Told
+    ) -> dict[str, Any]:
+        return {
+            "processed_total": numbers.processed,
+            "commits_total": numbers.commits,
+            "dropped_total": numbers.dropped,
+            "rebuilt_total": numbers.rebuilt,
+            "records_per_s": round(sum(each.records_per_s for each in threads), 1),
+            "lag": sum(numbers.lag.values()) if numbers.lag else None,
+            "history": list(told.history),
+        }
+
+    def _topology(
+        self, threads: Iterable[ThreadView], numbers: Numbers, now_ms: int
+    ) -> dict[str, Any]:
+        rates: dict[int, float] = {}
+        tasks: dict[int, int] = {}
+        for task in (task for each in threads for task in each.active):
+            part = int(task.id.split("_")[0])
+            rates[part] = rates.get(part, 0.0) + (task.records_per_s or 0.0)
+            tasks[part] = tasks.get(part, 0) + 1
+        graph = self._graph
+        return {
+            "parts": [
+                {
+                    **asdict(part),
+                    "tasks": tasks.get(part.id, 0),
+                    "records_per_s": None if part.is_global else round(rates.get(part.id, 0.0), 1),
+                }
+                for part in graph.parts
+            ],
+            "topics": [asdict(topic) | _lag(topic.name, numbers) for topic in graph.topics],
+            "edges": [
+                asdict(edge) | self._flow(edge, graph, numbers, rates, now_ms)
+                for edge in graph.edges
+            ],
+        }
+
+    def _flow(
+        self,
+        edge: GraphEdge,
+        graph: Graph,
+        numbers: Numbers,
+        rates: Mapping[int, float],
+        now_ms: int,
+    ) -> dict[str, Any]:
+        source, target = edge.source.split(":", 1)[1], edge.target.split(":", 1)[1]
+        total = None
+        if edge.kind == "read":
+            total = numbers.read.get((source, target))
+        elif edge.kind == "write":
+            total = numbers.written.get((source, target))
+        elif _only_parent(edge, graph):
+            total = numbers.through.get(target)
+        rate = None if total is None else self._meter.rate(edge, total, now_ms)
+        if total is None and edge.kind == "read":
+            rate = _only_reader(edge, graph, rates)
+        lag = numbers.lag.get(source) if edge.kind == "read" else None
+        return {
+            "records_total": total,
+            "records_per_s": None if rate is None else round(rate, 1),
+            "lag": lag,
+        }
+
+    def _subscriptions(self, now_ms: int) -> list[dict[str, Any]]:
+        subscription = self._subscription()
+        if subscription is None:
+            return []
+        processed = subscription.metrics().total("tasks.processed")
+        rate = self._meter.rate("subscription", processed, now_ms)
+        return [asdict(subscription_of(subscription, rate))]
+
+
+def _only_parent(edge: GraphEdge, graph: Graph) -> bool:
+    """Whether what comes to the target comes this way."""
+    return sum(each.target == edge.target for each in graph.edges) == 1
+
+
+def _only_reader(edge: GraphEdge, graph: Graph, rates: Mapping[int, float]) -> float | None:
+    """What a sub-topology processes comes from its only topic."""
+    for part in graph.parts:
+        inside = {node.id for node in part.nodes}
+        if edge.target in inside:
+            reads = [each for each in graph.edges if each.kind == "read" and each.target in inside]
+            return rates.get(part.id, 0.0) if len(reads) == 1 and not part.is_global else None
+    return None
+
+
+def _lag(topic: str, numbers: Numbers) -> dict[str, Any]:
+    return {"lag": numbers.lag.get(topic)}
+
+
+def _store(facts: StoreFacts, numbers: Numbers) -> dict[str, Any]:
+    name = facts.name
+    return asdict(facts) | {
+        "entries": numbers.entries.get(name),
+        "disk_bytes": numbers.disk_bytes.get(name),
+        "memory_bytes": numbers.memory_bytes.get(name),
+        "cache_hits": numbers.cache_hits.get(name),
+    }
+
+
+def _thread(metadata: ThreadMetadata, rates: Mapping[tuple[str, str], float]) -> ThreadView:
+    name = metadata.thread_name
+
+    def task(each: TaskMetadata, rate: float | None) -> TaskView:
+        return TaskView(each.task_id, each.state, None if rate is None else round(rate, 1))
+
+    active = tuple(
+        task(each, rates.get((name, each.task_id), 0.0)) for each in metadata.active_tasks
+    )
+    stall = metadata.stall
+    return ThreadView(
+        name=name,
+        label=name.rpartition("-StreamThread-")[2] or name,
+        state=metadata.thread_state,
+        host=metadata.host,
+        pid=metadata.pid,
+        records_per_s=round(sum(each.records_per_s or 0.0 for each in active), 1),
+        active=active,
+        standby=tuple(task(each, None) for each in metadata.standby_tasks),
+        stall=None
+        if stall is None
+        else {"silent_ms": stall.silent_ms, "place": stall.place, "stack": list(stall.stack)},
+    )

@@ -1,0 +1,161 @@
+// Looking into a store: by key, by range, by window; a page at a time.
+
+import { h } from "./dom.js";
+import { moment, plural, valueText } from "./format.js";
+import { card, table } from "./pieces.js";
+import { ask, path } from "./server.js";
+
+const PAGE = 50;
+
+// What can be asked of which form of store: a name for people, the fields, and the path.
+const WAYS = {
+  "key-value": [
+    { name: "Key", fields: ["key"], to: (store, { key }) => path(["stores", store, "keys", key]) },
+    { name: "Range", fields: ["from", "to"], to: (store, { from, to, cursor }) => path(["stores", store, "range"], { from, to, cursor, limit: PAGE }) },
+  ],
+  window: [
+    { name: "Key", fields: ["key", "since", "until"], to: (store, { key, since, until, cursor }) => path(["stores", store, "windows", key], { from: since, to: until, cursor, limit: PAGE }) },
+    { name: "All keys", fields: ["since", "until"], to: (store, { since, until, cursor }) => path(["stores", store, "windows"], { from: since, to: until, cursor, limit: PAGE }) },
+  ],
+  session: [{ name: "Key", fields: ["key"], to: (store, { key, cursor }) => path(["stores", store, "sessions", key], { cursor, limit: PAGE }) }],
+  versioned: [
+    { name: "Key", fields: ["key"], to: (store, { key }) => path(["stores", store, "keys", key]) },
+    { name: "Versions", fields: ["key", "since", "until"], to: (store, { key, since, until, cursor }) => path(["stores", store, "versions", key], { from: since, to: until, cursor, limit: PAGE }) },
+  ],
+};
+const FIELDS = {
+  key: { label: "Key", type: "text", required: true },
+  from: { label: "From key", type: "text", hint: "the first" },
+  to: { label: "To key", type: "text", hint: "the last" },
+  since: { label: "From", type: "datetime-local", step: 1 },
+  until: { label: "To", type: "datetime-local", step: 1 },
+};
+
+const asked = new Map();
+
+/** The form and what was found, of one store. */
+export function browser(store, again) {
+  const ways = WAYS[store.form];
+  if (!ways) {
+    return card("Entries", null, h("p", { class: "quiet" }, "This store is the engine's own: what it holds waits for its time and cannot be asked for."));
+  }
+  const at = asked.get(store.name) ?? { way: 0, pages: [], busy: false, error: null, given: null };
+  asked.set(store.name, at);
+  const way = ways[at.way];
+  const submit = (event) => {
+    event.preventDefault();
+    look(store, at, way, read(event.currentTarget, way), again);
+  };
+  return card(
+    "Entries",
+    { key: "entries" },
+    h(
+      "form",
+      { class: "ask", onsubmit: submit, "aria-label": `Look into ${store.name}` },
+      ways.length > 1 && choice(ways, at, again),
+      h("div", { class: "row" }, way.fields.map((name) => field(name)), h("button", { class: "button main", type: "submit", disabled: at.busy }, at.busy ? "Asking…" : "Look")),
+    ),
+    h("div", { class: "found", "aria-live": "polite", "aria-busy": at.busy ? "true" : "false" }, found(store, at, way, again)),
+  );
+}
+
+function choice(ways, at, again) {
+  return h(
+    "fieldset",
+    { class: "choice" },
+    h("legend", { class: "unseen" }, "Look by"),
+    ways.map((way, index) =>
+      h(
+        "label",
+        { key: way.name, "data-way": way.name },
+        h("input", {
+          type: "radio", name: "way", class: "unseen", checked: index === at.way,
+          onchange: () => {
+            Object.assign(at, { way: index, pages: [], error: null, given: null });
+            again();
+          },
+        }),
+        h("span", null, way.name),
+      ),
+    ),
+  );
+}
+
+function field(name) {
+  const { label, type, hint = null, required = false, step = null } = FIELDS[name];
+  return h(
+    "label",
+    { class: "field", key: name },
+    h("span", null, label),
+    h("input", { name, type, required, step, placeholder: hint, autocomplete: "off", spellcheck: "false" }),
+  );
+}
+
+function read(form, way) {
+  const data = new FormData(form);
+  const given = {};
+  for (const name of way.fields) {
+    const text = data.get(name);
+    given[name] = FIELDS[name].type === "datetime-local" && text ? new Date(text).getTime() : text;
+  }
+  return given;
+}
+
+async function look(store, at, way, given, again, cursor = null) {
+  Object.assign(at, { busy: true, error: null, given, pages: cursor ? at.pages : [] });
+  again();
+  try {
+    const document = await ask(way.to(store.name, { ...given, cursor }));
+    at.pages.push({ entries: document.entries ?? [document], cursor: document.cursor ?? null });
+  } catch (error) {
+    at.error = error;
+  }
+  at.busy = false;
+  again();
+}
+
+function found(store, at, way, again) {
+  if (at.error?.code === "KEY_NOT_FOUND") {
+    return h("p", { class: "quiet" }, "There is no entry of this key.");
+  }
+  if (at.error) {
+    return h("div", { class: ["callout", "warn"] }, h("span", { class: "pill" }, h("b", null, at.error.code)), h("p", null, at.error.message));
+  }
+  if (!at.given) return h("p", { class: "quiet" }, "Answers come from the thread that owns the key, on whichever host it runs.");
+  const entries = at.pages.flatMap((page) => page.entries);
+  if (!entries.length) return at.busy ? null : h("p", { class: "quiet" }, "There is nothing in it.");
+  const cursor = at.pages.at(-1).cursor;
+  return [
+    results(store, entries),
+    h(
+      "div",
+      { class: ["row", "pages"] },
+      h("span", { class: "quiet" }, `${plural(entries.length, "entry", "entries")}${cursor ? "" : ", the last one included"}`),
+      cursor && h("button", { class: "button", type: "button", disabled: at.busy, onclick: () => look(store, at, way, at.given, again, cursor) }, "More"),
+    ),
+  ];
+}
+
+// What an entry may have beside its value, with the words for it.
+const COLUMNS = [
+  ["window_start", "Window from", moment], ["start", "From", moment], ["window_end", "To", moment], ["end", "To", moment],
+  ["timestamp", "Timestamp", moment], ["valid_to", "Valid to", moment], ["partition", "Partition", String], ["host", "Host", hostText],
+];
+
+function results(store, entries) {
+  const extra = COLUMNS.filter(([name]) => entries.some((each) => each[name] !== undefined && each[name] !== null));
+  const rows = entries.map((each, index) =>
+    h(
+      "tr",
+      { key: index },
+      h("td", { class: "mono" }, valueText(each.key)),
+      h("td", { class: ["mono", "value"] }, valueText(each.value)),
+      extra.map(([name, , words]) => h("td", { class: ["quiet", "nowrap"] }, each[name] === undefined || each[name] === null ? "" : words(each[name]))),
+    ),
+  );
+  return table(`Entries of ${store.name}`, ["Key", "Value", ...extra.map(([, words]) => words)], rows);
+}
+
+function hostText(host) {
+  return typeof host === "string" ? host : `${host.host}:${host.port}`;
+}

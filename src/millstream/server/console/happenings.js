@@ -1,0 +1,88 @@
+// Everything that has happened, of all kinds, as one list, the latest first.
+
+import { duration, plural } from "./format.js";
+import { tone } from "./pieces.js";
+
+/** [{ key, at, until, kind, tone, title, words, about }] */
+export function happenings(state) {
+  const found = [
+    ...state.states.map(stateChange),
+    ...state.rebalances.map((each) => rebalance(each, state.now_ms)),
+    ...state.failures.map(failure),
+    ...restored(state.restores),
+  ];
+  return found.sort((one, other) => other.at - one.at || RANK[other.kind] - RANK[one.kind]);
+}
+
+// Partitions of one store whose restorations end so soon after each other are one event.
+const TOGETHER_MS = 5000;
+const RANK = { state: 0, rebalance: 1, restore: 2, failure: 3 };
+
+function stateChange(each, index) {
+  return {
+    key: `state ${index} ${each.at_ms}`, at: each.at_ms, until: null, kind: "state", tone: tone(each.new),
+    title: `${words(each.old)} → ${words(each.new)}`, words: each.why, about: each,
+  };
+}
+
+function rebalance(each, nowMs) {
+  const took = (each.ended_ms ?? nowMs) - each.began_ms;
+  const moved = moves(each).length;
+  const what = moved ? `${plural(moved, "task")} moved` : "no task moved";
+  return {
+    key: `rebalance ${each.number}`, at: each.began_ms, until: each.ended_ms, kind: "rebalance", tone: each.ended_ms === null ? "warn" : "info",
+    title: each.ended_ms === null ? `Rebalance ${each.number} under way` : `Rebalance ${each.number}: ${what} in ${duration(took)}`,
+    words: each.why, about: each,
+  };
+}
+
+function failure(each) {
+  return {
+    key: `failure ${each.number}`, at: each.at_ms, until: null, kind: "failure", tone: "bad",
+    title: `${each.error}${each.task ? ` in task ${each.task}` : ""}`, words: each.message, about: each,
+  };
+}
+
+/** Restorations of one store that ended together are one thing. */
+function restored(restores) {
+  const groups = new Map();
+  for (const each of restores) {
+    if (each.state === "running" || each.kind === "standby" || each.records === 0) continue;
+    const last = groups.get(`${each.store} ${each.state}`)?.at(-1);
+    // They come the last one first.
+    if (last && last.at(-1).told_ms - each.told_ms < TOGETHER_MS) last.push(each);
+    else groups.set(`${each.store} ${each.state}`, [...(groups.get(`${each.store} ${each.state}`) ?? []), [each]]);
+  }
+  return [...groups.values()].flat().map((all) => {
+    const records = all.reduce((sum, each) => sum + each.records, 0);
+    const began = Math.min(...all.map((each) => each.began_ms));
+    const ended = Math.max(...all.map((each) => each.told_ms));
+    const verb = all[0].state === "done" ? "restored" : "given up";
+    return {
+      key: `restore ${all[0].store} ${all.at(-1).told_ms} ${all[0].state}`, at: ended, until: null, kind: "restore", tone: all[0].state === "done" ? "ok" : "",
+      title: `${all[0].store} ${verb}: ${plural(records, "record")} in ${duration(ended - began)}`,
+      words: plural(all.length, "partition"), about: all,
+    };
+  });
+}
+
+/** Which tasks have another thread, or another role, after a rebalance: [{ task, from, to }]. */
+export function moves({ before, after }) {
+  const places = (owned) => {
+    const found = new Map();
+    for (const [thread, tasks] of Object.entries(owned)) {
+      for (const task of tasks.active) found.set(task, [...(found.get(task) ?? []), `${thread} active`]);
+      for (const task of tasks.standby) found.set(task, [...(found.get(task) ?? []), `${thread} standby`]);
+    }
+    return found;
+  };
+  const was = places(before);
+  const is = places(after);
+  const same = (task) => String([...(was.get(task) ?? [])].sort()) === String([...(is.get(task) ?? [])].sort());
+  return [...new Set([...was.keys(), ...is.keys()])].filter((task) => !same(task)).sort();
+}
+
+function words(state) {
+  const text = state.replaceAll("_", " ").toLowerCase();
+  return text[0].toUpperCase() + text.slice(1);
+}

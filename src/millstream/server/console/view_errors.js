@@ -1,0 +1,99 @@
+// Each error with its story: what failed, where, what was decided, and what became of it.
+
+import { h } from "./dom.js";
+import { ago, clock, moment } from "./format.js";
+import { card, empty, lead } from "./pieces.js";
+
+const ANSWERS = {
+  REPLACE_THREAD: "another thread comes in its place",
+  SHUTDOWN_CLIENT: "this instance closes",
+  SHUTDOWN_APPLICATION: "all instances close",
+};
+
+export function errors(state, [wanted]) {
+  const all = [...state.failures].reverse();
+  if (!all.length) {
+    return [lead("Errors", null), card("Errors", null, empty("check", "No errors", "An error that stops a thread is kept here with the record it happened on, its stack, and what became of the thread."))];
+  }
+  const open = all.filter((each) => !each.over).length;
+  return [
+    lead("Errors", `${all.length} since the start, ${open ? `${open} open` : "all of them over"}`),
+    h("ol", { class: "errors" }, all.map((each, index) => item(each, state.now_ms, wanted ? each.number === Number(wanted) : index === 0))),
+  ];
+}
+
+function item(failure, nowMs, opened) {
+  return h(
+    "li",
+    { key: failure.number },
+    h(
+      "details",
+      { class: ["card", "error"], open: opened },
+      h(
+        "summary",
+        null,
+        h("span", { class: ["pill", failure.over ? "ok" : "bad"] }, failure.over ? "Over" : "Open"),
+        h("h2", null, failure.error),
+        h("span", { class: "quiet cut" }, where(failure)),
+        h("time", { class: "quiet nowrap", title: moment(failure.at_ms) }, ago(failure.at_ms, nowMs)),
+      ),
+      h("div", { class: "inside" }, h("p", { class: "message" }, failure.message), facts(failure), h("div", { class: "told" }, story(failure), stack(failure))),
+    ),
+  );
+}
+
+function facts(failure) {
+  const known = [
+    ["Thread", failure.thread && h("span", { title: failure.thread }, failure.thread.split("-").slice(-2).join("-"))],
+    ["Task", failure.task],
+    ["Node", failure.node],
+    ["Record", failure.topic === null ? null : record(failure)],
+    ["Declared at", failure.declared_at],
+  ];
+  return h(
+    "dl",
+    { class: "facts" },
+    known.filter(([, value]) => value !== null).map(([name, value]) => h("div", null, h("dt", null, name), h("dd", { class: "mono" }, value))),
+  );
+}
+
+function where({ task, node, topic, partition, place }) {
+  const known = [task && `task ${task}`, node, topic && `${topic}-${partition}`].filter(Boolean);
+  return known.join(" · ") || place || "in the application";
+}
+
+function record({ topic, partition, offset }) {
+  return offset === null ? `${topic}-${partition}` : `${topic}-${partition} at offset ${offset}`;
+}
+
+function story(failure) {
+  const decided = ANSWERS[failure.answer] ?? failure.answer;
+  return h(
+    "div",
+    null,
+    h("h3", null, "What became of it"),
+    h(
+      "ol",
+      { class: "steps" },
+      step("bad", failure.at_ms, failure.thread ? "The thread failed" : "A listener failed"),
+      step("warn", failure.at_ms, `Decided: ${decided}`),
+      failure.steps.map((each, index) => step(failure.over && index === failure.steps.length - 1 ? "ok" : "", each.at_ms, inWords(each.text))),
+    ),
+  );
+}
+
+/** A state at the beginning is written as elsewhere on the page. */
+function inWords(text) {
+  const known = /^([A-Z]+(?:_[A-Z]+)*): (.*)$/s.exec(text);
+  if (!known) return text[0].toUpperCase() + text.slice(1);
+  const state = known[1].replaceAll("_", " ").toLowerCase();
+  return `${state[0].toUpperCase()}${state.slice(1)}: ${known[2]}`;
+}
+
+function step(tone, at, text) {
+  return h("li", { class: tone }, h("time", { class: "mono quiet" }, clock(at, true)), h("span", null, text));
+}
+
+function stack(failure) {
+  return h("div", null, h("h3", null, "Stack"), h("pre", { class: "stack", tabindex: "0", "aria-label": "Stack of the error" }, failure.stack.join("\n")));
+}

@@ -1,0 +1,103 @@
+// The first look: is it well, how fast is it, and what was the last thing that happened?
+
+import { chart } from "./chart.js";
+import { h } from "./dom.js";
+import { ago, count, duration, plural, rate, short } from "./format.js";
+import { bar, card, figure, lead, tone } from "./pieces.js";
+import { happenings } from "./happenings.js";
+
+export function overview(state) {
+  const { application, totals } = state;
+  return [
+    lead("Overview", sentence(state)),
+    ...callouts(state),
+    h(
+      "dl",
+      { class: "figures" },
+      figure("Throughput", rate(totals.records_per_s), `${count(totals.processed_total)} records in all`),
+      totals.lag !== null && figure("Lag", short(totals.lag), "records waiting in topics"),
+      figure("Threads", threads(state), hosts(state)),
+      application.has_tasks && figure("Tasks", taskCount(state), standbys(state)),
+      figure("Stores", count(state.stores.length), storeNote(state)),
+      totals.dropped_total > 0 && figure("Dropped", count(totals.dropped_total), "records left out on purpose"),
+    ),
+    card("Records per second", { note: rate(totals.records_per_s), key: "chart" }, chart(totals.history, "Records per second")),
+    h("div", { class: "pair" }, restoring(state), latest(state)),
+  ];
+}
+
+function sentence({ application, now_ms }) {
+  const since = application.since_ms === null ? "" : ` for ${duration(now_ms - application.since_ms)}`;
+  const started = application.started_ms === null ? "" : `, started ${ago(application.started_ms, now_ms)}`;
+  return `${application.state.toLowerCase().replaceAll("_", " ")}${since}${started}`.replace(/^./, (first) => first.toUpperCase());
+}
+
+function callouts(state) {
+  const found = [];
+  const { application, failures, threads: all } = state;
+  const open = failures.filter((each) => !each.over);
+  if (application.error) found.push(callout("bad", "It has stopped by an error.", application.error, "#/errors", "The story"));
+  else if (open.length) found.push(callout("bad", open.at(-1).error, open.at(-1).place, `#/errors/${open.at(-1).number}`, "The story"));
+  for (const thread of all.filter((each) => each.stall)) {
+    found.push(callout("warn", `Thread ${thread.label} hangs`, `for ${duration(thread.stall.silent_ms)} in ${thread.stall.place}`, "#/tasks", "Its stack"));
+  }
+  return found;
+}
+
+function callout(kind, title, words, href, more) {
+  return h("div", { class: ["callout", kind] }, h("span", { class: "pill" }, h("b", null, title)), h("p", null, words), h("a", { href }, more));
+}
+
+function threads({ threads: all }) {
+  const running = all.filter((each) => each.state === "RUNNING").length;
+  return running === all.length ? count(all.length) : `${running} of ${all.length}`;
+}
+
+function hosts({ threads: all }) {
+  const known = new Set(all.map((each) => each.host).filter(Boolean));
+  return known.size ? `running on ${plural(known.size, "host")}` : "not placed yet";
+}
+
+function taskCount({ threads: all }) {
+  return count(all.reduce((sum, each) => sum + each.active.length, 0));
+}
+
+function standbys({ threads: all }) {
+  const standby = all.reduce((sum, each) => sum + each.standby.length, 0);
+  return standby ? `and ${plural(standby, "standby", "standbys")}` : "no standbys";
+}
+
+function storeNote({ stores }) {
+  const disk = stores.filter((each) => each.persistent).length;
+  return disk ? `${disk} on disk` : stores.length ? "in memory" : "keeps no state";
+}
+
+function restoring({ restores }) {
+  const going = restores.filter((each) => each.state === "running" && each.kind !== "standby");
+  const share = (each) => (each.end > each.start ? (each.at - each.start) / (each.end - each.start) : 1);
+  const inside = going.length
+    ? going.slice(0, 5).map((each) =>
+        h(
+          "div",
+          { class: "slim", key: `${each.topic}-${each.partition}` },
+          h("span", { class: "cut" }, `${each.store} ${each.partition}`),
+          bar(share(each), `Restoring ${each.store}, partition ${each.partition}`),
+        ),
+      )
+    : h("p", { class: "quiet" }, restores.length ? "All stores are there." : "Nothing had to be restored.");
+  return card("Restoring", { note: h("a", { href: "#/restore" }, "All"), key: "restoring" }, inside);
+}
+
+function latest(state) {
+  // A rebalance tells by itself that the application stopped for it and went on.
+  const turns = new Set(["RUNNING", "REBALANCING"]);
+  const isTurn = ({ kind, about }) => kind === "state" && turns.has(about.old) && turns.has(about.new);
+  const last = happenings(state).filter((each) => !isTurn(each)).slice(0, 6);
+  return card(
+    "Latest",
+    { note: h("a", { href: "#/timeline" }, "Timeline"), key: "latest" },
+    last.length
+      ? h("ol", { class: "latest" }, last.map((each) => h("li", { key: each.key }, h("span", { class: ["dot", each.tone ?? tone(each.state)] }), h("span", { class: "cut" }, each.title), h("time", { class: "quiet" }, ago(each.at, state.now_ms)))))
+      : h("p", { class: "quiet" }, "Nothing has happened yet."),
+  );
+}

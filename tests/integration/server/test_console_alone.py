@@ -1,0 +1,72 @@
+"""The console's page in a browser, above what needs neither a broker nor Spark."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.machine.browser import Browser, chromium
+from support.running.console_sample import sample
+from support.strictness import has_browser
+from support.tasks.served_tasks import ServedTasks
+
+from millstream.server.serving import Serving
+from millstream.server.settings import ServerOptions
+
+pytestmark = pytest.mark.skipif(
+    not has_browser(), reason="There is no Chromium with its driver (chromium, chromedriver)."
+)
+
+TOKEN = "a-token-for-tests"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as window:
+        yield window
+
+
+def test_large_numbers_are_what_the_store_has(browser: Browser) -> None:
+    """Those that a page rounds are texts there; all others, and texts like them, stay."""
+    number = 1234567890123456789
+    with ServedTasks(1) as served:
+        told = f'a "{number}" \\'.encode()
+        for key, value in ((number, told), (-(2**53), b"1e400"), (2**53 - 1, b"")):
+            served.tasks[0].write("numbers-in", struct.pack(">q", key), value, 0)
+        serving = Serving(served, ServerOptions("127.0.0.1", 0, TOKEN))
+        try:
+            # Any file of the server: from there its modules can be asked.
+            browser.open(f"http://127.0.0.1:{serving.port}/assets/server.js")
+            page = browser.run(
+                "const { ask, keepToken } = await import('/assets/server.js');"
+                "keepToken(arguments[0]);"
+                "return await ask('/stores/numbers/range');",
+                TOKEN,
+            )
+        finally:
+            serving.close()
+    found = {each["key"]: each["value"] for each in page["entries"]}
+    assert found == {str(number): told.decode(), str(-(2**53)): "1e400", 2**53 - 1: ""}
+
+
+def test_a_new_address_opens_a_page_that_was_refused(browser: Browser, tmp_path: Path) -> None:
+    """As after a restart of the application, in the tab that is open; whatever the address says."""
+    application = sample(str(tmp_path)).streams
+    url, _, token = application.serve(port=0, token=f"100%-{TOKEN}").console.partition("#")
+    try:
+        browser.open(f"{url}#token=this-is-not-it")
+        browser.await_text("main", "needs a token")
+        browser.go(f"#{token}")
+        browser.await_text("main", "Throughput")
+        application.pause()
+        browser.await_text(".top", "aused")
+        browser.go("#/stores/%E0%A4%A")
+        browser.await_text("main", "Stores")
+        browser.open("about:blank")
+        browser.open(f"{url}#token=100%-{TOKEN}")
+        browser.await_text("main", "Throughput")
+    finally:
+        application.close()
+    assert not [each for each in browser.errors() if "URIError" in each]

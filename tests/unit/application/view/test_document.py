@@ -1,0 +1,111 @@
+"""The console's document, of an application that was told what threads would tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pytest
+from support.running.console_sample import THREADS, Sample, sample
+
+
+@pytest.fixture(scope="module")
+def shown() -> Sample:
+    return sample()
+
+
+@pytest.fixture(scope="module")
+def document(shown: Sample) -> Mapping[str, Any]:
+    """As a browser gets it."""
+    served = shown.streams._serving._served
+    served.console_state()
+    shown.go_on()
+    found: dict[str, Any] = json.loads(orjson.dumps(served.console_state()))
+    return found
+
+
+def test_all_of_it_is_small(document: Mapping[str, Any]) -> None:
+    """It is sent every second."""
+    assert document["version"] == 1
+    assert len(orjson.dumps(document)) < 40_000
+
+
+def test_the_application(document: Mapping[str, Any]) -> None:
+    application = document["application"]
+    assert (application["id"], application["state"]) == ("shop", "RUNNING")
+    assert application["started_ms"] < application["since_ms"] < document["now_ms"]
+    assert document["totals"]["processed_total"] > 1_000_000
+    assert document["totals"]["lag"] == 318 + 12_480
+    assert len(document["totals"]["history"]) > 200
+
+
+def test_threads_and_tasks(document: Mapping[str, Any]) -> None:
+    """Those of each, with the rate of each, and where it runs."""
+    assert [each["name"] for each in document["threads"]] == THREADS
+    third = document["threads"][2]
+    assert (third["label"], third["host"], third["pid"]) == ("3", "worker-b.example.com", 977)
+    assert [task["id"] for task in third["active"]] == ["0_2", "0_4", "2_1", "2_3"]
+    assert third["standby"] == []
+    assert all(task["records_per_s"] > 500 for task in third["active"])
+    assert third["records_per_s"] == pytest.approx(
+        sum(task["records_per_s"] for task in third["active"]), abs=1
+    )
+    (standby,) = document["threads"][0]["standby"]
+    assert standby == {"id": "0_3", "state": "STANDBY", "records_per_s": None}
+
+
+def test_the_topology(document: Mapping[str, Any]) -> None:
+    """Every node in its part, every edge between two that are there, numbers where known."""
+    topology = document["topology"]
+    assert [(part["id"], part["is_global"], part["tasks"]) for part in topology["parts"]] == [
+        (0, False, 6),
+        (1, True, 0),
+        (2, False, 4),
+    ]
+    kinds = {each["name"]: each["kind"] for each in topology["topics"]}
+    assert kinds == {
+        "customers": "input",
+        "orders": "input",
+        "products": "input",
+        "customer-counts": "output",
+        "orders-by-name": "output",
+        "sold-by-hour": "output",
+        "shop-sold-by-hour-repartition": "internal",
+    }
+    nodes = {node["id"]: node for part in topology["parts"] for node in part["nodes"]}
+    places = set(nodes) | {each["id"] for each in topology["topics"]}
+    assert all({edge["source"], edge["target"]} <= places for edge in topology["edges"])
+    titles = [node["title"] for node in nodes.values()]
+    assert {"filter", "join table", "count", "windowed count", "drop null keys"} <= set(titles)
+    read = {edge["source"]: edge for edge in topology["edges"] if edge["kind"] == "read"}
+    assert read["topic:orders"]["lag"] == 318
+    assert read["topic:orders"]["records_total"] > 0
+    # Nobody counts what a global store reads.
+    assert read["topic:products"]["records_per_s"] is None
+
+
+def test_stores(document: Mapping[str, Any]) -> None:
+    """What they are, where they lie, and how large they are."""
+    stores = {each["name"]: each for each in document["stores"]}
+    assert list(stores) == ["customers", "orders-by-customer", "products", "sold-by-hour"]
+    hours = stores["sold-by-hour"]
+    assert (hours["form"], hours["timestamped"], hours["persistent"]) == ("window", True, True)
+    assert (hours["window_ms"], hours["key"], hours["value"]) == (3_600_000, "STRING", "LONG")
+    assert hours["changelog"] == "shop-sold-by-hour-changelog"
+    assert (hours["entries"], hours["disk_bytes"]) == (2_901_118, 214_000_000)
+    assert (stores["products"]["is_global"], stores["products"]["subtopology"]) == (True, None)
+    assert not stores["orders-by-customer"]["persistent"]
+
+
+def test_the_story(document: Mapping[str, Any]) -> None:
+    """Restorations, rebalances and errors, as they were told."""
+    (failure,) = document["failures"]
+    assert (failure["task"], failure["offset"], failure["over"]) == ("0_4", 1_204_311, True)
+    assert failure["steps"][-1]["text"].startswith("RUNNING")
+    assert [each["number"] for each in document["rebalances"]] == [1, 2, 3]
+    assert document["rebalances"][-1]["after"][THREADS[2]]["active"] == ["0_2", "0_4", "2_1", "2_3"]
+    going = [each for each in document["restores"] if each["state"] == "running"]
+    assert {each["kind"] for each in going} == {"active", "standby"}
+    assert document["subscriptions"] == []

@@ -1,0 +1,181 @@
+"""The server on a real socket, above tasks and stores that need neither Spark nor Kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.tasks.served_tasks import ServedTasks
+
+from millstream.assignment.assignment_info import HostInfo
+from millstream.errors import InvalidStateStoreError
+from millstream.query.peers import Instances
+from millstream.runtime.queries.questions import AskStore
+from millstream.runtime.states import ClientState
+from millstream.server.serving import Serving
+from millstream.server.settings import ServerOptions
+from millstream.state.queries.reads import Read, ReadKind
+
+TOKEN = "a-token-for-tests"
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ServedTasks]:
+    with ServedTasks(2) as tasks:
+        yield tasks
+
+
+@pytest.fixture(scope="module")
+def serving(served: ServedTasks) -> Iterator[Serving]:
+    running = Serving(served, ServerOptions("127.0.0.1", 0, TOKEN))
+    yield running
+    running.close()
+
+
+def ask(serving: Serving, path: str, token: str | None = TOKEN) -> tuple[int, Any]:
+    request = urllib.request.Request(f"http://127.0.0.1:{serving.port}{path}")
+    if token is not None:
+        request.add_header("authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return response.status, json.loads(response.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_only_the_token_opens(serving: Serving) -> None:
+    """Hunts a prefix, an extension, nothing or another case taken for the token."""
+    assert ask(serving, "/console/state")[0] == 200
+    for token in (None, "", "another-token", TOKEN + "x", TOKEN[:-1], TOKEN.upper()):
+        status, document = ask(serving, "/console/state", token)
+        assert (status, document["error"]["code"]) == (401, "UNAUTHORIZED")
+
+
+def test_probes_are_for_anybody_and_tell_little(serving: Serving, served: ServedTasks) -> None:
+    """What they tell without the token is yes or no."""
+    assert ask(serving, "/health/live", None) == (200, {"status": "ok"})
+    served.is_live = False
+    try:
+        assert ask(serving, "/health/live", None) == (503, {"status": "not ok"})
+        assert ask(serving, "/health/live")[1]["why"] == "why not"
+    finally:
+        served.is_live = True
+
+
+def test_answers_do_not_wait_for_acknowledgements(serving: Serving) -> None:
+    """Hunts the 40 ms that a system waits before it acknowledges the first part of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=10)
+    took = []
+    for _ in range(20):
+        began = time.perf_counter()
+        connection.request("GET", "/stores", headers={"authorization": f"Bearer {TOKEN}"})
+        connection.getresponse().read()
+        took.append(time.perf_counter() - began)
+    connection.close()
+    assert min(took) < 0.03
+
+
+def test_events_tell_what_changes(serving: Serving, served: ServedTasks) -> None:
+    """At once what is, then what has changed, and nothing in between."""
+    request = urllib.request.Request(f"http://127.0.0.1:{serving.port}/console/events")
+    request.add_header("authorization", f"Bearer {TOKEN}")
+    with urllib.request.urlopen(request, timeout=10) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+
+        def next_state(kind: str = "change") -> str:
+            assert response.readline() == f"event: {kind}\n".encode()
+            document = json.loads(response.readline().removeprefix(b"data: "))
+            assert response.readline() == b"\n"
+            return str(document["application"]["state"])
+
+        assert next_state("state") == "RUNNING"
+        served.state = ClientState.REBALANCING
+        try:
+            assert next_state() == "REBALANCING"
+        finally:
+            served.state = ClientState.RUNNING
+        assert next_state() == "RUNNING"
+
+
+def test_who_follows_costs_little(served: ServedTasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hunts a document made for each console, or sent as a whole, each second: an application that
+    has failed often has megabytes of it."""
+    made = itertools.count(1)
+    failures = [{"stack": "x" * 10_000, "number": number} for number in range(10)]
+
+    def document() -> dict[str, Any]:
+        totals = {"lag": next(made), "history": [1] * 300}
+        return {"now_ms": totals["lag"], "totals": totals, "failures": list(failures)}
+
+    monkeypatch.setattr(served, "console_state", document)
+    serving = Serving(served, ServerOptions("127.0.0.1", 0, TOKEN))
+    request = urllib.request.Request(f"http://127.0.0.1:{serving.port}/console/events")
+    request.add_header("authorization", f"Bearer {TOKEN}")
+    with contextlib.ExitStack() as stack:
+        stack.callback(serving.close)
+        streams = [
+            stack.enter_context(urllib.request.urlopen(request, timeout=10)) for _ in range(8)
+        ]
+        for stream in streams:
+            assert event(stream)[0] == "state"
+        failures.append({"stack": "", "number": 10})
+        for stream in streams:
+            known: dict[str, Any] = {"totals": {}}
+            while len(known.get("failures", ())) != 11:
+                kind, change = event(stream)
+                assert kind == "change"
+                assert "history" not in change["totals"]
+                known |= change
+            kind, change = event(stream)
+            assert change.keys() == {"now_ms", "totals"}
+    # Two or three seconds have passed.
+    assert next(made) <= 6
+
+
+def event(stream: Any) -> tuple[str, dict[str, Any]]:
+    """The next one of a stream of events: its name, and what it tells."""
+    name = stream.readline().decode().removeprefix("event: ").strip()
+    document = json.loads(stream.readline().removeprefix(b"data: "))
+    assert stream.readline() == b"\n"
+    return name, document
+
+
+def test_the_page_is_strict(serving: Serving) -> None:
+    """It loads nothing from elsewhere, is framed by nobody, and is not sent twice."""
+    url = f"http://127.0.0.1:{serving.port}/"
+    with urllib.request.urlopen(url, timeout=10) as response:
+        headers = response.headers
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    request = urllib.request.Request(url, headers={"if-none-match": headers["etag"]})
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=10)
+    assert caught.value.code == 304
+
+
+def test_instances_ask_each_other_by_documents(serving: Serving, served: ServedTasks) -> None:
+    """What another instance asks over HTTP is answered as by the threads themselves."""
+    served.click(["ann"])
+    instances = Instances()
+    instances.use(TOKEN)
+    peer = instances.at(HostInfo("127.0.0.1", serving.port))
+    codec = served.codec_of("counts")
+    assert codec is not None
+    question = AskStore("counts", Read(ReadKind.GET, codec.key("ann")), "a test")
+    (subtopology,) = {part.id for part in [served.known.find("counts").part] if part is not None}
+    found = [answer for answer in peer.ask(question, subtopology) if answer.page]
+    assert [codec.value(stored) for answer in found for _, stored in answer.page] == [1]
+    instances.use("another-token")
+    with pytest.raises(InvalidStateStoreError, match="server_token"):
+        instances.at(HostInfo("127.0.0.1", serving.port)).ask(question, subtopology)
+    instances.close()

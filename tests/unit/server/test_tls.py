@@ -1,0 +1,161 @@
+"""HTTPS: the certificate is shown, and a client's is asked for where that is wanted."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from support.http_client import HttpClient
+from support.machine.authority import PASSWORD, Authority
+from support.tasks.served_tasks import ServedTasks
+from support.waiting import wait_for
+
+from millstream import ServerAddress, StreamsConfig
+from millstream.errors import ConfigError
+from millstream.server.serving import Serving
+from millstream.server.settings import ServerOptions, TlsSettings, peers_context
+
+TOKEN = "a-token-for-tests"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ServedTasks]:
+    with ServedTasks(1) as tasks:
+        yield tasks
+
+
+@contextmanager
+def serving(
+    served: ServedTasks, tls: TlsSettings, timeout_ms: int = 10_000, max_requests: int = 32
+) -> Iterator[ServerAddress]:
+    options = ServerOptions(
+        *("127.0.0.1", 0, TOKEN, tls), timeout_ms=timeout_ms, max_requests=max_requests
+    )
+    running = Serving(served, options)
+    try:
+        yield ServerAddress(f"https://127.0.0.1:{running.port}", TOKEN)
+    finally:
+        running.close()
+
+
+def config(tls: TlsSettings, **settings: str) -> StreamsConfig:
+    return StreamsConfig(
+        application_id="shop",
+        bootstrap_servers="not-used:9092",
+        server_tls_certificate=tls.certificate,
+        server_tls_key=tls.key,
+        server_tls_key_password=tls.key_password,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def test_the_certificate_is_shown(served: ServedTasks, authority: Authority) -> None:
+    """Who trusts its authority is answered; others, and plain HTTP, are not."""
+    trusting = ssl.create_default_context(cafile=str(authority.certificate))
+    with serving(served, authority.sign("server")) as address:
+        assert HttpClient(address, trusting).ask("/health/live")[0] == 200
+        with pytest.raises(OSError, match="certificate verify failed"):
+            HttpClient(address, ssl.create_default_context()).ask("/health/live")
+        plain = ServerAddress(address.url.replace("https", "http"), TOKEN)
+        with pytest.raises(OSError, match=r"(?i)reset|closed|remote end|bad status"):
+            HttpClient(plain).ask("/health/live")
+
+
+def test_who_never_agrees_upon_keys_is_not_waited_for(
+    served: ServedTasks, authority: Authority
+) -> None:
+    """One that says nothing, and one that agrees and then says nothing."""
+    trusting = ssl.create_default_context(cafile=str(authority.certificate))
+    with serving(served, authority.sign("server"), timeout_ms=300) as address:
+        began = time.monotonic()
+        with connected(address) as silent:
+            assert silent.recv(1) == b""
+        with (
+            connected(address) as raw,
+            trusting.wrap_socket(raw, server_hostname="127.0.0.1") as agreed,
+        ):
+            assert is_hung_up(agreed)
+        assert time.monotonic() - began < 5
+
+
+def test_those_who_have_not_agreed_upon_keys_are_bounded(
+    served: ServedTasks, authority: Authority
+) -> None:
+    """Each costs the driver a descriptor: those beyond are hung up on, and the others go on."""
+    trusting = ssl.create_default_context(cafile=str(authority.certificate))
+    with serving(served, authority.sign("server"), max_requests=1) as address, ExitStack() as stack:
+        client = HttpClient(address, trusting)
+        assert client.ask("/health/live")[0] == 200
+        # Eight connections for each request, and as many that have not come so far.
+        silent = [stack.enter_context(connected(address)) for _ in range(15)]
+        assert client.ask("/health/live")[0] == 200
+        silent.append(stack.enter_context(connected(address)))
+        beyond = stack.enter_context(connected(address))
+        assert is_hung_up(beyond)
+        silent.pop().close()
+        wait_for(lambda: answers(client), 10, "there is room again")
+
+
+def connected(address: ServerAddress) -> socket.socket:
+    """A connection that has said nothing yet."""
+    port = int(address.url.rpartition(":")[2])
+    return socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def is_hung_up(connection: socket.socket) -> bool:
+    """Whether the server ends it, in whatever way."""
+    with suppress(ConnectionResetError, ssl.SSLEOFError):
+        return connection.recv(1) == b""
+    return True
+
+
+def answers(client: HttpClient) -> bool:
+    """Whether a request is answered."""
+    with suppress(OSError):
+        return client.ask("/health/live")[0] == 200
+    return False
+
+
+def test_clients_show_theirs(served: ServedTasks, authority: Authority, tmp_path: Path) -> None:
+    """Where that is asked for: other instances do, with the certificate of their own server."""
+    own = authority.sign("server")
+    asking = TlsSettings(own.certificate, own.key, PASSWORD, str(authority.certificate))
+    known = {"server_tls_ca": str(authority.certificate)}
+    other = Authority(tmp_path).sign("other")
+    with serving(served, asking) as address:
+        wanted = {"server_tls_client_ca": str(authority.certificate), **known}
+        peer = peers_context(config(authority.sign("peer"), **wanted))
+        assert HttpClient(address, peer).ask("/health/live")[0] == 200
+        for tls in (config(own, **known), config(other, **wanted)):
+            with pytest.raises(OSError, match=r"(?i)alert|reset|closed|eof"):
+                HttpClient(address, peers_context(tls)).ask("/health/live")
+
+
+def test_files_that_do_not_fit(served: ServedTasks, authority: Authority, tmp_path: Path) -> None:
+    """The error names the settings; a key without its password asks nobody at the terminal."""
+    own, other = authority.sign("server"), authority.sign("another")
+    junk = tmp_path / "junk.pem"
+    junk.write_text("no certificate")
+    for tls in (
+        TlsSettings(str(tmp_path / "nowhere.pem")),
+        TlsSettings(str(junk)),
+        TlsSettings(own.certificate, other.key, PASSWORD),
+        TlsSettings(own.certificate, own.key),
+        TlsSettings(own.certificate, own.key, "wrong"),
+        TlsSettings(own.certificate, own.key, PASSWORD, str(junk)),
+    ):
+        with pytest.raises(ConfigError, match="server_tls_certificate"):
+            Serving(served, ServerOptions("127.0.0.1", 0, TOKEN, tls))
+    with pytest.raises(ConfigError, match="server_tls_ca"):
+        peers_context(config(own, server_tls_ca=str(junk)))
+    assert peers_context(StreamsConfig(application_id="a", bootstrap_servers="b:1")) is None

@@ -1,0 +1,92 @@
+"""The topics of an application, and what is wrong with those of a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from millstream import StreamsBuilder, StreamsConfig, Topology
+from millstream.cli import main
+from millstream.serdes import STRING
+from millstream.tools.topics import partitions_to_create, read_topics, topics_of
+
+CONFIG = StreamsConfig(
+    application_id="shop",
+    bootstrap_servers="x:1",
+    default_key_serde=STRING,
+    default_value_serde=STRING,
+    errors_dead_letter_queue_topic_name="dead",
+)
+
+
+def shop() -> Topology:
+    """Two joined inputs, a count behind a repartition topic, a global table."""
+    builder = StreamsBuilder()
+    towns = builder.global_table("towns", store="towns")
+    customers = builder.table("customers", store="customers")
+    orders = builder.stream("orders").join(customers, lambda order, customer: order + customer)
+    orders.join(towns, lambda order, town: order + town, key_selector=lambda key, _: key)
+    orders.group_by(lambda _, order: order, name="by-order").count(store="counts")
+    orders.to("placed")
+    return builder.build()
+
+
+def test_roles_and_what_is_needed() -> None:
+    """Each topic with what it is, internal ones last and with the count that follows."""
+    uses = topics_of(shop(), CONFIG, {"orders": 4, "customers": 4, "shop-counts-changelog": 3})
+    assert {use.name: (use.roles, use.needed) for use in uses} == {
+        "customers": (("input",), None),
+        "orders": (("input",), None),
+        "placed": (("output",), None),
+        "towns": (("global",), None),
+        "dead": (("dead letters",), None),
+        "shop-by-order-repartition": (("repartition",), 4),
+        "shop-customers-changelog": (("changelog",), 4),
+        "shop-counts-changelog": (("changelog",), 4),
+    }
+    problems = {use.name: use.problem() for use in uses if use.problem()}
+    assert problems == {
+        "placed": "missing",
+        "towns": "missing",
+        "dead": "missing",
+        "shop-counts-changelog": "needs 4 partitions",
+    }
+    assert [use.is_internal for use in uses] == [False] * 5 + [True] * 3
+
+
+def test_how_many_partitions_a_missing_topic_gets() -> None:
+    """As many as what it is joined with; else as many as the largest input."""
+    topology = shop()
+    counts = {"customers": 3}
+    missing = [use for use in topics_of(topology, CONFIG, counts) if use.problem() == "missing"]
+    chosen = partitions_to_create(topology, CONFIG, missing, counts)
+    assert chosen == {"orders": 3, "placed": 3, "towns": 3, "dead": 3}
+
+
+def test_what_a_group_reads() -> None:
+    """Repartition topics and what patterns match, but no global topics."""
+    assert read_topics(shop(), CONFIG, lambda _: ()) == [
+        "customers",
+        "orders",
+        "shop-by-order-repartition",
+    ]
+
+
+def test_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The list alone, under a name that stands for the application's."""
+    file = tmp_path / "app.py"
+    file.write_text(
+        "import re\nfrom millstream import StreamsBuilder\n"
+        "builder = StreamsBuilder()\n"
+        "builder.stream(re.compile('a.*')).to('out')\nbuilder.stream('in').group_by_key().count()\n"
+    )
+    assert main(["topics", str(file), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in document["topics"]][:2] == ["out", "in"]
+    assert document["topics"][-1]["name"].startswith("APPLICATION-ID-KSTREAM-AGGREGATE")
+    assert document["patterns"] == ["a.*"]
+    assert main(["topics", str(file)]) == 0
+    assert "It also reads what matches a.*" in capsys.readouterr().err
+    assert main(["topics", str(file), "--create"]) == 2

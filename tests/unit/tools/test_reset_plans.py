@@ -1,0 +1,181 @@
+"""Where partitions are read from after a reset, and which topics are internal."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from millstream import StreamsBuilder, StreamsConfig, Topology
+from millstream.cli import main
+from millstream.errors import ConfigError
+from millstream.record import TopicPartition
+from millstream.serdes import LONG, STRING
+from millstream.tools.reset.internal import internal_topics, looks_internal
+from millstream.tools.reset.targets import (
+    EARLIEST,
+    LATEST,
+    Target,
+    check_complete,
+    read_plan,
+    target_offset,
+)
+from millstream.tools.reset.wanted import wanted_of
+from millstream.tools.times import ago_ms, time_ms
+
+PLACE = TopicPartition("in", 0)
+
+
+@pytest.mark.parametrize(
+    ("target", "committed", "at_time", "expected"),
+    [
+        (EARLIEST, 50, None, 10),
+        (LATEST, 50, None, 90),
+        (Target("offset", 42), 50, None, 42),
+        # What lies outside of the topic is taken to its nearer end.
+        (Target("offset", 3), 50, None, 10),
+        (Target("offset", 900), 50, None, 90),
+        (Target("shift", -20), 50, None, 30),
+        (Target("shift", 100), 50, None, 90),
+        (Target("shift", -100), 50, None, 10),
+        # A consumer without a committed offset stands at the end.
+        (Target("shift", -20), None, None, 70),
+        (Target("time", 1_000), 50, 60, 60),
+        (Target("time", 1_000), 50, None, 90),
+        (Target("file", plan={PLACE: 77}), 50, None, 77),
+        (Target("file", plan={PLACE: 7}), 50, None, 10),
+    ],
+)
+def test_where_a_partition_is_read_from(
+    target: Target, committed: int | None, at_time: int | None, expected: int
+) -> None:
+    """Each of the ways, of a topic with the offsets 10 to 90."""
+    assert target_offset(target, PLACE, 10, 90, committed, at_time) == expected
+
+
+def test_which_topics_are_internal() -> None:
+    """Kafka's names for them, of this application, those of the user and of others left alone."""
+    topics = {
+        "shop-counts-changelog",
+        "shop-by-value-repartition",
+        "shop-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000021-topic",
+        "shop-x-subscription-registration-topic",
+        "shop-orders",
+        "shop-prices-changelog",
+        "shop-eu-counts-changelog",
+        "mail-counts-changelog",
+        "odd-name",
+    }
+    found = internal_topics(
+        "shop",
+        topics,
+        user_topics=["shop-prices-changelog"],
+        groups=["shop", "shop-eu", "mail"],
+    )
+    assert found.own == [
+        "shop-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000021-topic",
+        "shop-by-value-repartition",
+        "shop-counts-changelog",
+        "shop-x-subscription-registration-topic",
+    ]
+    assert found.others == {"shop-eu-counts-changelog": "shop-eu"}
+    assert found.unknown == []
+    # Known to the topology, whatever other groups there are; and nothing else.
+    sure = internal_topics(
+        "shop",
+        topics,
+        user_topics=["shop-prices-changelog"],
+        groups=["shop-eu"],
+        known=["shop-eu-counts-changelog", "odd-name"],
+    )
+    assert sure.own == ["odd-name", "shop-eu-counts-changelog"]
+    assert sure.others == {}
+    assert sure.unknown == found.own
+    assert not looks_internal("shop-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-x-topic")
+
+
+SHOP = StreamsConfig(
+    application_id="shop",
+    bootstrap_servers="x:1",
+    errors_dead_letter_queue_topic_name="shop-x-changelog",
+)
+
+
+def _shop() -> Topology:
+    """Reads and writes topics of the user's that are called like internal ones."""
+    builder = StreamsBuilder()
+    builder.global_table("shop-rates-changelog", key=STRING, value=STRING)
+    builder.table("shop-prices-changelog", key=STRING, value=STRING, store="prices")
+    others = re.compile("shop-(others-repartition|counts-changelog)")
+    builder.stream(others, key=STRING, value=STRING).to("copies")
+    counts = builder.stream("in", key=STRING, value=STRING).group_by(
+        lambda _, word: word, key=STRING, value=STRING, name="by-word"
+    )
+    counts.count(store="counts").to_stream().to("shop-revenue-changelog", key=STRING, value=LONG)
+    return builder.build()
+
+
+@pytest.mark.parametrize("inputs", [None, ("in",)])
+def test_what_the_user_reads_and_writes_is_not_deleted(inputs: tuple[str, ...] | None) -> None:
+    """Sinks, global topics, inputs that are not reset, dead letters: none is the application's."""
+    users = {f"shop-{name}-changelog" for name in ("rates", "prices", "revenue", "x")}
+    users.add("shop-others-repartition")
+    own = ["shop-by-word-repartition", "shop-counts-changelog"]
+    cluster = [*users, *own, "in", "shop-eu-x-changelog"]
+
+    def matching(pattern: re.Pattern[str]) -> list[str]:
+        return [topic for topic in cluster if pattern.fullmatch(topic)]
+
+    wanted = wanted_of(_shop(), SHOP, matching, EARLIEST, inputs=inputs)
+    assert users <= set(wanted.user_topics)
+    found = internal_topics(
+        "shop", cluster, user_topics=wanted.user_topics, groups=["shop"], known=wanted.known
+    )
+    # That of another application, whose group is not on the cluster, is not this program's.
+    assert (found.own, found.unknown) == (own, ["shop-eu-x-changelog"])
+
+
+def test_a_file_of_offsets(tmp_path: Path) -> None:
+    """A line for each partition; what is missing or wrong is named."""
+    file = tmp_path / "plan.csv"
+    file.write_text("in,0,5\nin, 1, 7\n\n")
+    plan = read_plan(file)
+    assert plan == {PLACE: 5, TopicPartition("in", 1): 7}
+    target = Target("file", plan=plan)
+    check_complete(target, list(plan))
+    with pytest.raises(ConfigError, match=r"no line for 1 partitions of the input topics: in,2"):
+        check_complete(target, [*plan, TopicPartition("in", 2)])
+    for text, said in (("in,0\n", "line 1"), ("in,0,-5\n", "line 1"), ("\n", "is empty")):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=said):
+            read_plan(file)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_plan(tmp_path / "nothing")
+
+
+def test_times() -> None:
+    """UTC unless they say otherwise; durations as Java reads them."""
+    assert time_ms("1970-01-01T00:00:01.500") == 1_500
+    assert time_ms("1970-01-01T02:00:00+02:00") == 0
+    assert time_ms("1970-01-01T00:00:00Z") == 0
+    assert ago_ms("P1DT2H30M", 100_000_000) == 100_000_000 - 95_400_000
+    with pytest.raises(ConfigError, match="'soon' is no time"):
+        time_ms("soon")
+    with pytest.raises(ConfigError, match="'1 day' is no duration"):
+        ago_ms("1 day", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--to-latest", "--shift-by", "3"], "--to-latest and --shift-by exclude each other"),
+        (["--execute", "--dry-run"], "--execute and --dry-run exclude each other"),
+        (["--to-datetime", "soon"], "'soon' is no time"),
+        (["--by-duration", "soon"], "'soon' is no duration"),
+    ],
+)
+def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Refused before any cluster is asked."""
+    assert main(["reset", "--application-id", "shop", *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
