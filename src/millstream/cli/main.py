@@ -2,36 +2,89 @@
 
 from __future__ import annotations
 
-import argparse
+import io
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Protocol
+from typing import Final
 
-from millstream.cli import broker, describe, doctor
+import click
+
+from millstream.cli.commands import (
+    broker,
+    completion,
+    console,
+    demo,
+    describe,
+    doctor,
+    init,
+    lag,
+    query,
+    reset,
+    run,
+    topics,
+    upgrade_check,
+)
+from millstream.cli.output import printable
+from millstream.config_fields import did_you_mean
 from millstream.errors import StreamsError
 
-# What shells report for a program that Ctrl-C ended.
-_INTERRUPTED = 130
+#: What shells report for a program that Ctrl-C ended.
+_INTERRUPTED: Final = 130
+
+#: The subcommands, in the order of the overview and under its headings.
+COMMANDS: Final[Mapping[str, tuple[click.Command, ...]]] = {
+    "Develop": (
+        init.command,
+        run.command,
+        broker.command,
+        demo.command,
+        doctor.command,
+    ),
+    "Look": (
+        describe.command,
+        topics.command,
+        lag.command,
+        query.command,
+        console.command,
+    ),
+    "Change": (upgrade_check.command, reset.command),
+    "Shell": (completion.command,),
+}
 
 
-class Subcommand(Protocol):
-    """What a module must offer to be a subcommand."""
+class _Overview(click.Group):
+    """The commands under headings, and a hint for a word that is none of them."""
 
-    #: The word that chooses it.
-    NAME: str
-    #: One line for the overview.
-    HELP: str
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the overview."""
+        longest = max(len(name) for name in self.commands)
+        room = formatter.width - 6 - longest
+        for heading, commands in COMMANDS.items():
+            rows = [(each.name or "", each.get_short_help_str(room)) for each in commands]
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(longest), line) for name, line in rows])
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare what may follow the word."""
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word means."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], self.commands)
+            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
 
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Do it, and return the exit code."""
+
+@click.group("millstream", cls=_Overview, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("millstream"), message="millstream %(version)s")
+def millstream() -> None:
+    """Kafka Streams and Decaton for Python, on Spark."""
 
 
-#: The subcommands, in the order of the overview.
-COMMANDS: tuple[Subcommand, ...] = (broker, describe, doctor)
+for _commands in COMMANDS.values():
+    for _command in _commands:
+        millstream.add_command(_command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,30 +94,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after the program's name; None takes those of this process.
 
     Returns:
-        The exit code: 0 for success, 1 for an error that was printed, 2 for wrong arguments (as
-        argparse's SystemExit), 130 after Ctrl-C.
+        The exit code: 0 for success, 1 for an error that was printed or a check that found
+        something, 2 for wrong arguments, 130 after Ctrl-C.
     """
-    arguments = _parser().parse_args(argv)
+    words = None if argv is None else list(argv)
     try:
-        code: int = arguments.run(arguments)
+        code = millstream.main(words, prog_name="millstream", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        said = io.StringIO()
+        error.show(said)
+        click.echo(printable(said.getvalue(), lines=True), err=True, nl=False)
+        return error.exit_code
     except StreamsError as error:
-        print(f"millstream: {error}", file=sys.stderr)
+        click.echo(f"millstream: {printable(str(error), lines=True)}", err=True)
         return 1
-    except KeyboardInterrupt:
+    except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
-    return code
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="millstream", description="Kafka Streams and Decaton for Python, on Spark."
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"millstream {version('millstream')}"
-    )
-    subparsers = parser.add_subparsers(metavar="command", required=True)
-    for command in COMMANDS:
-        subparser = subparsers.add_parser(command.NAME, help=command.HELP, description=command.HELP)
-        command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
-    return parser
+    except BrokenPipeError:
+        # Whoever reads has seen enough, such as `head`; nothing is left to flush at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code if isinstance(code, int) else 0

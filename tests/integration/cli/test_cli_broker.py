@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -27,6 +28,24 @@ def test_the_broker_runs_until_it_is_told_to_stop(ending: signal.Signals) -> Non
         program.signal(ending)
         assert program.wait_ended(30) == 0
         assert "Traceback" not in program.errors
+
+
+@pytest.mark.slow
+def test_the_demo_is_right(tmp_path: Path) -> None:
+    """Broker, Spark and a thousand orders, from any folder; nothing is left behind."""
+    done = subprocess.run(
+        [MILLSTREAM, "demo", "--orders", "1000", "--threads", "1", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["orders"], document["wrong"]) == (1_000, [])
+    assert sum(each["orders"] for each in document["totals"].values()) == 1_000
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_doctor_is_content() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millstream.cli import main
-from millstream.cli.describe import topology_of
+from millstream.cli.programs.topologies import topology_of
 
 _BUILD = """
 from millstream import StreamsBuilder, Topology
@@ -50,6 +50,38 @@ def test_where_a_topology_is_found(text: str, suffix: str, tmp_path: Path) -> No
     """By the usual names, as the only one, or under the name given; main code is not run."""
     topology = topology_of(program(tmp_path, text) + suffix)
     assert list(topology.nodes) == ["KSTREAM-SOURCE-0000000000", "KSTREAM-SINK-0000000001"]
+
+
+_LOUD = """
+print("loading")
+from millstream import StreamsConfig
+from millstream.serdes import STRING
+
+def topology():
+    print("building")
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).group_by_key().count(store="counts")
+    return builder.build()
+
+def config() -> StreamsConfig:
+    print("configuring")
+    return StreamsConfig(application_id="shop", bootstrap_servers="x:1")
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["describe", "--json"], ["describe", "--facts"], ["topics", "--offline", "--json"]]
+)
+def test_what_a_program_prints_is_not_in_the_document(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stdout is the command's: what stands outside of the main part prints to stderr."""
+    assert main([*words, program(tmp_path, _LOUD)]) == 0
+    said = capsys.readouterr()
+    json.loads(said.out)
+    # The text of a topology needs no settings.
+    configuring = [] if words == ["describe", "--json"] else ["configuring"]
+    assert said.err.split() == ["loading", "building", *configuring]
 
 
 def test_the_three_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import click
+
+from millstream.cli.output import print_json
 from millstream.embedded.jars import (
     KAFKA_VERSION,
     cache_folder,
@@ -20,9 +22,6 @@ from millstream.embedded.java import OLDEST_JAVA, find_java
 from millstream.errors import ConfigError, EmbeddedKafkaError
 from millstream.kafka.kafka_python_parts import check_kafka_python
 
-NAME = "doctor"
-HELP = "Check what Millstream needs on this machine."
-
 _PYTHON = (3, 11)
 _PACKAGES = ("pyspark", "confluent-kafka", "rocksdict", "orjson", "msgspec", "cloudpickle")
 
@@ -30,17 +29,20 @@ _PACKAGES = ("pyspark", "confluent-kafka", "rocksdict", "orjson", "msgspec", "cl
 Finding = tuple[bool, str]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes no arguments."""
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def command(as_json: bool) -> int:
+    """Check what Millstream needs on this machine.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print one line for each thing; the exit code is 1 when something is missing."""
-    all_well = True
-    for is_well, line in findings():
-        print(f"{'ok      ' if is_well else 'MISSING '}{line}")
-        all_well = all_well and is_well
-    return 0 if all_well else 1
+    The exit code is 1 if something is missing.
+    """
+    found = list(findings())
+    if as_json:
+        print_json([{"ok": is_well, "finding": line} for is_well, line in found])
+    else:
+        for is_well, line in found:
+            click.echo(f"{'ok      ' if is_well else 'MISSING '}{line}")
+    return 0 if all(is_well for is_well, _ in found) else 1
 
 
 def findings() -> Iterator[Finding]:

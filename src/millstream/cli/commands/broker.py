@@ -1,0 +1,96 @@
+"""`millstream broker`: a real Kafka broker in the foreground, for development."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from types import FrameType
+
+import click
+
+from millstream.cli.output import print_json, say
+from millstream.embedded.broker import EmbeddedKafka
+from millstream.embedded.jars import KAFKA_VERSION
+from millstream.errors import EmbeddedKafkaError
+
+#: Kafka's own.
+DEFAULT_PORT = 9092
+_LOOK_INTERVAL_S = 0.2
+
+
+def _topic(text: str) -> tuple[str, int]:
+    name, colon, partitions = text.partition(":")
+    if not name or (colon and not (partitions.isdecimal() and int(partitions) > 0)):
+        raise click.BadParameter(
+            f"{text!r} is not a topic: give a name, or name:partitions as in clicks:4"
+        )
+    return name, int(partitions or 1)
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(
+            f"{text!r} is not a setting: give key=value as in log.retention.ms=60000"
+        )
+    return key, value
+
+
+@click.command("broker")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="Where clients connect; 0 chooses a free one.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    type=_topic,
+    multiple=True,
+    metavar="NAME[:PARTITIONS]",
+    help="Create a topic; may be repeated.",
+)
+@click.option(
+    "--property",
+    "properties",
+    type=_property,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A broker setting by Kafka's name; may be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the address as JSON.")
+def command(
+    port: int,
+    topics: tuple[tuple[str, int], ...],
+    properties: tuple[tuple[str, str], ...],
+    as_json: bool,
+) -> int:
+    """Run an Apache Kafka broker until Ctrl-C.
+
+    It listens on this machine only, and its data go away with it.
+    """
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with EmbeddedKafka(port=port or None, properties=dict(properties)) as kafka:
+            for name, partitions in topics:
+                kafka.create_topic(name, partitions)
+            if as_json:
+                print_json({"bootstrap.servers": kafka.bootstrap_servers, "kafka": KAFKA_VERSION})
+            else:
+                click.echo(f"bootstrap.servers={kafka.bootstrap_servers}")
+            sys.stdout.flush()
+            say(f"Apache Kafka {KAFKA_VERSION} is running; Ctrl-C stops it.")
+            while kafka.is_running:
+                time.sleep(_LOOK_INTERVAL_S)
+            raise EmbeddedKafkaError("The broker ended by itself: it was killed or crashed.")
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,213 @@
+"""`millstream run`: what is run, how files are watched, and how settings are found."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from millstream import KafkaStreams, StreamsConfig
+from millstream.cli import main
+from millstream.cli.cluster import Given, read_properties, settings_from
+from millstream.cli.programs.changes import broken, changed, snapshot
+from millstream.cli.programs.elsewhere import facts_elsewhere
+from millstream.cli.programs.scripts import command_for, is_script
+from millstream.errors import ConfigError, StreamsError
+
+_PROGRAM = """
+from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
+from millstream.serdes import STRING
+
+def build():
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    return builder.build()
+
+config = StreamsConfig(
+    application_id="shop",
+    bootstrap_servers="nowhere:1",
+    default_key_serde=STRING,
+    default_value_serde=STRING,
+)
+"""
+
+
+def program(folder: Path, text: str = "", name: str = "app.py") -> str:
+    file = folder / name
+    file.write_text(_PROGRAM + text)
+    return str(file)
+
+
+def test_a_script_is_run_as_python_runs_it(tmp_path: Path) -> None:
+    """By the guard at its end, however it is written; the arguments are the script's."""
+    for guard in ("if __name__ == '__main__':", 'if "__main__" == __name__:'):
+        path = program(tmp_path, f"{guard}\n    pass")
+        assert command_for(path, ["-n", "4"]) == [sys.executable, path, "-n", "4"]
+    path = program(tmp_path, "def f():\n    return __name__ == '__main__'")
+    assert not is_script(path)
+
+
+def test_a_program_that_only_defines_an_application(tmp_path: Path) -> None:
+    """It is loaded and run by this command, which has no arguments to pass on."""
+    path = program(tmp_path)
+    expected = [sys.executable, "-m", "millstream", "run", path]
+    assert command_for(path, []) == expected
+    with pytest.raises(StreamsError, match="takes no arguments"):
+        command_for(path, ["--fast"])
+    with pytest.raises(StreamsError, match="There is no file"):
+        command_for(str(tmp_path / "nothing.py"), [])
+    with pytest.raises(StreamsError, match="There is no file and no module no_such"):
+        command_for("no_such.module", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        ("", "", "shop"),
+        ("streams = KafkaStreams(build(), config)", "", "shop"),
+        ("one = KafkaStreams(build(), config.replace(application_id='one'))", ":one", "one"),
+        ("def app() -> KafkaStreams: return KafkaStreams(build(), config)", "", "shop"),
+    ],
+)
+def test_which_application_is_run(
+    text: str, name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one it makes, or the one that its topology and its settings make."""
+    ran: list[str] = []
+    monkeypatch.setattr(KafkaStreams, "run", lambda self: ran.append(repr(self)))
+    assert main(["run", program(tmp_path, text) + name]) == 0
+    assert len(ran) == 1
+    assert f"KafkaStreams {said!r}" in ran[0]
+
+
+def test_nothing_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is said what was looked for."""
+    file = tmp_path / "app.py"
+    file.write_text("x = 1\n")
+    assert main(["run", str(file)]) == 1
+    assert "has no application" in capsys.readouterr().err
+
+
+def test_what_counts_as_a_change(tmp_path: Path) -> None:
+    """New, gone and other files of a program; nothing that is written while it runs."""
+    (tmp_path / "app.py").write_text("a = 1\n")
+    (tmp_path / "old.py").write_text("")
+    before = snapshot(tmp_path)
+    for folder in (".git", "__pycache__", "venv"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.py").write_text("")
+    (tmp_path / "venv" / "pyvenv.cfg").write_text("")
+    (tmp_path / "log.txt").write_text("")
+    (tmp_path / "state").mkdir()
+    assert changed(before, snapshot(tmp_path)) == []
+    (tmp_path / "app.py").write_text("a = 12\n")
+    (tmp_path / "old.py").unlink()
+    (tmp_path / "new.toml").write_text("")
+    names = [Path(path).name for path in changed(before, snapshot(tmp_path))]
+    assert names == ["app.py", "new.toml", "old.py"]
+
+
+def test_what_is_no_python_is_noticed_before_anything_is_stopped(tmp_path: Path) -> None:
+    """A file that was saved half-way must not end what runs."""
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text("a = 1\n")
+    bad.write_text("a = 1\ndef f(:\n")
+    gone = str(tmp_path / "gone.py")
+    assert broken([str(good), gone, str(tmp_path / "x.toml")]) is None
+    assert f"{bad}, line 2" in (broken([str(good), str(bad)]) or "")
+
+
+def test_two_versions_are_loaded_apart(tmp_path: Path) -> None:
+    """Each finds its own neighbour, although both are called the same; prints do no harm."""
+    for version in ("old", "new"):
+        folder = tmp_path / version
+        folder.mkdir()
+        (folder / "their_names.py").write_text(f"TOPIC = 'orders-{version}'\n")
+        program(
+            folder,
+            "from their_names import TOPIC\nprint('hello')\n"
+            "def build():\n    b = StreamsBuilder()\n    b.stream(TOPIC).to('out')\n    return b",
+        )
+        facts = facts_elsewhere(str(folder / "app.py"))
+        assert facts.subtopologies[0].sources == (f"orders-{version}",)
+        assert facts.application_id == "shop"
+    with pytest.raises(StreamsError, match="There is no file"):
+        facts_elsewhere(str(tmp_path / "app.py"))
+    crashing = program(tmp_path, "import os\nos._exit(7)")
+    with pytest.raises(StreamsError, match="exit code 7"):
+        facts_elsewhere(crashing)
+
+
+def test_a_file_of_properties(tmp_path: Path) -> None:
+    """As Java reads it: comments, both separators, lines that go on, values with separators."""
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "# a comment\n! another\n\nsecurity.protocol = SASL_SSL\nsasl.mechanism:PLAIN\n"
+        "sasl.jaas.config=org.apache.x.PlainLoginModule required \\\n"
+        '    username="ann" password="a=b";\n'
+    )
+    assert read_properties(file) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": 'org.apache.x.PlainLoginModule required username="ann" password="a=b";',
+    }
+    file.write_text("what is this\n")
+    with pytest.raises(ConfigError, match="line 1"):
+        read_properties(file)
+
+
+def test_where_settings_come_from(tmp_path: Path) -> None:
+    """Options win over the file, the file over the program."""
+    known = StreamsConfig(
+        application_id="shop", bootstrap_servers="program:1", num_stream_threads=3
+    )
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=file:1\nsecurity.protocol=SSL\n")
+
+    def found(given: Given, config: StreamsConfig | None = known) -> tuple[str, str, str]:
+        settings = settings_from(given, config)
+        return settings.application_id, settings.bootstrap_servers, settings.security_protocol
+
+    assert found(Given(None, None)) == ("shop", "program:1", "PLAINTEXT")
+    assert found(Given("option:1", None, "mail")) == ("mail", "option:1", "PLAINTEXT")
+    assert found(Given(None, str(file))) == ("shop", "file:1", "SSL")
+    assert found(Given("option:1", str(file), "mail"), None) == ("mail", "option:1", "SSL")
+    for given, said in [
+        (Given(None, None, "shop"), "Which cluster?"),
+        (Given("x:1", None), "Which application?"),
+    ]:
+        with pytest.raises(ConfigError, match=said.replace("?", r"\?")):
+            settings_from(given, None)
+
+
+def test_completion(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts for three shells, and what they get when they ask."""
+    for shell in ("bash", "zsh", "fish"):
+        assert main(["completion", shell]) == 0
+        assert f"_MILLSTREAM_COMPLETE={shell}_complete" in capsys.readouterr().out
+    monkeypatch.setenv("_MILLSTREAM_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "millstream reset --to-d")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit):
+        main([])
+    assert capsys.readouterr().out == "plain,--to-datetime\n"
+
+
+def test_whoever_reads_may_stop_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As in `millstream describe app.py | head -1`: no traceback, exit code 1."""
+
+    def closed(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    path = program(tmp_path)
+    kept = os.dup(1)
+    try:
+        monkeypatch.setattr("click.echo", closed)
+        assert main(["describe", path]) == 1
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
