@@ -4,8 +4,9 @@
     python benchmarks/bench.py --only restore      # one part of it
     python benchmarks/bench.py --smoke             # small runs that only show that all works
 
-The parts are throughput, guarantees, restore, failover, async and stores; each prints its numbers
-as it goes and medians at its end. README.md beside this file says how to read them.
+The parts are throughput, guarantees, restore, failover, queries, async, stores and metrics; each
+prints its numbers as it goes and medians at its end. README.md beside this file says how to read
+them.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import metrics
 import stores
 from broker import Cluster, cluster
 from failover import Failover
 from measure import RunFailedError
 from programs import JOBS, PROGRAMS, SETTINGS, build_peer
+from queries import Queried
 from restore import Restoring
 from throughput import Throughput, guarantees, plain
 from waiting import Waiting
@@ -35,7 +38,11 @@ from waiting import Waiting
 RESULTS = Path(__file__).parent / "results"
 
 #: The parts, in the order in which they run. Those without a broker come first.
-PARTS = ("stores", "restore", "failover", "throughput", "guarantees", "async")
+PARTS = (
+    *("stores", "metrics", "restore", "failover"),
+    *("queries", "throughput", "guarantees", "async"),
+)
+_ALONE = {"stores": stores.run, "metrics": metrics.run}
 #: Those in which Kafka Streams takes part.
 _BESIDE_STREAMS = ("restore", "failover", "throughput", "guarantees")
 
@@ -108,6 +115,8 @@ def run(part: str, options: argparse.Namespace, on: Cluster, folder: Path) -> di
         return Restoring(options, on, folder).run()
     if part == "failover":
         return Failover(options, on, folder).run()
+    if part == "queries":
+        return Queried(options, on, folder).run()
     if part == "async":
         return Waiting(options, on, folder).run()
     cases = guarantees(options) if part == "guarantees" else plain(options)
@@ -142,7 +151,7 @@ def _terminated(_signal: int, _frame: FrameType | None) -> None:
 def main() -> None:
     options = parse()
     signal.signal(signal.SIGTERM, _terminated)
-    on_broker = [part for part in PARTS if part in options.only and part != "stores"]
+    on_broker = [part for part in PARTS if part in options.only and part not in _ALONE]
     if "java" in options.programs and any(part in _BESIDE_STREAMS for part in on_broker):
         build_peer()
     # Others who use the processors spoil the numbers, also those of one run against each other.
@@ -151,8 +160,9 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
     measured: dict[str, Any] = {"load": load}
     try:
-        if "stores" in options.only:
-            measured["stores"] = stores.run(options, folder / "stores")
+        for part, run_alone in _ALONE.items():
+            if part in options.only:
+                measured[part] = run_alone(options, folder / part)
         if on_broker:
             with cluster(options.bootstrap_servers) as on:
                 for part in on_broker:

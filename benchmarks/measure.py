@@ -188,10 +188,11 @@ def _watch(run: Run, process: subprocess.Popen[bytes], committed: Committed) -> 
         total = committed.total()
         if not samples or samples[-1].committed != total:
             samples.append(Sample(marks.now_ms(), total))
-        if not told and "last" in marks.read(run.marks):
+        if not told and run.closes_on in marks.read(run.marks):
             process.send_signal(signal.SIGTERM)
             told = True
-        if total >= run.records and run.read_topics == [run.input_topic]:
+        is_over = told or run.closes_on == "last"
+        if total >= run.records and is_over and run.read_topics == [run.input_topic]:
             if not told:
                 process.send_signal(signal.SIGTERM)
             return samples

@@ -5,8 +5,10 @@ from __future__ import annotations
 import cProfile
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import asking
 import marks
 from arguments import Arguments, parse
 from load import PASS_ABOVE, WINDOW_MS, cents
@@ -149,7 +151,20 @@ def main() -> None:
     arguments = parse(__doc__)
     jobs = {"stateless": stateless, "count": count, "rekeyed": rekeyed, "window": window}
     topology = jobs[arguments.job](arguments)
-    streams = KafkaStreams(topology, StreamsConfig.from_properties(arguments.settings))
+    settings = dict(arguments.settings)
+    rate, asked = settings.pop(asking.RATE, None), settings.pop(asking.FILE, "")
+    over_http = settings.pop(asking.OVER_HTTP, "") == "true"
+    streams = KafkaStreams(topology, StreamsConfig.from_properties(settings))
+    asks = None
+    if rate is not None:
+        asks = asking.Asking(
+            streams,
+            "counts",
+            float(rate),
+            Path(arguments.marks),
+            Path(asked),
+            over_http=over_http,
+        )
 
     def on_state(new: ClientState, _: ClientState) -> None:
         if new is ClientState.RUNNING:
@@ -157,7 +172,11 @@ def main() -> None:
 
     streams.set_state_listener(on_state)
     streams.set_global_state_restore_listener(Restored(arguments.marks))
+    if asks is not None:
+        asks.start()
     streams.run()
+    if asks is not None:
+        asks.close()
 
 
 if __name__ == "__main__":

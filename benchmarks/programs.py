@@ -56,6 +56,8 @@ class Run:
     settings: Mapping[str, str] = field(default_factory=dict)
     #: What is special about this one, for the table.
     case: str = ""
+    #: The mark on which it is told to close.
+    closes_on: str = "last"
 
     @property
     def title(self) -> str:

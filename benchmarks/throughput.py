@@ -31,11 +31,12 @@ GUARANTEES = {"alo": "at_least_once", "eos": "exactly_once_v2"}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A job, and settings that it gets; `name` tells them from others."""
+    """A job, and settings that it gets; `name` tells them from others. `closes_on`: see `Run`."""
 
     job: str
     name: str = ""
     settings: dict[str, str] = field(default_factory=dict)
+    closes_on: str = "last"
 
     @property
     def title(self) -> str:
@@ -116,6 +117,7 @@ class Throughput:
             job=case.job,
             case=case.name,
             settings=case.settings,
+            closes_on=case.closes_on,
             round=number,
             application_id=name,
             bootstrap_servers=self.servers,

@@ -49,13 +49,13 @@ SECTIONS = {
     "serdes": "default_key_serde",
     "assignment": "task_assignor_class",
     "metrics": "metrics_recording_level",
+    "server": "server_port",
     "connections": "connections_max_idle_ms",
     "dictionaries": "clients",
 }
 
 #: What the table in the code does not tell.
 REMARKS = {
-    "application_server": "Announced to the group; nothing asks for it yet.",
     "buffered_records_per_partition": "Bounds a thread: no poll while more than 10 × this, or "
     "2 × `max.poll.records` if that is more, wait in all its tasks.",
     "topology_optimization": "Must be what `StreamsBuilder(optimize=...)` was given.",

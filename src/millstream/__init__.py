@@ -6,6 +6,7 @@ threads, each of which is a long-running Spark task with its state in RocksDB be
 
 from millstream.app import KafkaStreams, TaskMetadata, ThreadMetadata
 from millstream.application.failures import StreamsUncaughtExceptionHandlerResponse
+from millstream.assignment.assignment_info import HostInfo
 from millstream.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2, StreamsConfig
 from millstream.errors import (
     BrokerUnavailableError,
@@ -15,6 +16,7 @@ from millstream.errors import (
     EnvironmentMismatchError,
     IllegalStateError,
     InvalidStateStoreError,
+    InvalidStateStorePartitionError,
     LockError,
     MissingSourceTopicError,
     NotEnoughSlotsError,
@@ -26,7 +28,11 @@ from millstream.errors import (
     SerializationError,
     ShutdownRequestedError,
     SparkError,
+    StateStoreMigratedError,
+    StateStoreNotAvailableError,
     StreamsError,
+    StreamsNotStartedError,
+    StreamsStoppedError,
     TaskAssignmentError,
     TaskCorruptedError,
     TaskMigratedError,
@@ -35,6 +41,9 @@ from millstream.errors import (
     UnknownTopicError,
     UnsupportedOperationError,
 )
+from millstream.metrics.registry import RecordingLevel
+from millstream.metrics.user import ContextMetrics, Stat, UserSensor
+from millstream.metrics.values import Metric, Metrics
 from millstream.processor.context import (
     FixedKeyProcessorContext,
     ProcessingContext,
@@ -62,6 +71,34 @@ from millstream.processor.timestamps import (
     UsePartitionTimeOnInvalidTimestamp,
     WallclockTimestampExtractor,
 )
+from millstream.query.metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
+from millstream.query.pages import StoreIterator
+from millstream.query.requests.answers import (
+    FailureReason,
+    InStore,
+    QueryResult,
+    StateQueryRequest,
+    StateQueryResult,
+)
+from millstream.query.requests.position import Position, PositionBound
+from millstream.query.requests.queries import (
+    KeyQuery,
+    MultiVersionedKeyQuery,
+    Query,
+    RangeQuery,
+    SessionsOfKeyQuery,
+    TimestampedKeyQuery,
+    TimestampedRangeQuery,
+    VersionedKeyQuery,
+    WindowKeyQuery,
+    WindowRangeQuery,
+)
+from millstream.query.store_types import QueryableStoreType, QueryableStoreTypes
+from millstream.query.views import (
+    ReadOnlyKeyValueStore,
+    ReadOnlySessionStore,
+    ReadOnlyWindowStore,
+)
 from millstream.record import (
     FixedKeyRecord,
     Record,
@@ -73,6 +110,7 @@ from millstream.record import (
 )
 from millstream.runtime.stall import Stall
 from millstream.runtime.states import ClientState
+from millstream.server.address import ServerAddress
 from millstream.state.keyvalue.store import KeyValueStore
 from millstream.state.storage.iterators import KeyValueIterator
 from millstream.state.stores import Stores
@@ -116,6 +154,7 @@ __all__ = [
     "ClientState",
     "CogroupedKStream",
     "ConfigError",
+    "ContextMetrics",
     "CopartitionError",
     "DeadLetter",
     "DefaultProductionExceptionHandler",
@@ -125,14 +164,18 @@ __all__ = [
     "EnvironmentMismatchError",
     "ErrorContext",
     "FailOnInvalidTimestamp",
+    "FailureReason",
     "FixedKeyProcessor",
     "FixedKeyProcessorContext",
     "FixedKeyRecord",
     "GlobalKTable",
     "HandlerDecision",
     "HandlerResponse",
+    "HostInfo",
     "IllegalStateError",
+    "InStore",
     "InvalidStateStoreError",
+    "InvalidStateStorePartitionError",
     "JoinWindows",
     "KGroupedStream",
     "KGroupedTable",
@@ -140,8 +183,11 @@ __all__ = [
     "KTable",
     "KafkaStreams",
     "KeepValidTimestamp",
+    "KeyQuery",
+    "KeyQueryMetadata",
     "KeyValueIterator",
     "KeyValueStore",
+    "LagInfo",
     "LockError",
     "LogAndContinueExceptionHandler",
     "LogAndContinueProcessingExceptionHandler",
@@ -149,34 +195,59 @@ __all__ = [
     "LogAndFailProcessingExceptionHandler",
     "LogAndSkipOnInvalidTimestamp",
     "Materialized",
+    "Metric",
+    "Metrics",
     "MissingSourceTopicError",
+    "MultiVersionedKeyQuery",
     "NotEnoughSlotsError",
     "NotPicklableError",
     "NullKeyError",
     "OffsetOutOfRangeError",
+    "Position",
+    "PositionBound",
     "ProcessingContext",
     "ProcessingError",
     "Processor",
     "ProcessorContext",
     "ProductionError",
     "PunctuationType",
+    "Query",
+    "QueryResult",
+    "QueryableStoreType",
+    "QueryableStoreTypes",
+    "RangeQuery",
+    "ReadOnlyKeyValueStore",
+    "ReadOnlySessionStore",
+    "ReadOnlyWindowStore",
     "Record",
     "RecordMetadata",
+    "RecordingLevel",
     "SerializationError",
+    "ServerAddress",
     "SessionStore",
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindows",
+    "SessionsOfKeyQuery",
     "ShutdownRequestedError",
     "SinkRecord",
     "SlidingWindows",
     "SourceRecord",
     "SparkError",
     "Stall",
+    "Stat",
+    "StateQueryRequest",
+    "StateQueryResult",
+    "StateStoreMigratedError",
+    "StateStoreNotAvailableError",
+    "StoreIterator",
     "Stores",
     "StreamsBuilder",
     "StreamsConfig",
     "StreamsError",
+    "StreamsMetadata",
+    "StreamsNotStartedError",
+    "StreamsStoppedError",
     "StreamsUncaughtExceptionHandlerResponse",
     "Suppressed",
     "TaskAssignmentError",
@@ -188,6 +259,8 @@ __all__ = [
     "TimeWindowedCogroupedKStream",
     "TimeWindowedKStream",
     "TimeWindows",
+    "TimestampedKeyQuery",
+    "TimestampedRangeQuery",
     "TopicPartition",
     "Topology",
     "TopologyDescription",
@@ -197,11 +270,15 @@ __all__ = [
     "UnlimitedWindows",
     "UnsupportedOperationError",
     "UsePartitionTimeOnInvalidTimestamp",
+    "UserSensor",
     "ValueAndTimestamp",
+    "VersionedKeyQuery",
     "VersionedKeyValueStore",
     "VersionedRecord",
     "WallclockTimestampExtractor",
     "Window",
+    "WindowKeyQuery",
+    "WindowRangeQuery",
     "WindowStore",
     "Windowed",
 ]

@@ -16,15 +16,26 @@ from millstream.application.failures import (
 from millstream.application.listeners import RestoreCalls, StandbyCalls
 from millstream.application.metadata import TaskMetadata, ThreadMetadata, tasks_of
 from millstream.application.run import run_script
+from millstream.application.served_application import ServedApplication
+from millstream.application.serving import ApplicationServing
 from millstream.application.started import StartedApplications
 from millstream.application.supervisor import ThreadSupervisor
+from millstream.application.view.subscription import WatchedSubscription
 from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import IllegalStateError, StreamsError
+from millstream.metrics.values import Metrics
+from millstream.query.asked import Asked
+from millstream.query.metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
+from millstream.query.requests.answers import StateQueryRequest, StateQueryResult
+from millstream.query.routing import Partitioner
+from millstream.query.store_types import QueryableStoreType, S
 from millstream.runtime.check import check_topology
 from millstream.runtime.client_states import ClientStates, StateListener
 from millstream.runtime.states import ClientState
 from millstream.runtime.topology_topics import has_tasks
+from millstream.serdes import Serde
+from millstream.server.address import ServerAddress
 from millstream.topology.call_site import call_site
 from millstream.topology.physical.topology import Topology
 from millstream.unawaited import refuse_asynchronous
@@ -72,6 +83,10 @@ class KafkaStreams:
         self._config = config
         self._states = ClientStates(config.application_id, SystemClock())
         self._supervisor = ThreadSupervisor(topology, config, spark, self._states)
+        #: The subscription that it is of, if it is; set by that.
+        self._subscription: WatchedSubscription | None = None
+        served = ServedApplication(self, config, self._supervisor, lambda: self._subscription)
+        self._serving = ApplicationServing(config, served, self._supervisor.is_reached_at)
         self._lock = threading.Lock()
         self._started_at = ""
 
@@ -133,9 +148,12 @@ class KafkaStreams:
             if not self._states.become(ClientState.REBALANCING, "told to start"):
                 raise IllegalStateError("The application was closed before it was started.")
         try:
+            if self._config.server_port is not None and self._serving.address is None:
+                self._serving.start(None, None, None)
             self._supervisor.start()
         except BaseException as error:
             self._supervisor.could_not_start(error)
+            self._serving.close()
             raise
 
     def close(self, timeout: timedelta = _DEFAULT_CLOSE, *, leave_group: bool = True) -> bool:
@@ -160,12 +178,14 @@ class KafkaStreams:
             'NOT_RUNNING'
         """
         if self._states.is_final:
+            self._serving.close()
             return self._supervisor.closed_orderly
         if self._states.become(ClientState.PENDING_SHUTDOWN, "told to close"):
             try:
                 return self._supervisor.close(timeout // timedelta(milliseconds=1), leave_group)
             finally:
                 self._states.become(ClientState.NOT_RUNNING, "closed")
+                self._serving.close()
         final = frozenset({ClientState.NOT_RUNNING, ClientState.ERROR})
         in_time = self._states.wait_for(final, timeout.total_seconds())
         return in_time and self._supervisor.closed_orderly
@@ -202,6 +222,41 @@ class KafkaStreams:
             raise error.with_traceback(None) from cause
         if self.state is ClientState.ERROR and self.error is not None:
             raise self.error
+
+    def serve(
+        self, host: str | None = None, port: int | None = None, token: str | None = None
+    ) -> ServerAddress:
+        """Answer HTTP: queries, metadata, probes, and the console. Ends with `close`.
+
+        Needs the extra `server`. `start` does the same by itself where `server_port` is set. Only a
+        server that was there before `start` is announced to other instances, which ask it for
+        what is here. docs/http.md has all that it answers.
+
+        Args:
+            host: the address to listen on; by default `server_host`: this machine alone.
+            port: by default `server_port`, or any that is free.
+            token: what requests must show, at least 8 characters; by default `server_token`, or
+                one that is made up, and told in the log and in a file for this user.
+
+        Raises:
+            ConfigError: nothing can listen there, the certificate cannot be used, or the extra is
+                not installed.
+            IllegalStateError: it answers already.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> address = streams.serve(port=0)
+            >>> address.url  # doctest: +SKIP
+            'http://127.0.0.1:41193'
+            >>> streams.close()
+            True
+        """
+        return self._serving.start(host, port, token)
+
+    @property
+    def server_address(self) -> ServerAddress | None:
+        """Where it answers HTTP, and what a request must show; None if it does not."""
+        return self._serving.address
 
     # --- threads ---------------------------------------------------------------------------------
 
@@ -325,21 +380,179 @@ class KafkaStreams:
             for name, (state, tasks) in self._states.threads().items()
         ]
 
-    def metrics(self) -> dict[str, dict[str, Any]]:
-        """What the threads reported last: thread name → metrics.
+    def metrics(self) -> Metrics:
+        """What is counted and measured in this instance, as its threads told it last: half a second
+        ago or, of a thread with thousands of metrics, some seconds.
 
-        `processed_total` counts records, `dropped_total` those that were left out on purpose,
-        `commits_total` commits, `tasks` records by task,
-        `rebuilt_total` how often state that could not be trusted was wiped and rebuilt, and
-        `stalled_ms` for how long a thread hangs, once that is `max.poll.interval.ms`, else 0.
+        Names, groups and labels are Kafka Streams'; docs/metrics.md has the list.
 
         Example:
             >>> streams = KafkaStreams(topology, config)
             >>> streams.start()
-            >>> sum(thread["processed_total"] for thread in streams.metrics().values())
-            0
+            >>> streams.metrics().total("process-total", "stream-thread-metrics")
+            0.0
         """
-        return self._supervisor.metrics()
+        return self._supervisor.metrics.all()
+
+    @property
+    def metrics_port(self) -> int | None:
+        """Where Prometheus finds the metrics (`metrics_port` in the settings) while it runs; None
+        if nothing listens."""
+        return self._supervisor.metrics_port.port
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def query(self, request: StateQueryRequest) -> StateQueryResult:
+        """Ask a store, and get what each of its partitions says (KIP-796).
+
+        The partitions of this instance's threads are asked, and those of other instances that have
+        `application_server` set and serve. A stream thread answers between two batches, so it shows
+        all that a record has caused in the store, or nothing of it.
+
+        Args:
+            request: what is asked of which store, of which partitions, and how far they must be.
+
+        Returns:
+            A result for each partition, or the reason why there is none. Iterators in it should be
+            read to their end or closed.
+
+        Raises:
+            UnknownStateStoreError: there is no such store in the topology.
+            StreamsNotStartedError: the application has not been started.
+            StreamsStoppedError: it closes, or has ended.
+            NullKeyError: the key that is asked for is None.
+            SerializationError: it does not fit the store's serde.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> request = StateQueryRequest.in_store("counts").with_query(KeyQuery("ann"))
+            >>> streams.query(request)
+            Traceback (most recent call last):
+            millstream.errors.UnknownStateStoreError: There is no state store counts in ...
+        """
+        return self._supervisor.asked.queries.query(request)
+
+    def store(
+        self,
+        name: str,
+        kind: QueryableStoreType[S],
+        partition: int | None = None,
+        stale: bool = False,
+    ) -> S:
+        """A view of a store over all its partitions, to be read as it is at each call.
+
+        It may be kept: each call asks whoever has the partitions by then. Writes in the record
+        cache are seen. Kafka Streams' `KafkaStreams.store`.
+
+        Args:
+            name: the store's name.
+            kind: as what it is asked, from `QueryableStoreTypes`.
+            partition: the only one that is asked; None for all.
+            stale: whether copies answer as well, which may be behind: those of standby tasks, and
+                of tasks that are being restored.
+
+        Raises:
+            StreamsNotStartedError: the application has not been started.
+            IllegalStateError: it closes, or has ended.
+            UnknownStateStoreError: there is no such store in the topology.
+            InvalidStateStorePartitionError: the store has no such partition.
+            StateStoreNotAvailableError: partitions are not assigned or restored yet. Ask again.
+            StateStoreMigratedError: partitions were not found where they should be. Ask again.
+            InvalidStateStoreError: the store is of another kind. The error that all the others
+                but IllegalStateError are a kind of.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.store("counts", QueryableStoreTypes.key_value())
+            Traceback (most recent call last):
+            millstream.errors.StreamsNotStartedError: The application has not been started; ...
+        """
+        return self._supervisor.asked.queries.store(name, kind, partition, stale=stale)
+
+    def query_metadata_for_key(
+        self,
+        store: str,
+        key: Any,
+        key_serde: Serde[Any] | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> KeyQueryMetadata | None:
+        """Which instance has a key of a store, and which have copies (KIP-535).
+
+        Args:
+            store: the store's name.
+            key: the key.
+            key_serde: by which the key was written; None for the store's own.
+            partitioner: by which the topic was written that reaches the store: takes the topic, the
+                key, None for the value, and the number of partitions. None for that of Kafka's
+                producers, murmur2 of the serialized key.
+
+        Returns:
+            `KeyQueryMetadata.NOT_AVAILABLE` while that is not known; ask again then. None if there
+            is no such store.
+
+        Raises:
+            StreamsNotStartedError: the application has not been started.
+            IllegalStateError: it closes, or has ended.
+            ValueError: the key is None, or the partitioner chose no partition.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.query_metadata_for_key("counts", "ann", STRING)
+            Traceback (most recent call last):
+            millstream.errors.StreamsNotStartedError: The application has not been started; ...
+        """
+        return self._supervisor.asked.routing.of_key(store, key, key_serde, partitioner)
+
+    def streams_metadata_for_store(self, store: str) -> list[StreamsMetadata]:
+        """The instances that have partitions of a store, or copies of them.
+
+        Only instances with an `application_server` are known to others. Empty before the first
+        rebalance, and for a store that does not exist.
+
+        Args:
+            store: the store's name.
+
+        Raises:
+            StreamsNotStartedError: the application has not been started.
+            IllegalStateError: it closes, or has ended.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.streams_metadata_for_store("counts")
+            Traceback (most recent call last):
+            millstream.errors.StreamsNotStartedError: The application has not been started; ...
+        """
+        return self._supervisor.asked.routing.clients_of(store)
+
+    def metadata_for_all_streams_clients(self) -> list[StreamsMetadata]:
+        """All instances of the application that have an `application_server`, and what they have.
+
+        Raises:
+            StreamsNotStartedError: the application has not been started.
+            IllegalStateError: it closes, or has ended.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.metadata_for_all_streams_clients()
+            Traceback (most recent call last):
+            millstream.errors.StreamsNotStartedError: The application has not been started; ...
+        """
+        return self._supervisor.asked.routing.all_clients()
+
+    def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
+        """How far the stores of this instance are behind their changelogs, by name and partition.
+
+        Those of running tasks have no lag; standbys and tasks that are being restored have.
+
+        Raises:
+            BrokerUnavailableError: no broker tells where the changelogs end.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.all_local_store_partition_lags()
+            {}
+        """
+        return self._supervisor.asked.lags()
 
     # --- listening -------------------------------------------------------------------------------
 
@@ -447,6 +660,11 @@ class KafkaStreams:
             False
         """
         self._supervisor.pause(False)
+
+    @property
+    def _asked(self) -> Asked:
+        """What answers for this instance: for those who serve it to others."""
+        return self._supervisor.asked
 
     def _change_properties(self, given: Mapping[str, Any]) -> None:
         """Of a subscription: let all threads work by these, those included that come later."""

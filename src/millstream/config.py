@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from millstream.config_checks import check_together
-from millstream.config_connections import ConnectionSettings
 from millstream.config_fields import PathSetting, ServersSetting, setting
 from millstream.config_properties import read_properties
+from millstream.config_server import ServerSettings
 
 __all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE_V2", "StreamsConfig"]
 
@@ -24,7 +24,7 @@ _WINDOWED: Final = "it configures Java's windowed deserializers; see serdes.time
 _LIST_SERDE: Final = "use millstream.serdes.list_of(inner) as the default serde."
 
 
-class StreamsConfig(ConnectionSettings):
+class StreamsConfig(ServerSettings):
     """The settings of one application. Frozen; every Kafka Streams 4.3 setting, with its default.
 
     Durations that end in `_ms` are whole milliseconds (int, not timedelta). Serdes, handlers and
@@ -379,6 +379,19 @@ class StreamsConfig(ConnectionSettings):
         default="latest",
         choices=("latest",),
         doc="Which names the metrics have.",
+    )
+    metrics_port: int | None = setting(
+        "metrics.port",
+        default=None,
+        kind="int",
+        least=0,
+        most=65_535,
+        doc="Where Prometheus reads the metrics of this instance; 0 for any free port.",
+    )
+    metrics_host: str = setting(
+        "metrics.host",
+        default="127.0.0.1",
+        doc="The address at which it listens for Prometheus.",
     )
     log_summary_interval_ms: int = setting(
         "log.summary.interval.ms",

@@ -73,6 +73,7 @@ def check_together(config: ApplicationSettings) -> None:
     """
     _check_names(config)
     _check_handlers(config)
+    _check_https(config)
     for dictionary in (
         "clients",
         "consumer",
@@ -181,6 +182,18 @@ def _check_names(config: ApplicationSettings) -> None:
         raise ConfigError(f"topology_optimization: {error.message}") from None
     if len(config.rack_aware_assignment_tags) > _RACK_TAGS_MAX:
         raise ConfigError(f"rack_aware_assignment_tags may name at most {_RACK_TAGS_MAX} tags.")
+
+
+def _check_https(config: ApplicationSettings) -> None:
+    """Whoever gives some of it believes that the server speaks HTTPS, or asks for certificates."""
+    name = "server_tls_certificate"
+    given = [one.name for one in config.settings() if one.name.startswith("server_tls_")]
+    alone = [one for one in given if one != name and getattr(config, one) is not None]
+    if alone and getattr(config, name) is None:
+        raise ConfigError(
+            f"{' and '.join(alone)} is given without {name}: the server would speak plain HTTP and "
+            f"ask nobody for a certificate. Give {name}, or none of them."
+        )
 
 
 def _check_network(config: ApplicationSettings) -> None:

@@ -25,7 +25,7 @@ _REQUIRED: Final = object()
 
 #: What is hidden when settings are printed.
 _SECRET_PARTS: Final = ("password", "secret", "jaas", "passphrase", "auth.user.info")
-_SECRET_ENDS: Final = (".key", ".key.pem")
+_SECRET_ENDS: Final = (".key", ".key.pem", "server_token")
 
 T = TypeVar("T", bound="Settings")
 

@@ -220,11 +220,46 @@ class UnsupportedOperationError(StreamsError):
 
 
 class InvalidStateStoreError(StreamsError):
-    """A state store that is closed, restoring, or hosted elsewhere."""
+    """A state store that is closed, restoring, hosted elsewhere, or of another kind.
+
+    Attributes:
+        retry_after_ms: after how many milliseconds it is worth asking again; None if that alone
+            does not help.
+    """
+
+    retry_after_ms: int | None = None
 
 
 class UnknownStateStoreError(InvalidStateStoreError):
     """No store of that name is in the topology."""
+
+
+class StateStoreNotAvailableError(InvalidStateStoreError):
+    """The store is being restored, or its task is about to start. Ask again in a moment."""
+
+    retriable = True
+    retry_after_ms = 500
+
+
+class StateStoreMigratedError(InvalidStateStoreError):
+    """The store has moved, or is moving. Ask again: the next answer comes from its new place."""
+
+    retriable = True
+    retry_after_ms = 500
+
+
+class InvalidStateStorePartitionError(InvalidStateStoreError):
+    """The partition that was asked for is not where it was asked for, or there is none."""
+
+
+class StreamsNotStartedError(InvalidStateStoreError):
+    """The application has not been started. Ask again after `start()`."""
+
+    retriable = True
+
+
+class StreamsStoppedError(InvalidStateStoreError):
+    """The application has ended, or is about to; it answers no queries any more."""
 
 
 class TaskAssignmentError(StreamsError):

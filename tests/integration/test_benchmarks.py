@@ -26,10 +26,12 @@ TIMEOUT_S = 300
     ("arguments", "end"),
     [
         (["stores"], "commit, a change"),
+        (["metrics"], "count"),
         (["restore"], "millstream"),
         pytest.param(["throughput", "--jobs", "window"], "millstream", marks=pytest.mark.slow),
         pytest.param(["guarantees", "--jobs", "rekeyed"], "millstream", marks=pytest.mark.slow),
         pytest.param(["failover"], "millstream", marks=pytest.mark.slow),
+        pytest.param(["queries"], "99 of 100 within", marks=pytest.mark.slow),
         pytest.param(["async"], "http 1 x 20", marks=pytest.mark.slow),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -17,6 +17,7 @@ MODULES = source_modules()
 #: The rooms of folders, from the bottom up. Those in one tuple may know each other, as long as
 #: their modules make no circle. What stands outside of the rooms is judged by circles alone.
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "cli": (("programs", "demo"), ("commands",)),
     "kafka": (("settings", "data", "cluster"), ("member",)),
     "state": (
         ("directories",),
@@ -40,7 +41,8 @@ _LARGE = "it is large, and whoever imports the module may not need it"
 
 #: Where functions import, what they import, and why not at the top.
 LATE_IMPORTS = {
-    ("application.restore_bars", "rich"): "it may not be installed",
+    ("application.restore_bars", "rich"): _LARGE,
+    ("application.serving", "millstream"): "the server's own needs may not be installed",
     ("serdes._registry", "confluent_kafka"): "its schema registry's own needs may not be installed",
     ("spark.environment", "importlib"): "the function runs on executors as it is",
     ("spark.environment", "sys"): "the function runs on executors as it is",

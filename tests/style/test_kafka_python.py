@@ -13,8 +13,8 @@ from millstream.kafka.kafka_python_parts import PARTS
 SOURCE = Path(__file__).parents[2] / "src" / "millstream"
 INSIDERS = ("kafka/kafka_python.py", "kafka/kafka_python_parts.py")
 #: Beside what kafka-python lists as its own: the errors, which its methods are documented to
-#: raise, and the version.
-PUBLIC = {*kafka.__all__, "errors", "__version__"}
+#: raise, what its admin client is documented to take, and the version.
+PUBLIC = {*kafka.__all__, "errors", "admin.MemberToRemove", "__version__"}
 PRIVATE = {
     name.removesuffix("()")
     for part in PARTS

@@ -26,6 +26,7 @@ STAGES = (
         ),
         "java_priority_queue",
     ),
+    ("metrics",),
     ("query.requests",),
     ("kafka",),
     ("embedded",),
@@ -36,10 +37,12 @@ STAGES = (
     ("assignment",),
     ("runtime",),
     ("spark",),
-    ("query",),
+    ("query", "export"),
+    ("server",),
     ("app", "application"),
     ("parallel",),
-    ("lake", "testing", "console", "cli"),
+    ("lake", "testing", "console", "tools"),
+    ("cli",),
 )
 STAGE_OF = {name: level for level, names in enumerate(STAGES) for name in names}
 # The package itself re-exports from everywhere; no module of it may import from there.

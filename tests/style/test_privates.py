@@ -52,11 +52,13 @@ ALLOWED: dict[str, set[str]] = {
         "_on_join_complete_async",
         "_without_progress",
     },
+    # As the server does that comes with the application.
+    "support/running/peer_server.py": {"_asked"},
     "integration/spark/test_spark_engine.py": {"_patience", "_server"},
     "unit/kafka/test_librdkafka_log.py": {"_seen"},
     "unit/kafka/test_offset_errors.py": {"_out_of_range_error"},
     "unit/runtime/test_thread_clients.py": {"_most_bytes"},
-    "unit/spark/test_control.py": {"_sent_frames"},
+    "unit/spark/test_control.py": {"_commands", "_conversation", "_sent_frames"},
     "unit/spark/test_jobs.py": {"_translated"},
     # The supervisor of an application, whose threads are not started.
     "integration/runtime/test_clear_errors.py": {"_config"},
@@ -69,7 +71,11 @@ ALLOWED: dict[str, set[str]] = {
     },
     "unit/application/test_restore_audience.py": {"_main", "_process_id", "_supervisor"},
     "unit/application/test_restore_bars.py": {"_progress"},
-    "unit/cli/test_cli_arguments.py": {"_port", "_property", "_topic"},
+    # What an application would be told by its threads is told to it, and what it shows is read.
+    "integration/server/test_console.py": {"_config", "_serving", "_supervisor"},
+    "unit/application/test_serving.py": {"_asked", "_config", "_supervisor"},
+    "support/running/console_sample.py": {"_clock", "_thread_is", "_workers"},
+    "unit/application/view/test_document.py": {"_served", "_serving"},
     # What a subscription is made of, to be run without Spark, or asked for its processes.
     "integration/parallel/test_subscriptions.py": {"_streams"},
     "support/running/parallel_instance.py": {"_streams"},

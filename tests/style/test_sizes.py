@@ -15,6 +15,7 @@ MOST_LINES_OF_A_FILE = 500
 
 # What the user writes with: as long as what is said about it.
 FACADES = (
+    "app.py",
     "topology/dsl/builder.py",
     "topology/dsl/streams_and_tables.py",
     "topology/physical/topology.py",

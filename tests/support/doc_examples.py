@@ -13,6 +13,8 @@ from typing import Any
 
 import millstream
 from millstream import assignment, parallel, serdes, testing
+from millstream.query.at_hand import view_of
+from support.tasks.opened_alone import opened_alone
 
 #: The modules whose `__all__` is public.
 PUBLIC = (millstream, serdes, testing, assignment, parallel)
@@ -21,7 +23,8 @@ PUBLIC = (millstream, serdes, testing, assignment, parallel)
 def at_hand() -> dict[str, Any]:
     """What examples in docstrings may use without importing it: everything public, and a bit more.
 
-    `topology` and `config` are some application, for what can be done with any.
+    `topology` and `config` are some application, for what can be done with any; `counts`, `clicks`
+    and `visits` are views of stores, as a running one gives them.
     """
     builder = millstream.StreamsBuilder()
     builder.stream("in", key=serdes.STRING, value=serdes.STRING).to("out")
@@ -30,7 +33,42 @@ def at_hand() -> dict[str, Any]:
     )
     names = {each: getattr(module, each) for module in PUBLIC for each in module.__all__}
     given = {"config": config, "re": re, "timedelta": timedelta, "topology": builder.build()}
-    return names | given
+    return names | given | _views()
+
+
+def _views() -> dict[str, Any]:
+    """Views of a store of each kind, with a few values."""
+    stores = millstream.Stores
+    types = millstream.QueryableStoreTypes
+    hour, minute = timedelta(hours=1), timedelta(minutes=1)
+    counts = stores.key_value_builder(
+        stores.in_memory_key_value("counts"), serdes.STRING, serdes.LONG
+    )
+    clicks = stores.window_builder(
+        stores.in_memory_window("clicks", hour, minute), serdes.STRING, serdes.LONG
+    )
+    visits = stores.session_builder(
+        stores.in_memory_session("visits", hour), serdes.STRING, serdes.LONG
+    )
+    views: dict[str, Any] = {}
+    kinds: list[tuple[Any, millstream.QueryableStoreType[Any]]] = [
+        (counts, types.key_value()),
+        (clicks, types.window()),
+        (visits, types.session()),
+    ]
+    for builder, kind in kinds:
+        opened, codec = opened_alone(builder)
+        views[builder.name] = view_of(opened, codec, kind)
+        store = opened.store
+        if builder is counts:
+            store.put_all([("ann", 3), ("bob", 1)])
+        elif builder is clicks:
+            for key, value, start in (("ann", 2, 0), ("ann", 3, 60_000), ("bob", 1, 60_000)):
+                store.put(key, value, start)
+        else:
+            store.put(millstream.Windowed("ann", millstream.Window(0, 1_000)), 2)
+            store.put(millstream.Windowed("bob", millstream.Window(60_000, 90_000)), 5)
+    return views
 
 
 def examples_of(module: ModuleType) -> list[doctest.DocTest]:

@@ -95,6 +95,11 @@ def wire_formats(text: str) -> str:
     return json.dumps({"produced_by": produced_by, **bytes_of}, indent=1) + "\n"
 
 
+def metrics(text: str) -> str:
+    """The metrics of Kafka Streams, one a line; there is nothing to ask."""
+    return run_recorder("RecordMetrics")
+
+
 def polls(text: str) -> str:
     """Sequences of additions to a queue, and what was polled between them."""
     lines = (json.dumps(each, separators=(",", ":")) for each in json.loads(text))
@@ -158,6 +163,7 @@ RECORDINGS = (
     Recording(UNIT / "assignment" / "rack_aware_4_3_1.jsonl", assignments),
     Recording(UNIT / "assignment" / "kafka_streams_4_3_1.json", wire_formats),
     Recording(UNIT / "java_priority_queue.json", polls),
+    Recording(UNIT / "metrics" / "kafka_streams_4_3_1.jsonl", metrics),
     Recording(UNIT / "subscriptions" / "decaton_9_5_0.json", decaton_tasks),
     Recording(UNIT / "topology" / "kafka_streams_4_3.json", topologies),
 )

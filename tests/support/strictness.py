@@ -24,10 +24,16 @@ def has_compiler() -> bool:
         return False
 
 
+def has_browser() -> bool:
+    """Whether there is Debian's Chromium, and what drives it."""
+    return shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
+
+
 #: What a machine may lack: how the reason of a skip says it, and whether this one lacks it.
 LACKING: Mapping[str, Callable[[], bool]] = {
     "There is no javac": lambda: not has_compiler(),
     "Decaton's jars are not there": lambda: not os.environ.get("MILLSTREAM_DECATON_JARS"),
+    "There is no Chromium with its driver": lambda: not has_browser(),
     "openssl is not installed": lambda: shutil.which("openssl") is None,
 }
 

@@ -31,7 +31,16 @@ _END_POINT = re.compile(r"(?:[0-9a-zA-Z\-%._:]*://)?\[?([0-9a-zA-Z\-%._:]*)\]?:(
 
 
 class HostInfo(NamedTuple):
-    """Where a process can be asked for its state: its `application.server`."""
+    """Where a process can be asked for its state: its `application.server`.
+
+    Args:
+        host: a name or an address.
+        port: the port.
+
+    Example:
+        >>> str(HostInfo("kiosk", 8080))
+        'kiosk:8080'
+    """
 
     host: str
     port: int
@@ -45,6 +54,10 @@ class HostInfo(NamedTuple):
 
         Raises:
             TaskAssignmentError: the text has another form.
+
+        Example:
+            >>> HostInfo.parse("http://kiosk:8080")
+            HostInfo(host='kiosk', port=8080)
         """
         if not end_point.strip():
             return None

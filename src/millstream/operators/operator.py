@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
+from millstream.metrics.registry import Scope
 from millstream.operators.batch import Batch
 from millstream.processor.task_context import TaskContext
 from millstream.record import TaskId
@@ -61,6 +62,11 @@ class OperatorContext(Protocol):
     @property
     def output(self) -> Output:
         """The node's own output, for what is emitted outside of `process`, such as a flush."""
+        ...
+
+    @property
+    def metrics(self) -> Scope:
+        """Where the node's own metrics are."""
         ...
 
     @property

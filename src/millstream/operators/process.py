@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from millstream.config import StreamsConfig
 from millstream.errors import IllegalStateError, StreamsError
+from millstream.metrics.user import ContextMetrics
 from millstream.operators.batch import Batch, Order, Origin
 from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.processor.metrics import MetricName
 from millstream.processor.punctuation import (
     Cancellable,
     PunctuationType,
@@ -91,7 +91,7 @@ class RecordScope:
         return self._task.config
 
     @property
-    def metrics(self) -> Mapping[MetricName, float]:
+    def metrics(self) -> ContextMetrics:
         return self._task.metrics
 
     def record_metadata(self) -> RecordMetadata | None:

@@ -75,6 +75,11 @@ class TypedSerde(Serde[T]):
         self._taken = _classes_of(of)
         super().__init__(self._encode_checked, self._decode_one, immutable=immutable, name=name)
 
+    @property
+    def of(self) -> Any:
+        """The type of its values."""
+        return self._of
+
     @cached_property
     def _encode(self) -> Callable[[Any], bytes]:
         encode: Callable[[Any], bytes] = self._codec.Encoder(order="deterministic").encode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.embedded.broker import EmbeddedKafka
-from millstream.processor.metrics import MetricName
+from millstream.metrics.names import MetricName
 from millstream.testing.driver import TopologyTestDriver
 from millstream.testing.driver_topics import TestInputTopic, TestOutputTopic
 from millstream.testing.mock_context import (

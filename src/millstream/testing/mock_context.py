@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
@@ -13,10 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.config_fields import did_you_mean
 from millstream.errors import IllegalStateError, StreamsError
-from millstream.processor.metrics import MetricName
+from millstream.metrics.registry import Scope
+from millstream.metrics.user import ContextMetrics
 from millstream.processor.punctuation import PunctuationType, Punctuator, checked_interval_ms
 from millstream.processor.task_context import CurrentRecord
 from millstream.record import FixedKeyRecord, Record, RecordMetadata, TaskId
@@ -135,7 +136,7 @@ class MockProcessorContext(Generic[K, V]):
         )
         self.application_id = self.config.application_id
         self.task_id = TaskId(0, 0) if task_id is None else task_id
-        self.metrics: Mapping[MetricName, float] = {}
+        self.metrics = ContextMetrics(Scope(SystemClock()))
         self._state_dir = state_dir
         self._forwards: list[CapturedForward] = []
         self._punctuators: list[CapturedPunctuator] = []

@@ -14,18 +14,19 @@ from millstream.clock import Deadline, ManualClock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.config_fields import did_you_mean
 from millstream.errors import IllegalStateError, StreamsError, UnknownStateStoreError
+from millstream.metrics.names import MetricName
 from millstream.operators.emit_interval import OUTER_JOIN_INTERVAL, WINDOW_CLOSE_INTERVAL
-from millstream.processor.metrics import MetricName
 from millstream.record import Headers, TaskId, TopicPartition
 from millstream.runtime.check import check_building
+from millstream.runtime.metrics_settings import recording_of
 from millstream.runtime.ownership.global_stores import GlobalStores
 from millstream.runtime.rocksdb_tuning import rocksdb_storages
 from millstream.runtime.task.build_task import TaskParts, TaskServices
-from millstream.runtime.task.engine_task import task_metrics
 from millstream.runtime.task.executor import Executor
 from millstream.runtime.task.landing import apart_nodes
 from millstream.runtime.task.node_context import Dropped
 from millstream.runtime.task.processing import ExecutorFactory
+from millstream.runtime.task.task_meters import TaskMeters
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
@@ -101,7 +102,8 @@ class SteppingDriver:
         self._patterns = whole.source_patterns
         self._matched: set[str] = set()
         self._folder = tempfile.mkdtemp(prefix="millstream-test-driver-")
-        drops = Dropped(_TASK, clock)
+        meters = TaskMeters(_TASK, clock, recording_of(self._config))
+        drops = Dropped(_TASK, clock, meters.dropped)
         storages = rocksdb_storages(self._config)
         self._global = GlobalStores(
             topology.global_stores.values(),
@@ -126,7 +128,7 @@ class SteppingDriver:
         try:
             self._global.open()
             partitions = frozenset(TopicPartition(topic, 0) for topic in self._sources)
-            self._parts = TaskParts(whole, _TASK, partitions, services, drops)
+            self._parts = TaskParts(whole, _TASK, partitions, services, drops, meters)
             # What a test writes to a store by itself belongs to no record and has the time 0:
             # follows Kafka Streams.
             self._parts.record.timestamp = 0
@@ -281,7 +283,7 @@ class SteppingDriver:
 
     def metrics(self) -> Mapping[MetricName, float]:
         """What was counted so far, by Kafka Streams' names."""
-        return task_metrics(_TASK, self._parts.drops.total)
+        return self._parts.meters.view
 
     def topology_metadata(self) -> dict[str, Any]:
         """The topics of the topology under their real names; see `TopologyTestDriver`."""

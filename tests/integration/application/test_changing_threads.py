@@ -30,7 +30,7 @@ def tasks(streams: KafkaStreams) -> list[int]:
 
 
 def processed(streams: KafkaStreams) -> int:
-    return sum(thread["processed_total"] for thread in streams.metrics().values())
+    return int(streams.metrics().total("process-total", "stream-thread-metrics"))
 
 
 def test_threads_come_and_go_while_records_flow(
@@ -75,9 +75,7 @@ def test_without_a_thread_nothing_is_processed_until_one_is_added(
         streams.pause()
         application.write_lines(20)
         assert streams.add_stream_thread() is not None
-        wait_for(
-            lambda: any(thread["paused"] for thread in streams.metrics().values()), 60, "paused"
-        )
+        wait_for(lambda: streams.metrics().total("paused") > 0, 60, "paused")
         wait_for(lambda: tasks(streams) == [8], 60, "it has all tasks")
         assert processed(streams) == 0
         streams.resume()

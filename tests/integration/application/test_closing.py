@@ -444,7 +444,7 @@ def test_a_restore_listener_that_fails(
 
 def processed(streams: KafkaStreams) -> int:
     """How many records the threads have processed, as far as they have told."""
-    return sum(int(metrics["processed_total"]) for metrics in streams.metrics().values())
+    return int(streams.metrics().total("process-total", "stream-thread-metrics"))
 
 
 def tasks_of_threads(streams: KafkaStreams) -> list[int]:

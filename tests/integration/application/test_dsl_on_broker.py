@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from support.broker.records import Found
 from support.broker.restored import Restoration, Restored
 from support.running import features, optimized
-from support.running.applications import Application, processed
+from support.running.applications import Application, processed, values
 from support.running.features import Output
 from support.waiting import wait_for
 
@@ -140,7 +140,7 @@ def test_copies_of_every_kind_of_store_take_over(
         sizes = app.changelog_sizes()
         wait_for(lambda: restored.has_all(sizes), 60, "the second one has everything")
         second.pause()
-        wait_for(lambda: all(m["paused"] for m in second.metrics().values()), 30, "it pauses")
+        wait_for(lambda: 0 not in values(second, "paused"), 30, "it pauses")
         assert first.close(timedelta(seconds=60))
         more = features.records(app.name, 4, start_ms + 100_000, 50_000, 20)
         more += features.last_records(app.name, start_ms + 2 * HOUR_MS)

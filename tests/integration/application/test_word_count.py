@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.broker.restored import Restored
 from support.broker.topics import committed_lag, read_all
+from support.running.applications import values
 from support.running.identified import Identified
 from support.running.instances import end_of
 from support.running.word_count import RUNNING, WordCount
@@ -131,7 +132,7 @@ def test_damaged_state_is_rebuilt(
         wait_exact(app)
         assert restored.total == logged
         wait_for(
-            lambda: sum(m["rebuilt_total"] for m in streams.metrics().values()) == 1,
+            lambda: streams.metrics().total("state-rebuilt-total") == 1,
             10,
             "the metric tells of it",
         )
@@ -214,7 +215,7 @@ def test_pause_and_resume(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: P
         wait_exact(app)
         streams.pause()
         assert streams.is_paused
-        wait_for(lambda: all(m["paused"] for m in streams.metrics().values()), 10, "paused")
+        wait_for(lambda: 0 not in values(streams, "paused"), 10, "paused")
         before = app.found()
         app.write_lines(100)
         assert lag(app) == 100

@@ -155,21 +155,24 @@ class Places:
 
     def lag(self, group: str, topics: Iterable[str]) -> int:
         """How many records of these topics the group has not committed."""
-        places = list(self.ends(topics))
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
-        try:
-            committed = consumer.committed(
-                [ClientPartition(*place) for place in places], _TIMEOUT_S
-            )
-        finally:
-            consumer.close()
+        committed = self.committed(group, topics)
         # After that: what caused it to be committed was written to other topics before.
         ends = self.ends(topics)
         lag = 0
-        for place in committed:
-            low, high = ends[TopicPartition(place.topic, place.partition)]
-            lag += high - max(place.offset, low)
+        for place, offset in committed.items():
+            low, high = ends[place]
+            lag += high - max(offset, low)
         return lag
+
+    def committed(self, group: str, topics: Iterable[str]) -> dict[TopicPartition, int]:
+        """What the group has committed of each partition of these topics; below 0 if nothing."""
+        places = [ClientPartition(*place) for place in self.ends(topics)]
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
+        try:
+            found = consumer.committed(places, _TIMEOUT_S)
+        finally:
+            consumer.close()
+        return {TopicPartition(each.topic, each.partition): each.offset for each in found}
 
     def read(self, topics: Sequence[str]) -> dict[str, list[Found]]:
         """All records of each topic, partition by partition, up to the ends that they have now."""

@@ -115,7 +115,7 @@ class Program:
         return self._child.wait(timeout_s)
 
     def group_exists(self) -> bool:
-        """Whether any process of it is still there."""
+        """Whether any process of its group is still there: not those in groups of their own."""
         # One that has ended is there in name until it is waited for.
         self._child.poll()
         try:
@@ -154,3 +154,22 @@ class Script(Program):
 def python(code: str, *arguments: str | Path) -> Program:
     """A program that is Python code."""
     return Program(sys.executable, "-c", code, *arguments)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and is not waited for does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def processes_in(folder: Path) -> list[int]:
+    """The processes whose working directory is a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if Path(os.readlink(process / "cwd")) == folder.resolve():
+                found.append(int(process.name))
+    return found

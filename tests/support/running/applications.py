@@ -122,6 +122,11 @@ class Application:
         wait_for(is_done, _DONE_S, "everything is committed")
 
 
+def values(streams: KafkaStreams, name: str) -> list[float | str]:
+    """What its metrics of that name are."""
+    return [each.value for each in streams.metrics().named(name)]
+
+
 def processed(streams: KafkaStreams) -> int:
     """How many records its threads have processed."""
-    return sum(metrics["processed_total"] for metrics in streams.metrics().values())
+    return int(streams.metrics().total("process-total", "stream-thread-metrics"))

@@ -10,11 +10,9 @@ SETTINGS are those of the application, as JSON. Threads that fail are replaced. 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +22,11 @@ from millstream import (
     HandlerResponse,
     KafkaStreams,
     StreamsConfig,
-    StreamsError,
     StreamsUncaughtExceptionHandlerResponse,
 )
 from millstream.processor.handlers import HandlerAnswer
 from support.running.identified import POISON, identified_topology
-from support.running.telling import tell, tell_changes
-
-#: As many as the session that Millstream starts has slots for, beside those of the settings.
-_MOST_THREADS = 4
+from support.running.telling import obey, tell, tell_changes
 
 
 class Told:
@@ -91,20 +85,6 @@ class SetsPoisonAside:
         return HandlerResponse.CONTINUE.with_dead_letters(letter)
 
 
-def _obey(streams: KafkaStreams) -> None:
-    # Not by sys.stdin, whose lock this thread would hold when the interpreter ends.
-    while line := os.read(0, 1_000):
-        for word in line.decode().split():
-            threads = len(streams.metadata_for_local_threads())
-            try:
-                if word == "add" and threads < _MOST_THREADS:
-                    streams.add_stream_thread()
-                elif word == "remove" and threads > 1:
-                    streams.remove_stream_thread(timedelta(seconds=30))
-            except (StreamsError, TimeoutError) as error:
-                tell("not changed", str(error))
-
-
 def main() -> None:
     bootstrap, name, state, given = sys.argv[1:]
     settings = json.loads(given)
@@ -130,7 +110,7 @@ def main() -> None:
     streams.set_uncaught_exception_handler(
         lambda _: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
     )
-    for told in (tell_changes, _obey):
+    for told in (tell_changes, obey):
         threading.Thread(target=told, args=(streams,), daemon=True).start()
     streams.run()
 

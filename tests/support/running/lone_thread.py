@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream import StreamsConfig
+from millstream.errors import StreamsError
 from millstream.runtime.build_thread import build_thread
 from millstream.runtime.control import (
     Asked,
@@ -68,6 +69,9 @@ class LoneControl:
         return (Asked(Close()),)
 
     def reply(self, asked: Asked, answer: Any) -> None:
+        """Nothing is asked."""
+
+    def refuse_questions(self, error: StreamsError) -> None:
         """Nothing is asked."""
 
 

@@ -110,4 +110,4 @@ def _wait_settled(streams: KafkaStreams, changes: list[str]) -> None:
 
 
 def _processed(streams: KafkaStreams) -> int:
-    return sum(int(metrics["processed_total"]) for metrics in streams.metrics().values())
+    return int(streams.metrics().total("process-total", "stream-thread-metrics"))

@@ -1,12 +1,17 @@
-"""What an instance that is a script says on stdout, for whoever runs it."""
+"""What an instance that is a script says on stdout, for whoever runs it, and what it is told."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
+from datetime import timedelta
 from typing import Any
 
-from millstream import KafkaStreams
+from millstream import KafkaStreams, StreamsError
+
+#: As many as the session that Millstream starts has slots for, beside those of the settings.
+_MOST_THREADS = 4
 
 
 def tell(what: str, told: Any) -> None:
@@ -29,3 +34,18 @@ def tell_changes(streams: KafkaStreams) -> None:
             tell("now", now)
             last = now
         time.sleep(0.1)
+
+
+def obey(streams: KafkaStreams) -> None:
+    """For ever change how many threads it has, as the lines `add` and `remove` on stdin say."""
+    # Not by sys.stdin, whose lock this thread would hold when the interpreter ends.
+    while line := os.read(0, 1_000):
+        for word in line.decode().split():
+            threads = len(streams.metadata_for_local_threads())
+            try:
+                if word == "add" and threads < _MOST_THREADS:
+                    streams.add_stream_thread()
+                elif word == "remove" and threads > 1:
+                    streams.remove_stream_thread(timedelta(seconds=30))
+            except (StreamsError, TimeoutError) as error:
+                tell("not changed", str(error))

@@ -136,5 +136,8 @@ class ThreadRun:
     def reply(self, asked: Asked, answer: Any) -> None:
         """Nothing is asked."""
 
+    def refuse_questions(self, error: StreamsError) -> None:
+        """Nothing is asked."""
+
     def _run(self) -> None:
         self.outcome = self._thread.run()

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 from millstream.clock import ManualClock
 from millstream.runtime.control import Asked, Close, Command, ThreadOutcome
 from millstream.runtime.loop.stream_thread import StreamThread
+from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.loop.thread_settings import ThreadSettings
-from millstream.runtime.task.node_context import DroppedTotal
 from millstream.subscriptions.share import SubscriptionShare
 from millstream.waker import Waker
 
@@ -40,16 +40,21 @@ class Parts:
         self.all.rebalances.has_news.return_value = False
         self.all.rebalances.under_way = False
         self.all.rebalances.forbids_work = False
-        self.all.tasks.running = [Mock(commit_needed=False)] if running else []
+        self.all.tasks.running = [Mock(commit_needed=False, partitions=())] if running else []
         self.all.tasks.all = self.all.tasks.standby = ()
         self.all.tasks.processable.return_value = []
         self.all.tasks.input_room = SETTINGS.max_poll_records
         self.all.tasks.next_wall_clock_ms.return_value = None
         self.all.commits.commit.return_value = {}
-        self.all.commits.total = 0
+        self.all.commits.total = self.all.tasks.rebuilt_total = 0
+        self.all.consumer.poll_columns.return_value = {}
+        self.all.consumer.position.return_value = None
         self.all.updates.step.side_effect = [*rounds, None]
         self.all.updates.is_reading = False
         self.clock = ManualClock()
+        #: What answers questions, and what wakes the thread.
+        self.queries = Mock()
+        self.waker = Waker()
         #: The connection to the driver.
         self.control = Mock(lost=False, commands=self.commands)
         self._left = len(rounds)
@@ -82,14 +87,15 @@ class Parts:
             producer=parts.producer,
             global_updates=parts.updates,
             incarnations=Mock(outdated=Mock(return_value=[])),
-            dropped=DroppedTotal(),
+            meters=ThreadMeters("thread", self.clock),
             share=SubscriptionShare(),
             purge=Mock(),
             cleanup=Mock(),
+            queries=self.queries,
             resize_cache=parts.resize_cache,
             close_others=[parts.close_others],
             clock=self.clock,
-            waker=Waker(),
+            waker=self.waker,
         )
         return thread.run()
 

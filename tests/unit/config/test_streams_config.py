@@ -227,6 +227,14 @@ def test_exactly_once_refuses_what_would_break_it(settings: dict[str, Any], mess
     assert message in str(raised.value)
 
 
+def test_https_without_a_certificate_is_no_plain_http() -> None:
+    """Who asks clients for certificates would ask nobody, and not know."""
+    tls = {"server_tls_key": "own.key", "server_tls_client_ca": "clients.pem"}
+    with pytest.raises(ConfigError, match=r"_key and server_tls_client_ca.*_certificate"):
+        config(**tls)
+    assert config(server_tls_certificate="own.pem", **tls).server_tls_key == "own.key"
+
+
 def test_isolation_level_is_imposed_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """Follows Kafka Streams: overridden under exactly-once, and said."""
     consumer = {"isolation.level": "read_uncommitted"}

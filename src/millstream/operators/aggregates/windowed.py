@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from millstream.metrics.names import NODE_GROUP
+from millstream.metrics.registry import RecordingLevel, Scope
 from millstream.operators.aggregates.fold import Aggregator, Initializer
 from millstream.operators.batch import Batch, Order
 from millstream.operators.emit_interval import WINDOW_CLOSE_INTERVAL, emit_interval_ms
@@ -95,9 +97,15 @@ class WindowedOperator(Operator, Generic[W]):
         if self._emit_final:
             self._interval_ms = emit_interval_ms(context.config, WINDOW_CLOSE_INTERVAL)
             self._emitted_until = context.task.remembered.get(self._store, UNKNOWN)
+            self._measure(context.metrics)
         elif self._cache is not None:
             self._cache.forwards_changes = True
             self._cache.sends_old_values = self._send_old_values
+
+    def _measure(self, metrics: Scope) -> None:
+        what, level = "window-aggregate-final-emit", RecordingLevel.DEBUG
+        self._emitted = metrics.rate_and_total(NODE_GROUP, what, level)
+        self._emit_took = metrics.average_and_highest(NODE_GROUP, f"{what}-latency", level)
 
     # ---- what the kinds of windows differ in
 
@@ -172,9 +180,12 @@ class WindowedOperator(Operator, Generic[W]):
         close_time = self.close_time()
         if self._emitted_until != UNKNOWN and self._emitted_until >= close_time:
             return
+        began_ms = self.context.clock.monotonic_ms()
         results = self.final_results(close_time)
         if results is None:
             return
+        self._emit_took.record(self.context.clock.monotonic_ms() - began_ms)
+        self._emitted.record_many(len(results), len(results), 0, 0)
         self._emitted_until = close_time
         self.context.task.remembered[self._store] = close_time
         if not results:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.errors import StreamsError
+from millstream.metrics.names import NODE_GROUP
+from millstream.metrics.registry import RecordingLevel
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.released import Released
@@ -56,6 +58,8 @@ class TableSuppressOperator(Operator):
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         self._buffer = context.store(self._store)
+        level = RecordingLevel.DEBUG
+        self._emitted = context.metrics.rate_and_total(NODE_GROUP, "suppression-emit", level)
 
     def process(self, batch: Batch, output: Output) -> None:
         released = Released(with_old_values=True)
@@ -101,6 +105,7 @@ class TableSuppressOperator(Operator):
         if change.new_value is None and self._limits.by_window:
             return
         after = None if batch.order is None else batch.order[index]
+        self._emitted.record()
         released.add(change.key, change.new_value, change.context, after, change.old_value)
         if output.immediate:
             # Whoever reads the buffer downstream must do so while the change is still in it.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from support.tasks.subscribed_task import PLACE, SubscribedTask
 
 from millstream.clock import ManualClock, SystemClock
-from millstream.parallel import Metric, ProcessingContext, Retry, SubscriptionMetrics
+from millstream.parallel import Metric, Metrics, ProcessingContext, Retry
 from millstream.parallel.metrics import gathered
 
 LABELS = (("topic", "tasks"), ("partition", "0"))
@@ -76,27 +75,26 @@ def test_times_are_in_milliseconds() -> None:
 def test_threads_are_told_as_one() -> None:
     """A partition that has moved was counted by both; of what was measured the highest counts."""
     other = (("topic", "tasks"), ("partition", "1"))
-    threads: list[dict[str, Any]] = [
-        {
-            "subscription": (
-                ("tasks.processed", LABELS, 3.0),
-                ("tasks.process.duration.max", LABELS, 7.0),
-                ("tasks.processed", other, 1.0),
-            )
-        },
-        {
-            "subscription": (
-                ("tasks.processed", LABELS, 4.0),
-                ("tasks.process.duration.max", LABELS, 5.0),
-            )
-        },
+    threads = [
+        ("tasks.processed", "1", LABELS, 3.0),
+        ("tasks.process.duration.max", "1", LABELS, 7.0),
+        ("tasks.processed", "1", other, 1.0),
+        ("tasks.processed", "2", LABELS, 4.0),
+        ("tasks.process.duration.max", "2", LABELS, 5.0),
     ]
-    metrics = gathered("sub", threads)
+    group = "subscription-metrics"
+    metrics = gathered(
+        "sub",
+        [
+            *(Metric(n, {"thread-id": t, **dict(of)}, value, group) for n, t, of, value in threads),
+            Metric("process-total", {"thread-id": "1"}, 9.0, "stream-thread-metrics"),
+        ],
+    )
     labels = {"subscription": "sub", "topic": "tasks", "partition": "0"}
     assert list(metrics) == [
-        Metric("tasks.process.duration.max", labels, 7.0),
-        Metric("tasks.processed", labels, 7.0),
-        Metric("tasks.processed", {**labels, "partition": "1"}, 1.0),
+        Metric("tasks.process.duration.max", labels, 7.0, group),
+        Metric("tasks.processed", labels, 7.0, group),
+        Metric("tasks.processed", {**labels, "partition": "1"}, 1.0, group),
     ]
     assert metrics.total("tasks.processed") == 8
     assert metrics.total("tasks.processed", partition="1") == 1
@@ -104,7 +102,7 @@ def test_threads_are_told_as_one() -> None:
     assert (len(metrics), metrics[0].value, repr(metrics)) == (
         3,
         7.0,
-        "<SubscriptionMetrics: 3 values>",
+        "<Metrics: 3 values>",
     )
-    assert isinstance(metrics, SubscriptionMetrics)
+    assert isinstance(metrics, Metrics)
     assert PLACE.topic == "tasks"
