@@ -85,6 +85,8 @@ def test_nothing_is_lost_or_repeated_in_whichever_order_processes_are_told(
         assert group_members(application.bootstrap, application.application_id) == 0
         wait_for(lambda: not script.group_exists(), 15, "no process is left")
     with instances.start("one") as script:
+        # Nothing may be left: a process that Python still starts would die of the signal.
+        wait_for(lambda: is_running(script), 60, "it runs again")
         wait_for(lambda: not application.account().untold, 60, "what was left is processed")
         script.signal(signal.SIGTERM)
         assert script.wait_ended(30) == 0
