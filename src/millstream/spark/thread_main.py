@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ class StreamThreadMain:
 
     def __call__(self, channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
         identity = ThreadIdentity(self.thread_name, self.thread_index, self.process_id)
-        with _collecting_seldom():
+        with _collecting_seldom(), _giving_way():
             thread = build_thread(
                 self.topology, self.config, identity, channel, self.restore_audience
             )
@@ -94,3 +95,19 @@ def _collecting_seldom() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+@contextmanager
+def _giving_way() -> Iterator[None]:
+    """Let the threads that bring questions and take answers away have their turn soon.
+
+    XXX
+    """
+    import os
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(float(os.environ.get("MS_SI", "0.005")))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

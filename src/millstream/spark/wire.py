@@ -40,6 +40,8 @@ _LENGTH: Final = struct.Struct(">I")
 _COUNTER: Final = struct.Struct(">Q")
 #: What is handed to the kernel at once, so that the time limit is one of progress, not of a frame.
 _CHUNK_BYTES: Final = 256 * 1024
+#: What is taken from the kernel at once, if no frame wants more: many small frames come together.
+_READ_BYTES: Final = 64 * 1024
 
 
 class Connection:
@@ -72,27 +74,34 @@ class Connection:
         self._sending = threading.Lock()
         self._sent_frames = 0
         self._received_frames = 0
+        #: What has come and is not taken out yet.
+        self._arrived = bytearray()
         sock.settimeout(silence_limit_s)
 
-    def send(self, body: bytes) -> None:
-        """Send one frame.
+    def send(self, *bodies: bytes) -> None:
+        """Send frames, one for each body, together: each trip to the kernel may cost the sender its
+        turn at Python's lock.
 
         Raises:
             ConnectionError: the other end is gone or takes nothing any more.
-            ValueError: the body is longer than `MAX_FRAME_BYTES`.
+            ValueError: a body is longer than `MAX_FRAME_BYTES`.
         """
-        if len(body) > MAX_FRAME_BYTES:
-            raise ValueError(
-                f"A control message of {len(body)} bytes is above the limit of "
-                f"{MAX_FRAME_BYTES} bytes."
-            )
+        for body in bodies:
+            if len(body) > MAX_FRAME_BYTES:
+                raise ValueError(
+                    f"A control message of {len(body)} bytes is above the limit of "
+                    f"{MAX_FRAME_BYTES} bytes."
+                )
         with self._sending:
-            code = self._code(self._sends, self._sent_frames, body)
-            self._sent_frames += 1
-            frame = memoryview(_LENGTH.pack(len(body)) + code + body)
+            parts: list[bytes] = []
+            for body in bodies:
+                code = self._code(self._sends, self._sent_frames, body)
+                self._sent_frames += 1
+                parts += (_LENGTH.pack(len(body)), code, body)
+            frames = memoryview(b"".join(parts))
             try:
-                while frame:
-                    frame = frame[self._sock.send(frame[:_CHUNK_BYTES]) :]
+                while frames:
+                    frames = frames[self._sock.send(frames[:_CHUNK_BYTES]) :]
             except OSError as error:
                 self.close()
                 raise ConnectionError(f"The control connection broke: {error}") from error
@@ -105,11 +114,11 @@ class Connection:
                 that was authenticated.
         """
         try:
-            (length,) = _LENGTH.unpack(_read(self._sock, _LENGTH.size))
+            (length,) = _LENGTH.unpack(self._take(_LENGTH.size))
             if length > MAX_FRAME_BYTES:
                 raise ConnectionError(f"A frame of {length} bytes is above the limit.")
-            code = _read(self._sock, _CODE_BYTES)
-            body = _read(self._sock, length)
+            code = self._take(_CODE_BYTES)
+            body = self._take(length)
         except OSError as error:
             self.close()
             raise ConnectionError(f"The control connection broke: {error}") from error
@@ -127,6 +136,18 @@ class Connection:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
+
+    def _take(self, size: int) -> bytes:
+        """The next bytes, exactly so many."""
+        arrived = self._arrived
+        while len(arrived) < size:
+            part = self._sock.recv(min(max(_READ_BYTES, size - len(arrived)), _CHUNK_BYTES))
+            if not part:
+                raise ConnectionError("the other end closed it")
+            arrived += part
+        taken = bytes(memoryview(arrived)[:size])
+        del arrived[:size]
+        return taken
 
     def _code(self, label: bytes, number: int, body: bytes) -> bytes:
         text = label + _COUNTER.pack(number) + body
@@ -239,16 +260,15 @@ def _proof(authkey: bytes, role: bytes, driver_nonce: bytes, worker_nonce: bytes
     return hmac.digest(authkey, role + driver_nonce + worker_nonce, "sha256")
 
 
-def _read(sock: Stream, size: int, deadline: float | None = None) -> bytes:
-    """Exactly `size` bytes; with a deadline, all of them until then."""
+def _read(sock: Stream, size: int, deadline: float) -> bytes:
+    """Exactly `size` bytes of a handshake, all of them until the deadline."""
     parts: list[bytes] = []
     while size > 0:
-        if deadline is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError("no answer in time")
-            sock.settimeout(left)
-        part = sock.recv(min(size, _CHUNK_BYTES))
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no answer in time")
+        sock.settimeout(left)
+        part = sock.recv(size)
         if not part:
             raise ConnectionError("the other end closed it")
         parts.append(part)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from millstream.clock import Clock, Deadline
+from millstream.errors import BrokerUnavailableError
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Producer
 from millstream.metrics.sensors import Sensor
@@ -22,6 +23,9 @@ logger = logging.getLogger(__name__)
 _STEP_MS: Final = 1_000
 #: The same where there are other tasks to look after.
 _TURN_MS: Final = 20
+#: For how long what was sent is waited for without a look at questions, and how often at most.
+_PAUSE_MS: Final = 2
+_MOST_PAUSES: Final = 500
 
 
 class UnfinishedError(Exception):
@@ -169,13 +173,18 @@ class Commits:
             return task.drain(Deadline(self._clock, within_ms))
 
     def commit(
-        self, tasks: Collection[Work], within_ms: int | None = None
+        self,
+        tasks: Collection[Work],
+        within_ms: int | None = None,
+        meanwhile: Callable[[], bool] = lambda: False,
     ) -> dict[TopicPartition, CommitOffset]:
         """Commit those of the tasks that have anything to commit; what was committed.
 
         Args:
             tasks: what to commit.
             within_ms: how long all of it may take, tries included; None for no such bound.
+            meanwhile: called now and then between two of its steps; tells whether it wants to be
+                called while what was sent is waited for as well: most of a commit's time.
 
         Raises:
             RebalanceInProgressError: the group takes no commits now; try again after it.
@@ -195,6 +204,7 @@ class Commits:
         for task in needing:
             with failures_of(task):
                 task.prepare_commit()
+            meanwhile()
         whole = Deadline(self._clock, within_ms)
         self._wait_for_sent([task for task in needing if task.awaits_sent], whole)
         # Before they are published: a record that is finished during it may have sent what is not.
@@ -206,14 +216,31 @@ class Commits:
             # who commits: a zombie could. So an offset that is committed goes with it again.
             for task in tasks:
                 offsets.update(task.offsets_to_commit())
+        self._pause(meanwhile)
         self._publication.publish(offsets, whole)
         acked = self._producer.acked_offsets()
         for task in needing:
+            meanwhile()
             task.post_commit(offsets, acked)
         self.total += 1
         if self._took is not None:
             self._took.record(self._clock.monotonic_ms() - began_ms)
         return offsets
+
+    def _pause(self, meanwhile: Callable[[], bool]) -> None:
+        """While somebody wants to be called, wait for what was sent a little at a time.
+
+        Not for long: it is the publication that knows what to do about brokers that do not answer.
+        """
+        for _ in range(_MOST_PAUSES):
+            if not meanwhile():
+                return
+            try:
+                self._producer.flush(_PAUSE_MS)
+                return
+            except BrokerUnavailableError:
+                # Not all of it is there yet.
+                continue
 
     def _wait_for_sent(self, tasks: Collection[Work], whole: Deadline) -> None:
         if tasks:

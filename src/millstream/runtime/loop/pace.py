@@ -40,6 +40,11 @@ class Pace:
             return self._most
         return self._limit
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody has asked a moment ago, and so may ask again."""
+        return self._until_ms is not None and self._clock.monotonic_ms() <= self._until_ms
+
     def asked(self) -> None:
         """Somebody asks."""
         self._until_ms = self._clock.monotonic_ms() + _ASKED_MS

@@ -48,7 +48,6 @@ from millstream.runtime.ownership.global_stores import GLOBAL_TASK
 from millstream.runtime.ownership.global_updates import GlobalUpdates, NoGlobalUpdates
 from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
-from millstream.runtime.queries.questions import StoreQuestion
 from millstream.runtime.queries.store_queries import StoreQueries
 from millstream.runtime.queries.waiting import WaitingQuestions
 from millstream.runtime.state_machine import StateMachine
@@ -127,13 +126,12 @@ class StreamThread:
         self._global = global_updates
         self._incarnations = incarnations
         self._meters = meters
-        self._consumer = consumer
         self._share = share
         self._purge = purge
         self._cleanup = cleanup
         self._queries = queries
-        self._questions = WaitingQuestions(queries.answer, control, clock)
         self._pace = Pace(settings.max_batch_records, clock)
+        self._questions = WaitingQuestions(queries.answer, control, clock, self._pace.asked)
         self._resize_cache = resize_cache
         self._clock = clock
         self._waker = waker
@@ -386,7 +384,7 @@ class StreamThread:
         self._last_commit_ms = now_ms
         self._tasks.pass_over_ends()
         try:
-            self._commits.commit(self._tasks.running)
+            self._commits.commit(self._tasks.running, meanwhile=self._answer_meanwhile)
             self._commit_wanted = False
         except UnfinishedError as error:
             logger.debug("commit put off: %s", error)
@@ -423,7 +421,7 @@ class StreamThread:
             self._why_stopping = f"the driver is lost: {self._control.lost_reason}"
             self._closing.hurry()
             logger.error("closing, since %s", self._why_stopping)
-        for asked in self._control.commands():
+        for asked in self._questions.commands():
             match asked.command:
                 case Close() as close:
                     self._stopping = True
@@ -443,9 +441,6 @@ class StreamThread:
                 case AskForShutdown(why):
                     self._asks_for_shutdown = True
                     self._rebalances.ask_for_shutdown(why)
-                case StoreQuestion() as question:
-                    self._pace.asked()
-                    self._questions.add(asked, question)
                 case AskMetrics():
                     self._control.reply(asked, self._reports.all_metrics())
                 case unknown:
@@ -457,6 +452,15 @@ class StreamThread:
         if self._questions.are_left:
             # So that nothing is waited for before they have their turn.
             self._waker.wake()
+
+    def _answer_meanwhile(self) -> bool:
+        """Answer in the middle of a commit, which changes nothing that a store has; whether one may
+        ask again before it is over."""
+        if self._waker.is_set and not self._rebalances.has_news():
+            # It stays set: other commands are obeyed after the commit.
+            self._questions.hear()
+            self._questions.answer_some()
+        return self._pace.is_asked
 
     def _follow(self, properties: Properties) -> None:
         self._settings = replace(self._settings, commit_interval_ms=properties.commit_interval_ms)

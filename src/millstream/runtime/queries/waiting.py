@@ -1,4 +1,5 @@
-"""Questions about stores that wait for their answers, which are worked out between batches."""
+"""Questions about stores that wait for their answers, which are worked out between batches, and in
+the pauses of a commit."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ class WaitingQuestions:
 
     Args:
         answer: finds the answer.
-        control: tells it.
+        control: brings questions among other commands, and takes answers away.
         clock: time.
+        on_asked: called for each question that comes.
     """
 
     def __init__(
@@ -39,19 +41,38 @@ class WaitingQuestions:
         answer: Callable[[StoreQuestion[Any]], Any],
         control: Control,
         clock: Clock,
+        on_asked: Callable[[], None] = lambda: None,
     ) -> None:
         self._answer = answer
         self._control = control
         self._clock = clock
+        self._on_asked = on_asked
         self._waiting: deque[tuple[Asked, StoreQuestion[Any], int]] = deque()
+        #: Commands that came while only questions were looked for.
+        self._put_off: list[Asked] = []
 
     @property
     def are_left(self) -> bool:
         """Whether some wait."""
         return bool(self._waiting)
 
+    def commands(self) -> list[Asked]:
+        """The other commands that have come, oldest first. Questions join those that wait."""
+        self.hear()
+        found, self._put_off = self._put_off, []
+        return found
+
+    def hear(self) -> None:
+        """Let questions that have come join those that wait, and leave other commands for later."""
+        for asked in self._control.commands():
+            if isinstance(asked.command, StoreQuestion):
+                self.add(asked, asked.command)
+            else:
+                self._put_off.append(asked)
+
     def add(self, asked: Asked, question: StoreQuestion[Any]) -> None:
         """One has come."""
+        self._on_asked()
         arrived_ms = asked.arrived_ms
         if arrived_ms is None:
             arrived_ms = self._clock.monotonic_ms()
@@ -69,6 +90,8 @@ class WaitingQuestions:
         )
         while self._waiting:
             self._control.reply(self._waiting.popleft()[0], error)
+        for asked in self._put_off:
+            self._control.reply(asked, error)
         self._control.refuse_questions(error)
 
     def answer_some(self) -> None:

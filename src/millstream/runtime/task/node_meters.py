@@ -15,8 +15,10 @@ from millstream.topology.physical.nodes import Node, SourceNode
 
 TOPIC_GROUP: Final = "stream-topic-metrics"
 
-#: Of how many records of a batch the age is measured.
+#: Of how many records of a batch the age is measured, and, of larger batches that follow each other
+#: quickly, after how long that of the next one is.
 _SAMPLE: Final = 8
+_SAMPLE_MS: Final = 10
 #: How many ages wait at most, of records that come one by one.
 _MOST_WAITING: Final = 256
 
@@ -24,8 +26,9 @@ _MOST_WAITING: Final = 256
 class NodeMeter:
     """How old records are when they come to a node: wall clock minus timestamp, in milliseconds.
 
-    Of a large batch no more than 9 are looked at, evenly spread, the first and the last included:
-    2 us a batch, whatever its size. The clock is read once for all that a batch has caused.
+    Of a large batch no more than 9 are looked at, evenly spread, the first and the last included,
+    and of large batches one in 10 ms: 2 us for such a batch, 0.4 us for the others, whatever their
+    size. The clock is read once for all that a batch has caused.
 
     Args:
         scope: of the task.
@@ -34,7 +37,7 @@ class NodeMeter:
             counted there as well.
     """
 
-    __slots__ = ("_clock", "_latency", "_lateness", "_processed", "_waiting")
+    __slots__ = ("_clock", "_latency", "_lateness", "_processed", "_sampled_ms", "_waiting")
 
     def __init__(self, scope: Scope, node: str, lateness: Sensor | None = None) -> None:
         part = scope.part(processor_node_id=node)
@@ -45,13 +48,18 @@ class NodeMeter:
         if lateness is not None:
             self._processed = part.rate_and_total(NODE_GROUP, "process", RecordingLevel.DEBUG)
         self._waiting: list[int] = []
+        #: When a large batch was looked at last.
+        self._sampled_ms = -_SAMPLE_MS
 
     def entered(self, batch: Batch) -> None:
         """The source hands records on."""
         timestamps = batch.timestamps
         count = len(timestamps)
         self._processed.record_many(count, count, count, count)
-        self._aged(timestamps if count <= _SAMPLE else _sample(timestamps))
+        if count <= _SAMPLE:
+            self._aged(timestamps)
+        elif self._is_due():
+            self._aged(_sample(timestamps))
         if self._lateness is not None:
             late_ms = [
                 stream_time - timestamp
@@ -74,7 +82,7 @@ class NodeMeter:
             return
         if count <= _SAMPLE:
             waiting += timestamps
-        else:
+        elif self._is_due():
             waiting += _sample(timestamps)
 
     def settle(self) -> None:
@@ -83,6 +91,13 @@ class NodeMeter:
         if waiting:
             self._aged(waiting)
             waiting.clear()
+
+    def _is_due(self) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._sampled_ms < _SAMPLE_MS:
+            return False
+        self._sampled_ms = now_ms
+        return True
 
     def _aged(self, timestamps: Sequence[int]) -> None:
         count, now_ms = len(timestamps), self._clock.now_ms()

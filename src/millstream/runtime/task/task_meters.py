@@ -78,8 +78,10 @@ class TaskMeters:
         self.view = ContextMetrics(scope)
         self.dropped = scope.rate_and_total(TASK_GROUP, "dropped-records")
         self._thread = thread
+        # Of records how many milliseconds they took.
         self._processing = scope.sensor()
-        self._processed = scope.rate_and_total(TASK_GROUP, "process")
+        scope.gauge(TASK_GROUP, "process-rate", self._processing.count_rate)
+        scope.gauge(TASK_GROUP, "process-total", lambda: self._processing.count)
         if thread is not None:
             ratio = partial(part_of, self._processing, thread.processing)
             scope.gauge(TASK_GROUP, "active-process-ratio", ratio)
@@ -123,5 +125,3 @@ class TaskMeters:
             took_ms: how long it took.
         """
         self._processing.record_shared(now_ms, count, took_ms)
-        if count:
-            self._processed.record_at(now_ms, 1, count, count, count)

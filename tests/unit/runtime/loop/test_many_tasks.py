@@ -72,7 +72,7 @@ class Thread:
         )
         self.thread._last_commit_ms = self.bench.clock.monotonic_ms()
 
-    def _commit(self, tasks: list[StreamTask]) -> dict[Any, Any]:
+    def _commit(self, tasks: list[StreamTask], **_: Any) -> dict[Any, Any]:
         self.work.append("commit")
         self.bench.commit()
         return {}
@@ -224,7 +224,7 @@ def test_a_commit_is_made_after_the_batch_that_asks_for_it(three: Thread, put_of
             task.processing.engine_task.request_commit()
             if put_off == "by the group":
                 errors = [RebalanceInProgressError("now")]
-                three.commits.commit.side_effect = lambda tasks: (
+                three.commits.commit.side_effect = lambda tasks, **_: (
                     three._commit(tasks) if not errors else _raise(errors.pop())
                 )
             three.rebalances.under_way = put_off == "as the group rebalances"

@@ -132,7 +132,7 @@ def test_a_thread_that_cannot_commit_joins_anew_more_and_more_rarely() -> None:
     # Each round commits once; the tenth goes through.
     commits = iter([*[fenced] * 9, None, fenced, fenced])
 
-    def commit(*_: object) -> dict[object, object]:
+    def commit(*_: object, **__: object) -> dict[object, object]:
         error = next(commits, None)
         if error is not None:
             raise error

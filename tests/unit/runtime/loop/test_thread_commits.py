@@ -39,7 +39,7 @@ def test_in_between_a_commit_comes_when_a_task_asks_for_it_and_at_no_other_time(
         task.commit_requested = story[-1] == "asks"
         return 1
 
-    def commit(*_: Any) -> dict[Any, Any]:
+    def commit(*_: Any, **__: Any) -> dict[Any, Any]:
         story.append("commit")
         task.commit_requested = False
         return {}
@@ -72,7 +72,7 @@ def test_a_commit_that_the_group_refused_is_made_again_at_once() -> None:
         task.commit_requested = False
         return batches.pop()
 
-    def commit(*_: Any) -> dict[Any, Any]:
+    def commit(*_: Any, **__: Any) -> dict[Any, Any]:
         story.append("commit")
         if refusals:
             # What its flush has handed on asks for a commit.
