@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 from millstream.clock import ManualClock
 from millstream.errors import ThreadUnavailableError
-from millstream.runtime.control import Asked
+from millstream.runtime.control import Asked, AskMetrics, Pause, Resume
 from millstream.runtime.queries.questions import ANSWER_MS, AskOffsets, CloseCursor
 from millstream.runtime.queries.waiting import ROUND_MS, WaitingQuestions
 
@@ -20,7 +20,11 @@ class Answering:
         self.told: list[tuple[int | None, Any]] = []
         self._took_ms = took_ms
         self.control = Mock(reply=self._reply)
-        self.questions = WaitingQuestions(self._answer, self.control, self.clock)
+        self.heard = 0
+        self.questions = WaitingQuestions(self._answer, self.control, self.clock, self._hear)
+
+    def _hear(self) -> None:
+        self.heard += 1
 
     def _answer(self, question: Any) -> Any:
         self.clock.advance(self._took_ms)
@@ -75,3 +79,32 @@ def test_a_thread_that_closes_lets_nobody_wait() -> None:
     (refused,) = bench.control.refuse_questions.call_args.args
     assert "Stream thread t closes" in refused.message
     assert not bench.questions.are_left
+
+
+def test_commands_wait_while_only_questions_are_looked_for() -> None:
+    """In the middle of a commit nobody may be told to resize a cache. Nothing is lost by that."""
+    bench = Answering(took_ms=0)
+    told = [Asked(Pause()), Asked(AskOffsets(), 1), Asked(AskMetrics(), 2), Asked(Resume())]
+    bench.control.commands.return_value = told[:3]
+    bench.questions.hear()
+    bench.questions.answer_some()
+    assert bench.told == [(1, "AskOffsets")]
+    bench.control.commands.return_value = told[3:]
+    assert [each.command for each in bench.questions.commands()] == [
+        Pause(),
+        AskMetrics(),
+        Resume(),
+    ]
+    bench.control.commands.return_value = []
+    assert bench.questions.commands() == []
+    assert bench.heard == 1
+
+
+def test_a_thread_that_fails_in_the_middle_refuses_what_it_has_put_off() -> None:
+    bench = Answering(took_ms=0)
+    bench.control.commands.return_value = [Asked(AskMetrics(), 7)]
+    bench.questions.hear()
+    bench.questions.end("t")
+    ((number, answer),) = bench.told
+    assert number == 7
+    assert isinstance(answer, ThreadUnavailableError)

@@ -432,6 +432,34 @@ def test_a_frame_that_was_tampered_with_ends_the_connection() -> None:
     sender.close()
 
 
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_frames_arrive_one_by_one_however_they_travel(piece: int) -> None:
+    """Several in one piece, and one in many."""
+    here, between_here = socket.socketpair()
+    between_there, there = socket.socketpair()
+    options: dict[str, Any] = {"silence_limit_s": 5}
+    sender = wire.Connection(here, KEY, sends=b"a", receives=b"b", **options)
+    receiver = wire.Connection(there, KEY, sends=b"b", receives=b"a", **options)
+    bodies = [b"", b"first", b"x" * 3_000, b"last"]
+    sender.send(*bodies[:3])
+    sender.send(bodies[3])
+    sender.close()
+    told = b"".join(iter(lambda: between_here.recv(4_096), b""))
+
+    def pass_on() -> None:
+        for start in range(0, len(told), piece):
+            between_there.sendall(told[start : start + piece])
+        between_there.close()
+
+    passing = threading.Thread(target=pass_on)
+    passing.start()
+    assert [receiver.receive() for _ in bodies] == bodies
+    with pytest.raises(ConnectionError, match="closed"):
+        receiver.receive()
+    passing.join()
+    between_here.close()
+
+
 def test_silence_counts_as_a_broken_connection() -> None:
     """Goal: a peer whose machine vanished without a word is noticed."""
     here, there = socket.socketpair()
@@ -482,6 +510,33 @@ def test_a_conversation_refuses_or_drops_at_its_limit() -> None:
         assert dropping.post(b"x" * 40)
     assert dropping.dropped == 2
     assert not dropping.flush(0.01)
+
+
+def test_an_acknowledgement_waits_for_a_message_but_not_for_long() -> None:
+    """Goal: what is told is not kept for long where nothing is to be said in return, and a message
+    that goes out at once takes it along."""
+    conversation = Conversation(drop_oldest=False)
+    for number in range(1, 10):
+        conversation.note_received(number)
+    began = time.monotonic()
+    assert conversation.take(30, lambda: False) == []
+    assert time.monotonic() - began < 10
+    conversation.note_received(10)
+    conversation.post(b"reply")
+    assert conversation.take(30, lambda: False) == [(1, b"reply")]
+    # Nothing is due any more.
+    began = time.monotonic()
+    assert conversation.take(0.2, lambda: False) == []
+    assert time.monotonic() - began >= 0.2
+
+
+def test_only_so_many_bytes_go_out_together() -> None:
+    """Goal: large messages are not copied once more, all in one."""
+    conversation = Conversation(drop_oldest=False)
+    for size in (200_000, 200_000, 200_000, 1, 1):
+        conversation.post(b"x" * size)
+    taken = [[number for number, _ in conversation.take(1, lambda: False)] for _ in range(2)]
+    assert taken == [[1, 2], [3, 4, 5]]
 
 
 class PickyError(Exception):

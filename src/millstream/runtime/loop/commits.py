@@ -205,6 +205,7 @@ class Commits:
             with failures_of(task):
                 task.prepare_commit()
             meanwhile()
+        self._pause(meanwhile)
         whole = Deadline(self._clock, within_ms)
         self._wait_for_sent([task for task in needing if task.awaits_sent], whole)
         # Before they are published: a record that is finished during it may have sent what is not.
@@ -216,7 +217,6 @@ class Commits:
             # who commits: a zombie could. So an offset that is committed goes with it again.
             for task in tasks:
                 offsets.update(task.offsets_to_commit())
-        self._pause(meanwhile)
         self._publication.publish(offsets, whole)
         acked = self._producer.acked_offsets()
         for task in needing:

@@ -275,3 +275,35 @@ def test_what_can_never_be_written_is_not_tried_again() -> None:
     with pytest.raises(ProductionError):
         cluster.commits.commit([cluster.task])
     cluster.producer.flush.assert_called_once()
+
+
+def test_questions_are_answered_while_what_was_sent_is_waited_for() -> None:
+    """Most of a commit is waiting, which without it would be a wait for whoever asks as well."""
+    cluster = Cluster(300_000, flush_takes_ms=40)
+    asked_ms: list[int] = []
+
+    def meanwhile() -> bool:
+        asked_ms.append(cluster.clock.now_ms())
+        return True
+
+    cluster.commits.commit([cluster.task], meanwhile=meanwhile)
+    # First after the flush of the caches, last before the stores write.
+    assert asked_ms[0] == 0
+    assert asked_ms[-1] == cluster.clock.now_ms() == 40
+    assert max(later - earlier for earlier, later in pairwise(asked_ms)) <= 5
+    assert len(cluster.offset_commits) == 1
+
+
+def test_without_questions_a_commit_waits_in_one_piece() -> None:
+    cluster = Cluster(300_000, flush_takes_ms=40)
+    cluster.task.awaits_sent = False
+    cluster.commits.commit([cluster.task], meanwhile=lambda: False)
+    assert len(cluster.flushes) == 1
+
+
+def test_questions_do_not_keep_a_commit_from_noticing_an_outage() -> None:
+    """`task.timeout.ms` bounds the tries after the first one, as ever."""
+    cluster = Cluster(1_000, down_ms=10 * FLUSH_MS)
+    with pytest.raises(BrokerUnavailableError):
+        cluster.commits.commit([cluster.task], meanwhile=lambda: True)
+    assert cluster.clock.now_ms() <= 2 * FLUSH_MS + 2_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from support.tasks.thread_parts import SETTINGS, Parts, of
 
 from millstream.errors import BrokerUnavailableError, RebalanceInProgressError
 from millstream.record import TaskId
+from millstream.runtime.control import Asked, Close, ResizeCache
 from millstream.runtime.loop.commits import UnfinishedError
+from millstream.runtime.queries.questions import AskOffsets
 
 #: What closing does with work, in order.
 GIVING_UP = ("commits.commit", "tasks.close_all", "commits.forget_sent", "producer.close")
@@ -137,3 +140,29 @@ def test_what_could_not_be_finished_for_a_commit_was_not_done() -> None:
     parts.all.commits.drain_to_close.return_value = True
     parts.all.commits.commit.side_effect = UnfinishedError(parts.all.tasks.running)
     assert parts.outcome().has_drained is False
+
+
+def test_questions_are_answered_in_the_middle_of_a_commit_and_nothing_else_is_done() -> None:
+    """But not with news of the group: somebody else may have the task by then."""
+    parts = Parts(None, None)
+    asked, others = Asked(AskOffsets(), 1), [Asked(ResizeCache(77))]
+    waiting: list[list[Asked]] = []
+    story: list[object] = []
+
+    def commit(*_: object, meanwhile: Callable[[], bool], **__: object) -> dict[object, object]:
+        parts.control.commands = lambda: waiting.pop(0) if waiting else [Asked(Close())]
+        for what, news in (([asked], False), ([asked], True), (others, False)):
+            waiting.append(what)
+            parts.waker.wake()
+            parts.all.rebalances.has_news.return_value = news
+            story.append(meanwhile())
+        parts.all.rebalances.has_news.return_value = False
+        parts.all.commits.commit.side_effect = None
+        story.append("committed")
+        return {}
+
+    parts.queries.answer.side_effect = lambda question: story.append("answered")
+    parts.all.resize_cache.side_effect = story.append
+    parts.all.commits.commit.side_effect = commit
+    parts.run()
+    assert story == ["answered", True, True, "answered", True, "committed", 77]
