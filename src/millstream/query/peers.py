@@ -71,6 +71,7 @@ class _Task(msgspec.Struct, omit_defaults=True):
     message: str = ""
     position: dict[str, dict[int, int]] = {}
     took_ns: int = 0
+    retriable: bool = False
 
 
 class _Answered(msgspec.Struct, omit_defaults=True):
@@ -142,6 +143,7 @@ def _answer(own: Answering, stores: KnownStores, asked: _Asked) -> _Answered:
                     each.message,
                     {topic: dict(offsets) for topic, offsets in each.position.items()},
                     each.took_ns,
+                    each.retriable,
                 )
                 for each in own.ask(question, None if store.part is None else store.part.id)
             ]
@@ -202,6 +204,7 @@ class Instance:
                 each.message,
                 each.position,
                 each.took_ns,
+                each.retriable,
             )
             for each in answered.tasks
         ]

@@ -368,7 +368,8 @@ def _unknown_of_global(store: KnownStore) -> QueryResult:
 def _error_of(store: KnownStore, answer: TaskAnswer) -> InvalidStateStoreError:
     if answer.reason is FailureReason.NOT_ACTIVE:
         return _not_available(store, f"its partition {answer.partition} is not active here")
-    return InvalidStateStoreError(
+    kind = StateStoreNotAvailableError if answer.retriable else InvalidStateStoreError
+    return kind(
         f"Partition {answer.partition} of store {store.name} did not answer: {answer.message}"
     )
 

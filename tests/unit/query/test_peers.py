@@ -46,6 +46,7 @@ _QUESTION = AskStore(
 _ANSWERS = (
     TaskAnswer(0, "RUNNING", ((b"k", b"\x00v"),), "t/c", position={"in": {0: 42}}, took_ns=9),
     TaskAnswer(2, "STANDBY", reason=FailureReason.NOT_UP_TO_BOUND, message="is behind"),
+    TaskAnswer(4, "RUNNING", reason=FailureReason.STORE_EXCEPTION, message="full", retriable=True),
 )
 
 

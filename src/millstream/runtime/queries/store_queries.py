@@ -27,7 +27,7 @@ from millstream.runtime.queries.reach import Upstream, reached
 from millstream.runtime.states import TaskState
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.opening.open_store import OpenStore
-from millstream.state.queries.answers import StoreAnswer, read_store, unknown_query
+from millstream.state.queries.answers import StoreAnswer, failed, read_store, unknown_query
 
 #: The role of what answers for a global store, which no task has.
 GLOBAL: Final = "GLOBAL"
@@ -165,23 +165,23 @@ class StoreQueries:
             )
         page: Page = ()
         cursor: str | None = None
-        reason, message = answer.reason, answer.message
         if answer.pairs is not None:
             try:
                 page, cursor = self._cursors.begin(
                     opened, answer.pairs, question.page_bytes, page_ms
                 )
             except StreamsError as error:
-                reason, message = FailureReason.STORE_EXCEPTION, str(error)
+                answer = failed(answer.position, error)
         return TaskAnswer(
             partition,
             role,
             page,
             cursor,
-            reason,
-            message,
+            answer.reason,
+            answer.message,
             answer.position.as_dict(),
             time.perf_counter_ns() - started,
+            answer.retriable,
         )
 
     def _offsets(self) -> Iterator[StoreOffset]:
