@@ -99,8 +99,8 @@ class StoreQueries:
         having = list(self._having(question))
         # All of them are one answer, which the driver has to take and the thread to work out.
         share = max(1, len(having))
-        page_bytes = max(_LEAST_BYTES, min(question.page_bytes, _MOST_BYTES // share))
-        question = replace(question, page_bytes=min(question.page_bytes, page_bytes))
+        most = max(_LEAST_BYTES, _MOST_BYTES // share)
+        question = replace(question, page_bytes=min(question.page_bytes, most))
         for task, opened in having:
             partition = task.task_id.partition
             role = task.state.name
