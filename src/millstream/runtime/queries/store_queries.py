@@ -23,7 +23,7 @@ from millstream.runtime.queries.questions import (
     TaskAnswer,
     ThreadAnswer,
 )
-from millstream.runtime.queries.reach import Upstream, reached
+from millstream.runtime.queries.reach import NO_UPSTREAM, Upstream, reached
 from millstream.runtime.states import TaskState
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.opening.open_store import OpenStore
@@ -37,8 +37,6 @@ _READABLE: Final = frozenset({TaskState.RUNNING, TaskState.RESTORING, TaskState.
 #: How many bytes of keys and values one answer has, and those of each task at least.
 _MOST_BYTES: Final = 1 << 20
 _LEAST_BYTES: Final = 4 << 10
-
-_NO_UPSTREAM: Final = Upstream(frozenset(), (), frozenset(), is_logged=True)
 
 
 class StoreQueries:
@@ -116,7 +114,7 @@ class StoreQueries:
                 )
                 continue
             upstream = self._upstream.get(task.task_id.subtopology, {}).get(
-                question.store, _NO_UPSTREAM
+                question.store, NO_UPSTREAM
             )
             past_cache = question.read is not None and question.read.past_cache
             known = reached(task, upstream, question.store, past_cache=past_cache)
