@@ -75,6 +75,7 @@ class Asked:
         active = {host: frozenset(places) for host, places in told.active.items()}
         standby = {host: frozenset(places) for host, places in told.standby.items()}
         self.routing.learn(Hosts(active, standby))
+        self.instances.keep(active.keys() | standby.keys())
 
     def lags(self) -> dict[str, dict[int, LagInfo]]:
         """How far the stores here are behind their changelogs.
