@@ -132,7 +132,7 @@ class Routing:
                 self._stores_on(hosts.standby.get(host)),
                 frozenset(hosts.standby.get(host, ())),
             )
-            for host in sorted(hosts.active.keys() | hosts.standby.keys())
+            for host in sorted(hosts.all)
         ]
 
     def clients_of(self, name: str) -> list[StreamsMetadata]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final
 
+from millstream.assignment.assignment_info import HostInfo
 from millstream.errors import (
     InvalidStateStoreError,
     InvalidStateStorePartitionError,
@@ -264,9 +265,13 @@ class StateQueries:
             "if each has application_server set and serves."
         )
 
+    def keep(self, hosts: Set[HostInfo]) -> None:
+        """Let go of the threads that have waited for all other instances but these."""
+        self._gathering.keep(hosts)
+
     def close(self) -> None:
         """Let go of the threads that have waited for other instances."""
-        self._gathering.close()
+        self._gathering.keep(frozenset())
 
 
 class _Composite:
@@ -354,6 +359,7 @@ def _error_of(store: KnownStore, answer: TaskAnswer) -> InvalidStateStoreError:
 
 
 def _not_available(store: KnownStore, why: str) -> StateStoreNotAvailableError:
+    reason = why.removesuffix(".")
     return StateStoreNotAvailableError(
-        f"Store {store.name} cannot be read just now: {why}. Ask again in a moment."
+        f"Store {store.name} cannot be read just now: {reason}. Ask again in a moment."
     )
