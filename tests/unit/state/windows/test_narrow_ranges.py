@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
@@ -86,6 +87,20 @@ def test_a_narrow_range_is_part_of_the_whole(
         wanted = [pair for pair in whole if lowest <= layout.key_of(pair[0]) <= highest]
         found = list(store.read_keys(lowest, highest, first, last, reverse=reverse))
         assert found == wanted
+    store.close()
+
+
+def test_a_long_key_is_looked_for_in_no_time(
+    opened: Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]],
+) -> None:
+    """Whoever asks for one of 200 KB holds up its stream thread for as long as that is read."""
+    store, _ = opened(WINDOWS)
+    key = bytes(200_000)
+    store.put(window_key(key, 1_000), b"v", 0)
+    store.commit((CHANGELOG, 1))
+    began_s = time.monotonic()
+    assert len(list(store.read_keys(key, key, 0, RETENTION_MS))) == 1
+    assert time.monotonic() - began_s < 1
     store.close()
 
 
