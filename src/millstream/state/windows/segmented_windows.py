@@ -387,13 +387,18 @@ class SegmentedWindows:
         begin: bytes | None = None,
     ) -> ByteItems:
         segments = range(self._segment_of(first), self._segment_of(last) + 1)
-        if lowest is None or highest is None or len(segments) > _MOST_SEEKS:
+        if (lowest is None and highest is None) or len(segments) > _MOST_SEEKS:
             ranges = [(_SEGMENT.pack(segments.start), _SEGMENT.pack(segments.stop))]
         else:
             # What lies beside these keys is not looked at.
-            end = _behind(highest, self._layout.after(b"", last))
-            prefixes = map(_SEGMENT.pack, reversed(segments) if reverse else segments)
-            ranges = [(prefix + lowest, prefix + end) for prefix in prefixes]
+            end = None if highest is None else _behind(highest, self._layout.after(b"", last))
+            ranges = [
+                (
+                    _SEGMENT.pack(segment) + (lowest or b""),
+                    _SEGMENT.pack(segment + 1) if end is None else _SEGMENT.pack(segment) + end,
+                )
+                for segment in (reversed(segments) if reverse else segments)
+            ]
         if begin is not None:
             raw = _SEGMENT.pack(self._segment_of(self._time_of(begin))) + begin
             ranges = [
