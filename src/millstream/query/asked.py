@@ -74,7 +74,10 @@ class Asked:
         """The leader has told who has what."""
         active = {host: frozenset(places) for host, places in told.active.items()}
         standby = {host: frozenset(places) for host, places in told.standby.items()}
-        self.routing.learn(Hosts(active, standby))
+        hosts = Hosts(active, standby)
+        self.routing.learn(hosts)
+        self.instances.keep(hosts.all)
+        self.queries.keep(hosts.all)
 
     def lags(self) -> dict[str, dict[int, LagInfo]]:
         """How far the stores here are behind their changelogs.

@@ -211,5 +211,9 @@ def _at(thread: str, task: TaskAnswer) -> TaskAnswer:
 
 def _failed(partition: int, error: StreamsError) -> TaskAnswer:
     return TaskAnswer(
-        partition, "", reason=FailureReason.STORE_EXCEPTION, message=f"{error} Ask again."
+        partition,
+        "",
+        reason=FailureReason.STORE_EXCEPTION,
+        message=f"{error} Ask again.",
+        retriable=error.retriable,
     )

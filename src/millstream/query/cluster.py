@@ -143,7 +143,7 @@ class Cluster:
             logger.log(level, "the cluster does not tell the counts of partitions: %s", error)
         pause_s = _FAILED_PAUSE_S if counts is None else _MISSING_PAUSE_S
         with self._lock:
-            if counts and store.topics <= counts.keys():
+            if counts and store.upstream.topics <= counts.keys():
                 before = self._told.get(store.name)
                 if before is None or before.generation <= asking.generation:
                     self._told[store.name] = _Told(counts, asking.generation)
@@ -155,8 +155,8 @@ class Cluster:
 
     def _counts_of(self, store: KnownStore) -> Mapping[str, int]:
         client = self._client()
-        topics = set(store.topics)
-        for pattern in store.patterns:
+        topics = set(store.upstream.topics)
+        for pattern in store.upstream.patterns:
             topics.update(filter(store.reads, client.topics_matching(pattern, _TIMEOUT_MS)))
         return client.partition_counts(topics, _TIMEOUT_MS)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,8 +22,8 @@ from millstream.runtime.queries.questions import ANSWER_MS, AskStore, TaskAnswer
 #: Who says something, and what.
 Said = tuple[Answering, TaskAnswer]
 
-#: How many other instances are waited for at a time.
-_MOST_AT_ONCE: Final = 32
+#: How many answers of one other instance are waited for at a time.
+_MOST_AT_ONCE: Final = 16
 #: The first pages of an answer have together about so many bytes, and each of them at least that.
 _ALL_BYTES: Final = 8 << 20
 _LEAST_PAGE_BYTES: Final = 16 << 10
@@ -74,7 +74,8 @@ class Gathering:
         self._routing = routing
         self._instances = instances
         self._within_s = within_ms / 1_000
-        self._pool: ThreadPoolExecutor | None = None
+        # One for each instance: whoever waits for one that hangs keeps nobody from the others.
+        self._pools: dict[HostInfo, ThreadPoolExecutor] = {}
         self._lock = threading.Lock()
 
     def gather(self, store: KnownStore, question: AskStore, wanted: frozenset[int]) -> Gathered:
@@ -107,12 +108,11 @@ class Gathering:
             raise
         return found
 
-    def close(self) -> None:
-        """Let go of the threads that have waited for answers."""
+    def keep(self, hosts: Set[HostInfo]) -> None:
+        """Let go of the threads that have waited for all other instances but these."""
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=False)
+            for host in self._pools.keys() - hosts:
+                self._pools.pop(host).shutdown(wait=False)
 
     def _ask_own(
         self, store: KnownStore, question: AskStore, here: frozenset[int], found: Gathered
@@ -141,7 +141,7 @@ class Gathering:
                 asked.update((host, each) for each in mine)
                 source = self._instances.at(host)
                 only = replace(question, partitions=mine)
-                answers = self._threads().submit(source.ask, only, _part_of(store))
+                answers = self._submit(host, partial(source.ask, only, _part_of(store)))
                 waiting.append(_Asked(source, mine, answers))
         return waiting
 
@@ -162,11 +162,15 @@ class Gathering:
             except StreamsError as failure:
                 found.failed.update(dict.fromkeys(each.partitions, failure))
 
-    def _threads(self) -> ThreadPoolExecutor:
+    def _submit(
+        self, host: HostInfo, ask: Callable[[], Sequence[TaskAnswer]]
+    ) -> Future[Sequence[TaskAnswer]]:
         with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(_MOST_AT_ONCE, "millstream-others")
-            return self._pool
+            pool = self._pools.get(host)
+            if pool is None:
+                pool = ThreadPoolExecutor(_MOST_AT_ONCE, f"millstream-others-{host}")
+                self._pools[host] = pool
+            return pool.submit(ask)
 
 
 def _part_of(store: KnownStore) -> int | None:

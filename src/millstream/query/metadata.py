@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -99,3 +99,8 @@ class Hosts:
 
     active: Owned
     standby: Owned
+
+    @property
+    def all(self) -> Set[HostInfo]:
+        """Those that have something."""
+        return self.active.keys() | self.standby.keys()

@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -71,6 +71,7 @@ class _Task(msgspec.Struct, omit_defaults=True):
     message: str = ""
     position: dict[str, dict[int, int]] = {}
     took_ns: int = 0
+    retriable: bool = False
 
 
 class _Answered(msgspec.Struct, omit_defaults=True):
@@ -142,6 +143,7 @@ def _answer(own: Answering, stores: KnownStores, asked: _Asked) -> _Answered:
                     each.message,
                     {topic: dict(offsets) for topic, offsets in each.position.items()},
                     each.took_ns,
+                    each.retriable,
                 )
                 for each in own.ask(question, None if store.part is None else store.part.id)
             ]
@@ -168,6 +170,7 @@ class Instance:
         self._token = token
         self._tls = tls
         self._idle: list[http.client.HTTPConnection] = []
+        self._most_idle = _MOST_IDLE
         self._not_before_s = 0.0
         self._lock = threading.Lock()
 
@@ -202,6 +205,7 @@ class Instance:
                 each.message,
                 each.position,
                 each.took_ns,
+                each.retriable,
             )
             for each in answered.tasks
         ]
@@ -222,8 +226,10 @@ class Instance:
         self._request(_Asked(cursor=cursor, close=True))
 
     def close(self) -> None:
-        """Let go of its connections."""
+        """Let go of its connections. Whoever still reads an answer of it may go on, and each of
+        those questions has a connection of its own."""
         with self._lock:
+            self._most_idle = 0
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -309,7 +315,7 @@ class Instance:
 
     def _keep(self, connection: http.client.HTTPConnection) -> None:
         with self._lock:
-            if len(self._idle) < _MOST_IDLE:
+            if len(self._idle) < self._most_idle:
                 self._idle.append(connection)
                 return
         connection.close()
@@ -350,9 +356,13 @@ class Instances:
                 known = self._known[host] = Instance(host, self._token, self._tls)
             return known
 
+    def keep(self, hosts: Set[HostInfo]) -> None:
+        """Let go of connections to all others: they are not there any more."""
+        with self._lock:
+            gone = [self._known.pop(host) for host in self._known.keys() - hosts]
+        for instance in gone:
+            instance.close()
+
     def close(self) -> None:
         """Let go of all connections."""
-        with self._lock:
-            known, self._known = self._known, {}
-        for instance in known.values():
-            instance.close()
+        self.keep(frozenset())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from millstream.assignment.assignment_info import HostInfo
-from millstream.errors import IllegalStateError, StreamsNotStartedError
 from millstream.kafka.partitioner import partition_for
 from millstream.query.cluster import Cluster
+from millstream.query.liveness import check_is_live
 from millstream.query.metadata import (
     UNAVAILABLE,
     Hosts,
@@ -22,8 +22,6 @@ from millstream.record import TopicPartition
 from millstream.runtime.queries.questions import StoreOffset
 from millstream.runtime.states import ClientState
 from millstream.serdes import Serde
-
-_LIVE: Final = frozenset({ClientState.RUNNING, ClientState.REBALANCING})
 
 #: Chooses a partition as the producer did: topic, key, value (None), how many partitions there are.
 Partitioner = Callable[[str, Any, Any, int], int | None]
@@ -122,7 +120,7 @@ class Routing:
 
     def all_clients(self) -> list[StreamsMetadata]:
         """What each instance has."""
-        self._check_is_live()
+        check_is_live(self._state())
         hosts = self._hosts
         if hosts is None:
             return []
@@ -134,7 +132,7 @@ class Routing:
                 self._stores_on(hosts.standby.get(host)),
                 frozenset(hosts.standby.get(host, ())),
             )
-            for host in sorted(hosts.active.keys() | hosts.standby.keys())
+            for host in sorted(hosts.all)
         ]
 
     def clients_of(self, name: str) -> list[StreamsMetadata]:
@@ -149,7 +147,7 @@ class Routing:
         self, name: str, key: Any, serde: Serde[Any] | None, partitioner: Partitioner | None
     ) -> KeyQueryMetadata | None:
         """Where a key is; None if there is no such store."""
-        self._check_is_live()
+        check_is_live(self._state())
         store = self._stores.known(name)
         if store is None:
             return None
@@ -164,9 +162,10 @@ class Routing:
             return KeyQueryMetadata.NOT_AVAILABLE
         topic = min(counts)
         partition = self._partition_of(store, topic, key, serde, partitioner, max(counts.values()))
+        active, standby = self._having.of(store)
         return KeyQueryMetadata(
-            next(iter(_having(hosts.active, store, partition)), UNAVAILABLE),
-            frozenset(_having(hosts.standby, store, partition)),
+            min(_with(partition, active), default=UNAVAILABLE),
+            frozenset(_with(partition, standby)),
             partition,
         )
 
@@ -202,15 +201,6 @@ class Routing:
             if (store := self._stores.find(name)).part is not None and any(map(store.reads, topics))
         )
 
-    def _check_is_live(self) -> None:
-        state = self._state()
-        if state is ClientState.CREATED:
-            raise StreamsNotStartedError(
-                "The application has not been started; ask again after calling start()."
-            )
-        if state not in _LIVE:
-            raise IllegalStateError(f"KafkaStreams is not running. State is {state.name}.")
-
 
 def lags_of(
     offsets: Iterable[StoreOffset], ends: Mapping[TopicPartition, int]
@@ -238,11 +228,5 @@ def _by_host(owned: Owned, store: KnownStore) -> _Partitions:
     return {host: partitions for host, partitions in found.items() if partitions}
 
 
-def _having(
-    owned: Mapping[HostInfo, Iterable[TopicPartition]], store: KnownStore, partition: int
-) -> list[HostInfo]:
-    return sorted(
-        host
-        for host, places in owned.items()
-        if any(store.reads(place.topic) and place.partition == partition for place in places)
-    )
+def _with(partition: int, having: _Partitions) -> list[HostInfo]:
+    return [host for host, partitions in having.items() if partition in partitions]

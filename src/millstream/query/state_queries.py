@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final
 
+from millstream.assignment.assignment_info import HostInfo
 from millstream.errors import (
-    IllegalStateError,
     InvalidStateStoreError,
     InvalidStateStorePartitionError,
     StateStoreMigratedError,
     StateStoreNotAvailableError,
     StreamsError,
-    StreamsNotStartedError,
-    StreamsStoppedError,
 )
 from millstream.kafka.partitioner import partition_for
 from millstream.query.asking import Answering
 from millstream.query.gathering import Gathered, Gathering, Said
+from millstream.query.liveness import check_is_live, check_takes_requests
 from millstream.query.pages import PagedPairs, StoreIterator
 from millstream.query.peers import Instances
 from millstream.query.requests.answers import (
@@ -38,7 +37,6 @@ from millstream.state.queries.codec import Pairs, Plan, plan
 from millstream.state.queries.reads import Read, ReadKind
 from millstream.state.queries.run import executed
 
-_LIVE: Final = frozenset({ClientState.RUNNING, ClientState.REBALANCING})
 _OF_A_KEY: Final = frozenset({ReadKind.WINDOWS, ReadKind.SESSIONS})
 
 
@@ -74,7 +72,7 @@ class StateQueries:
     def query(self, request: StateQueryRequest) -> StateQueryResult:
         """What all partitions say; see `KafkaStreams.query`."""
         store = self._stores.find(request.store)
-        self._check_can_answer()
+        check_takes_requests(self._state())
         if store.is_global:
             return StateQueryResult({}, global_result=_unknown_of_global(store))
         codec = store.codec
@@ -162,7 +160,7 @@ class StateQueries:
             stale: whether copies may answer.
             begin: a stored key of a window or session, at which iterators begin; see `Read.begin`.
         """
-        self._check_is_live()
+        check_is_live(self._state())
         store = self._stores.find(name)
         codec = store.codec
         if codec is None or not kind.accepts(codec):
@@ -185,7 +183,7 @@ class StateQueries:
         Raises:
             InvalidStateStoreError: not all of them answer.
         """
-        self._check_is_live()
+        check_is_live(self._state())
         question = AskStore(store.name, read, read.kind.value, partitions, active_only=not stale)
         if store.is_global:
             said = self._read_global(store, question)
@@ -211,7 +209,7 @@ class StateQueries:
         """
         likely = self._likely(store, read, partitions)
         if likely is not None:
-            self._check_is_live()
+            check_is_live(self._state())
             kind, only = read.kind.value, frozenset({likely})
             question = AskStore(store.name, read, kind, only, active_only=not stale)
             gathered = self._gathering.gather(store, question, only)
@@ -267,27 +265,13 @@ class StateQueries:
             "if each has application_server set and serves."
         )
 
+    def keep(self, hosts: Set[HostInfo]) -> None:
+        """Let go of the threads that have waited for all other instances but these."""
+        self._gathering.keep(hosts)
+
     def close(self) -> None:
         """Let go of the threads that have waited for other instances."""
-        self._gathering.close()
-
-    # --- state -----------------------------------------------------------------------------------
-
-    def _check_can_answer(self) -> None:
-        state = self._state()
-        if state is ClientState.CREATED:
-            raise _not_started()
-        if state not in _LIVE:
-            raise StreamsStoppedError(
-                f"The application is {state.name}: it answers no queries any more."
-            )
-
-    def _check_is_live(self) -> None:
-        state = self._state()
-        if state is ClientState.CREATED:
-            raise _not_started()
-        if state not in _LIVE:
-            raise IllegalStateError(f"KafkaStreams is not running. State is {state.name}.")
+        self._gathering.keep(frozenset())
 
 
 class _Composite:
@@ -368,18 +352,14 @@ def _unknown_of_global(store: KnownStore) -> QueryResult:
 def _error_of(store: KnownStore, answer: TaskAnswer) -> InvalidStateStoreError:
     if answer.reason is FailureReason.NOT_ACTIVE:
         return _not_available(store, f"its partition {answer.partition} is not active here")
-    return InvalidStateStoreError(
+    kind = StateStoreNotAvailableError if answer.retriable else InvalidStateStoreError
+    return kind(
         f"Partition {answer.partition} of store {store.name} did not answer: {answer.message}"
     )
 
 
 def _not_available(store: KnownStore, why: str) -> StateStoreNotAvailableError:
+    reason = why.removesuffix(".")
     return StateStoreNotAvailableError(
-        f"Store {store.name} cannot be read just now: {why}. Ask again in a moment."
-    )
-
-
-def _not_started() -> StreamsNotStartedError:
-    return StreamsNotStartedError(
-        "The application has not been started; ask again after calling start()."
+        f"Store {store.name} cannot be read just now: {reason}. Ask again in a moment."
     )

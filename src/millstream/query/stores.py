@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millstream.config import StreamsConfig
 from millstream.errors import UnknownStateStoreError
-from millstream.runtime.queries.reach import upstream_of_stores
+from millstream.runtime.queries.reach import NO_UPSTREAM, Upstream, upstream_of_stores
 from millstream.state.queries.codec import StoreCodec, codec_of
-from millstream.topology.physical.nodes import SourceNode
 from millstream.topology.physical.subtopology import SubTopology
 from millstream.topology.physical.topology import Topology
 
@@ -23,26 +20,17 @@ class KnownStore:
         name: its name.
         codec: how it is asked; None if it takes no queries.
         part: the sub-topology whose tasks have it; None for a global store.
-        topics: the real names of the topics from which records reach it, but for those that match
-            a pattern.
-        patterns: what the names of the others match.
-        read_by_name: the topics that some source of the topology reads by name: those match no
-            pattern.
+        upstream: what lies in front of it; of no importance for a global store.
     """
 
     name: str
     codec: StoreCodec | None
     part: SubTopology | None
-    topics: frozenset[str] = frozenset()
-    patterns: tuple[re.Pattern[str], ...] = ()
-    read_by_name: frozenset[str] = frozenset()
+    upstream: Upstream = NO_UPSTREAM
 
     def reads(self, topic: str) -> bool:
         """Whether records of a topic reach the store."""
-        if topic in self.topics or not self.patterns:
-            return topic in self.topics
-        matches = any(pattern.fullmatch(topic) for pattern in self.patterns)
-        return matches and topic not in self.read_by_name
+        return self.upstream.reads(topic)
 
     @property
     def is_global(self) -> bool:
@@ -63,17 +51,13 @@ class KnownStores:
         self._stores: dict[str, KnownStore] = {}
         parts = topology._subtopologies()
         upstream = upstream_of_stores(parts, application_id)
-        read_by_name = _read_by_name(parts, application_id)
         for part in parts:
             for name, builder in part.stores.items():
                 topic = f"{application_id}-{name}-changelog"
                 if name in part.changelogs:
                     topic = part.decorate(part.changelogs[name], application_id)
                 codec = codec_of(builder.resolved(config), topic)
-                before = upstream[part.id][name]
-                self._stores[name] = KnownStore(
-                    name, codec, part, before.topics, before.patterns, read_by_name
-                )
+                self._stores[name] = KnownStore(name, codec, part, upstream[part.id][name])
         for nodes in topology.global_stores.values():
             codec = codec_of(nodes.store_builder.resolved(config), nodes.topic)
             self._stores[nodes.store] = KnownStore(nodes.store, codec, None)
@@ -105,13 +89,3 @@ class KnownStores:
                 f"{', '.join(self.names) or 'none'}."
             )
         return found
-
-
-def _read_by_name(parts: Sequence[SubTopology], application_id: str) -> frozenset[str]:
-    return frozenset(
-        part.decorate(topic, application_id)
-        for part in parts
-        for node in part.nodes
-        if isinstance(node, SourceNode)
-        for topic in node.topics
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from millstream.query.pages import StoreIterator
 from millstream.serdes import Serde
@@ -163,7 +163,30 @@ class ReadOnlyKeyValueStore(ReadOnlyStore[K, V]):
         return self._reading.every(read, partial(self._codec.items, value=self._value))
 
 
-class ReadOnlyWindowStore(ReadOnlyStore[K, V]):
+class _ReadOnlyTimedStore(ReadOnlyStore[K, V]):
+    """What views of windows and of sessions have in common.
+
+    Attributes:
+        _many_keys: what is read of many keys.
+    """
+
+    _many_keys: ClassVar[ReadKind]
+
+    def _windows(
+        self, lo: K | None, hi: K | None, first_ms: int, last_ms: int, *, reverse: bool
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        read = Read(
+            self._many_keys,
+            self._codec.key_or_none(lo),
+            self._codec.key_or_none(hi),
+            first_ms,
+            last_ms,
+            reverse,
+        )
+        return self._reading.every(read, partial(self._codec.windows, value=self._value))
+
+
+class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
     """A window store over all its partitions, as it is at each call, caches included.
 
     Got by `KafkaStreams.store`; see `ReadOnlyKeyValueStore`. Times are those at which windows
@@ -173,6 +196,8 @@ class ReadOnlyWindowStore(ReadOnlyStore[K, V]):
         >>> clicks.fetch("ann", 60_000)
         3
     """
+
+    _many_keys = ReadKind.WINDOW_RANGE
 
     @overload
     def fetch(self, key: K, first_ms: int) -> V | None: ...
@@ -285,21 +310,8 @@ class ReadOnlyWindowStore(ReadOnlyStore[K, V]):
         )
         return self._reading.every(read, partial(self._codec.starts, value=self._value))
 
-    def _windows(
-        self, lo: K | None, hi: K | None, first_ms: int, last_ms: int, *, reverse: bool
-    ) -> StoreIterator[tuple[Windowed[K], V]]:
-        read = Read(
-            ReadKind.WINDOW_RANGE,
-            self._codec.key_or_none(lo),
-            self._codec.key_or_none(hi),
-            first_ms,
-            last_ms,
-            reverse,
-        )
-        return self._reading.every(read, partial(self._codec.windows, value=self._value))
 
-
-class ReadOnlySessionStore(ReadOnlyStore[K, V]):
+class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
     """A session store over all its partitions, as it is at each call, caches included.
 
     Got by `KafkaStreams.store`; see `ReadOnlyKeyValueStore`. Times are in milliseconds since the
@@ -309,6 +321,8 @@ class ReadOnlySessionStore(ReadOnlyStore[K, V]):
         >>> [(str(session), value) for session, value in visits.fetch("ann")]
         [('[ann@0/1000]', 2)]
     """
+
+    _many_keys = ReadKind.SESSION_RANGE
 
     def fetch(self, key: K) -> StoreIterator[tuple[Windowed[K], V]]:
         """All sessions of a key, by end.
@@ -335,7 +349,7 @@ class ReadOnlySessionStore(ReadOnlyStore[K, V]):
             >>> [session.key for session, _ in visits.fetch_range("a", "c")]
             ['ann', 'bob']
         """
-        return self._of_keys(lo, hi, 0, MAX_TIME_MS, reverse=False)
+        return self._windows(lo, hi, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch_range(
         self, lo: K | None, hi: K | None
@@ -346,7 +360,7 @@ class ReadOnlySessionStore(ReadOnlyStore[K, V]):
             >>> [session.key for session, _ in visits.backward_fetch_range(None, None)]
             ['bob', 'ann']
         """
-        return self._of_keys(lo, hi, 0, MAX_TIME_MS, reverse=True)
+        return self._windows(lo, hi, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
         """The value of exactly this session, None if there is none.
@@ -395,7 +409,7 @@ class ReadOnlySessionStore(ReadOnlyStore[K, V]):
             >>> [value for _, value in visits.find_sessions_range("a", "c", 5_000, 90_000)]
             [5]
         """
-        return self._of_keys(lo, hi, earliest_end_ms, latest_start_ms, reverse=False)
+        return self._windows(lo, hi, earliest_end_ms, latest_start_ms, reverse=False)
 
     def backward_find_sessions_range(
         self, lo: K | None, hi: K | None, earliest_end_ms: int, latest_start_ms: int
@@ -406,25 +420,12 @@ class ReadOnlySessionStore(ReadOnlyStore[K, V]):
             >>> [value for _, value in visits.backward_find_sessions_range(None, None, 0, 90_000)]
             [5, 2]
         """
-        return self._of_keys(lo, hi, earliest_end_ms, latest_start_ms, reverse=True)
+        return self._windows(lo, hi, earliest_end_ms, latest_start_ms, reverse=True)
 
     def _of_key(
         self, key: K, first_ms: int, last_ms: int, *, reverse: bool
     ) -> StoreIterator[tuple[Windowed[K], V]]:
         read = Read(
             ReadKind.SESSIONS, self._codec.key(key), first=first_ms, last=last_ms, reverse=reverse
-        )
-        return self._reading.every(read, partial(self._codec.windows, value=self._value))
-
-    def _of_keys(
-        self, lo: K | None, hi: K | None, first_ms: int, last_ms: int, *, reverse: bool
-    ) -> StoreIterator[tuple[Windowed[K], V]]:
-        read = Read(
-            ReadKind.SESSION_RANGE,
-            self._codec.key_or_none(lo),
-            self._codec.key_or_none(hi),
-            first_ms,
-            last_ms,
-            reverse,
         )
         return self._reading.every(read, partial(self._codec.windows, value=self._value))

@@ -8,9 +8,9 @@ from typing import Any, Self
 from conformance.queries.application import topology
 from conformance.queries.comparing import Answer, error_names, query_of, told, told_results
 from conformance.queries.scenarios import Scenario, Step
+from support.tasks.served_tasks import QueriedTask
 
 from millstream import StreamsConfig
-from millstream.clock import ManualClock
 from millstream.errors import StreamsError
 from millstream.query.asking import OwnThreads
 from millstream.query.cluster import Cluster
@@ -21,11 +21,8 @@ from millstream.query.routing import Routing
 from millstream.query.state_queries import StateQueries
 from millstream.query.store_types import QueryableStoreType, QueryableStoreTypes
 from millstream.query.stores import KnownStore, KnownStores
-from millstream.runtime.queries.reach import upstream_of_stores
-from millstream.runtime.queries.store_queries import StoreQueries
 from millstream.runtime.states import ClientState, ThreadState
 from millstream.serdes import STRING
-from millstream.testing.stepping import SteppingDriver
 
 TYPES: dict[str, QueryableStoreType[Any]] = {
     "key_value": QueryableStoreTypes.key_value(),
@@ -45,7 +42,7 @@ class _OnePartition(Cluster):
         return 1
 
 
-class QueryBench(SteppingDriver):
+class QueryBench(QueriedTask):
     """One task with the stores of a scenario, which commits when it is told to.
 
     Args:
@@ -53,16 +50,12 @@ class QueryBench(SteppingDriver):
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        application_id = scenario["name"]
         config = StreamsConfig(
-            application_id=application_id,
+            application_id=scenario["name"],
             bootstrap_servers="not-used:9092",
             commit_interval_ms=3_600_000,
         )
-        clock = ManualClock(0)
-        super().__init__(topology(scenario), config, clock)
-        upstream = upstream_of_stores([self._whole], application_id)
-        self._answers = StoreQueries(upstream, lambda: [self._task], self._global.find, clock)
+        super().__init__(topology(scenario), config)
         stores, cluster = KnownStores(self._topology, config), _OnePartition()
         own = OwnThreads(lambda: {"thread": (ThreadState.RUNNING, {"0_0": "RUNNING"})}, self._asked)
         routing = Routing(stores, cluster, lambda: ClientState.RUNNING, None)
@@ -75,27 +68,22 @@ class QueryBench(SteppingDriver):
         """Feed records, or commit."""
         if step["do"] == "feed":
             for record in step["records"]:
-                self.write(**record)
+                self._write(**record)
         elif step["do"] == "commit":
-            self.write("in", 0, "-", '[["commit"]]')
+            self._write("in", 0, "-", '[["commit"]]')
             self.commit()
 
-    def write(
+    def _write(
         self, topic: str, partition: int, key: str = "-", value: str | None = None, time: int = 0
     ) -> None:
-        """Process one record."""
-        self.feed(topic, key.encode(), None if value is None else value.encode(), time)
-        while self.is_ready:
-            self.step()
-        self.deliver()
+        self.write(topic, key.encode(), None if value is None else value.encode(), time)
 
     def _asked(self, _: str, question: Any) -> Future[Any]:
         reply: Future[Any] = Future()
-        answer = self._answers.answer(question)
-        if isinstance(answer, StreamsError):
-            reply.set_exception(answer)
-        else:
-            reply.set_result(answer)
+        try:
+            reply.set_result(self.answer(question))
+        except StreamsError as error:
+            reply.set_exception(error)
         return reply
 
 

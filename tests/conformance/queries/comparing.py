@@ -73,8 +73,6 @@ def told(value: Any) -> Any:
             }
         case Windowed():
             return [told(value.key), value.window.start_ms, value.window.end_ms]
-        case tuple():
-            return list(map(told, value))
         case Iterable():
             return list(map(told, value))
         case _:

@@ -64,12 +64,17 @@ def shop() -> Topology:
 
 
 class QueriedTask(SteppingDriver):
-    """A task that can be asked as a stream thread asks its own."""
+    """A task that can be asked as a stream thread asks its own.
 
-    def __init__(self, topology: Topology) -> None:
+    Args:
+        topology: what it computes.
+        config: settings.
+    """
+
+    def __init__(self, topology: Topology, config: StreamsConfig = CONFIG) -> None:
         clock = ManualClock(0)
-        super().__init__(topology, CONFIG, clock)
-        upstream = upstream_of_stores([self._whole], CONFIG.application_id)
+        super().__init__(topology, config, clock)
+        upstream = upstream_of_stores([self._whole], config.application_id)
         self._answers = StoreQueries(upstream, lambda: [self._task], self._global.find, clock)
 
     def write(self, topic: str, key: bytes | None, value: bytes | None, time: int = 0) -> None:

@@ -297,6 +297,28 @@ def test_who_hangs_is_waited_for_once() -> None:
     wait_for(lambda: all(place.closed for place in hanging), 10, "late answers are let go of")
 
 
+def test_one_that_hangs_holds_up_no_questions_to_others() -> None:
+    """However many wait for it."""
+    may_answer = threading.Event()
+    bench = Bench(others={OTHER: Place({1: {}}), THIRD: Place({2: {key_in(2): 3}})})
+    bench.learn({ONE: places("in", 0), OTHER: places("in", 1), THIRD: places("in", 2)})
+    bench.others[OTHER].before = lambda: may_answer.wait(30)
+    hanging = _ALL.with_partitions({1})
+    askers = [threading.Thread(target=bench.queries.query, args=(hanging,)) for _ in range(100)]
+    try:
+        for asker in askers:
+            asker.start()
+        wait_for(lambda: len(bench.others[OTHER].asked) >= 8, 10, "many wait")
+        began_s = time.monotonic()
+        assert bench.view(partition=2).get(key_in(2)) == 3
+        assert time.monotonic() - began_s < 5
+    finally:
+        may_answer.set()
+        for asker in askers:
+            asker.join()
+    bench.queries.close()
+
+
 def test_a_restoring_task_answers_only_if_nobody_else_does() -> None:
     """It may have nothing yet: a copy, or the task that is active elsewhere, is asked as well."""
     bench = Bench(others={OTHER: Place({0: {"a": 1}}, "STANDBY")}, counts={"in": 1})

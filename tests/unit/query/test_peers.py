@@ -11,14 +11,17 @@ import pickle
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import msgspec
 import pytest
 
 from millstream import (
+    ClientState,
     FailureReason,
     HostInfo,
     InvalidStateStoreError,
@@ -26,10 +29,15 @@ from millstream import (
     StateStoreNotAvailableError,
     StreamsBuilder,
     StreamsConfig,
+    TopicPartition,
+    Topology,
 )
+from millstream.errors import ThreadUnavailableError
 from millstream.query import peers
+from millstream.query.asked import Asked
 from millstream.query.peers import Instance, answering
 from millstream.query.stores import KnownStores
+from millstream.runtime.control import HostsChanged
 from millstream.runtime.queries.questions import AskStore, NextPage, TaskAnswer
 from millstream.serdes import STRING
 from millstream.state.queries.reads import Read, ReadKind
@@ -46,14 +54,17 @@ _QUESTION = AskStore(
 _ANSWERS = (
     TaskAnswer(0, "RUNNING", ((b"k", b"\x00v"),), "t/c", position={"in": {0: 42}}, took_ns=9),
     TaskAnswer(2, "STANDBY", reason=FailureReason.NOT_UP_TO_BOUND, message="is behind"),
+    TaskAnswer(4, "RUNNING", reason=FailureReason.STORE_EXCEPTION, message="full", retriable=True),
 )
 
 
-def _known() -> KnownStores:
+_CONFIG = StreamsConfig(application_id="app", bootstrap_servers="nowhere:9092")
+
+
+def _counting() -> Topology:
     builder = StreamsBuilder()
     builder.stream("in", key=STRING, value=STRING).group_by_key().count(store="counts")
-    config = StreamsConfig(application_id="app", bootstrap_servers="nowhere:9092")
-    return KnownStores(builder.build(), config)
+    return builder.build()
 
 
 class Own:
@@ -94,7 +105,7 @@ def served(
         hangs_up: whether it closes connections after each answer.
         before_answers: called when a question was worked on; False loses the answer.
     """
-    answer = answering(own, _known())
+    answer = answering(own, KnownStores(_counting(), _CONFIG))
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -186,6 +197,32 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
         instance.close()
 
 
+def test_connections_to_who_has_left_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instances come back at other addresses: those to the old ones would add up."""
+    closed = []
+    close = http.client.HTTPConnection.close
+
+    def noted(connection: http.client.HTTPConnection) -> None:
+        closed.append((connection.host, connection.port))
+        close(connection)
+
+    def ask(thread: str, question: Any) -> Future[Any]:
+        raise ThreadUnavailableError(thread)
+
+    asked = Asked(_counting(), _CONFIG, dict, ask, lambda: ClientState.RUNNING)
+    asked.is_reached_at("one:1", "secret", None)
+    monkeypatch.setattr(http.client.HTTPConnection, "close", noted)
+    with served(Own()) as host:
+        here = {host: frozenset({TopicPartition("in", 0)})}
+        for told in (HostsChanged(here, {}), HostsChanged({}, here)):
+            asked.learn(told)
+            assert asked.instances.at(host).ask(_QUESTION, 0)
+        assert not closed
+        asked.learn(HostsChanged({}, {}))
+        assert closed == [host]
+    asked.close()
+
+
 def test_a_page_whose_answer_was_lost_comes_again() -> None:
     """The same question goes out anew, with the number of its page."""
     own = Own()
@@ -235,7 +272,7 @@ def test_who_refuses_or_talks_rubbish_is_named() -> None:
 def test_rubbish_is_refused_and_nothing_is_unpickled() -> None:
     """Whatever comes, it is a question of the known shape or a ValueError."""
     own = Own()
-    answer = answering(own, _known())
+    answer = answering(own, KnownStores(_counting(), _CONFIG))
     rng = random.Random(7)
     good = msgspec.msgpack.encode({"store": "counts", "page_bytes": 1 << 40})
     assert answer(good)

@@ -33,7 +33,7 @@ class FakeCluster:
     looked = 0
 
     def partitions_by_topic(self, store: Any) -> dict[str, int]:
-        return dict.fromkeys(store.topics, 4)
+        return dict.fromkeys(store.upstream.topics, 4)
 
     def look_anew(self) -> None:
         self.looked += 1

@@ -253,6 +253,18 @@ def test_topics_that_match_a_pattern_are_in_front_too() -> None:
     assert [counts.reads(topic) for topic in ("named", "in-1", "my-in-1")] == [True, True, False]
 
 
+def test_a_topic_that_another_source_reads_by_name_matches_no_pattern() -> None:
+    """As the assignment has it: the application's own topics may look like what is matched."""
+    builder = StreamsBuilder()
+    matching = builder.stream(re.compile("(in|shop)-.*"), key=STRING, value=STRING)
+    matching.group_by_key().count(store="counts")
+    other = builder.stream("other", key=STRING, value=STRING).repartition(name="own")
+    other.to("out", key=STRING, value=STRING)
+    counts = upstream_of(builder)["counts"]
+    own = "shop-own-repartition"
+    assert [counts.reads(topic) for topic in ("in-1", "shop-1", own)] == [True, True, False]
+
+
 def test_behind_a_repartition_topic_that_one_is_in_front_by_its_real_name() -> None:
     builder = StreamsBuilder()
     clicks = builder.stream("in", key=STRING, value=STRING)

@@ -10,8 +10,16 @@ from unittest.mock import Mock
 
 import pytest
 from support.tasks.opened_alone import opened_alone
+from support.tasks.served_tasks import ServedTasks
 
-from millstream import Stores
+from millstream import (
+    FailureReason,
+    QueryableStoreTypes,
+    RangeQuery,
+    StateQueryRequest,
+    StateStoreNotAvailableError,
+    Stores,
+)
 from millstream.clock import ManualClock
 from millstream.record import TaskId
 from millstream.runtime.queries.questions import AskStore
@@ -53,3 +61,25 @@ def test_the_tasks_of_a_thread_share_an_answer(opened: OpenStore) -> None:
     (alone,) = queries.answer(question).tasks
     assert sum(len(key) + len(value) for key, value in alone.page) > 250_000
     queries.close()
+
+
+def test_who_is_refused_the_rest_of_an_answer_is_told_to_ask_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Views raise what says so, as they do for all that passes; a request says it in words."""
+    with ServedTasks(1) as served:
+        for key in (b"a", b"b"):
+            served.tasks[0].write("clicks", key, bytes(200_000))
+        served.tasks[0].commit()
+        carts = served.store("carts", QueryableStoreTypes.key_value(), None, stale=False)
+        with monkeypatch.context() as full:
+            full.setattr("millstream.runtime.queries.cursors.MOST_CURSORS", 1)
+            first = carts.all()
+            with pytest.raises(StateStoreNotAvailableError, match="close iterators"):
+                carts.all()
+            request = StateQueryRequest.in_store("carts").with_query(RangeQuery())
+            (result,) = served.query(request).partition_results.values()
+            assert result.failure_reason is FailureReason.STORE_EXCEPTION
+            assert "Ask again in a moment" in (result.failure_message or "")
+            assert [key for key, _ in first] == ["a", "b"]
+            assert [key for key, _ in carts.all()] == ["a", "b"]

@@ -48,6 +48,7 @@ class TaskAnswer(Plain):
         message: the same in words.
         position: the input that the answer stands for.
         took_ns: how long it took, in nanoseconds.
+        retriable: whether it has failed with something that passes by itself.
     """
 
     partition: int
@@ -58,6 +59,7 @@ class TaskAnswer(Plain):
     message: str = ""
     position: Offsets = field(default_factory=dict)
     took_ns: int = 0
+    retriable: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millstream.query.requests.position import Position
 from millstream.runtime.states import TaskState
@@ -22,14 +23,17 @@ class Upstream:
     """What lies in front of a store in its sub-topology.
 
     Args:
-        topics: the real names of the topics from which records reach it.
-        patterns: what matches the others.
+        topics: the real names of the topics from which records reach it, but for those that match
+            a pattern.
+        patterns: what the names of the others match.
         stores: the stores of nodes through which they come.
         is_logged: whether it comes back from a changelog.
         is_apart: whether a node works beside the loop, so that what was read may not be there yet,
             while what is committed is.
         is_held_back: whether a node keeps records for longer than until the next commit, so that
             not even those that are committed need be there.
+        read_by_name: what looks as if it matched a pattern, but is read by name by some source of
+            the topology.
     """
 
     topics: frozenset[str]
@@ -38,18 +42,32 @@ class Upstream:
     is_logged: bool
     is_apart: bool = False
     is_held_back: bool = False
+    read_by_name: frozenset[str] = frozenset()
 
     def reads(self, topic: str) -> bool:
         """Whether records of a topic reach the store."""
-        return topic in self.topics or any(each.fullmatch(topic) for each in self.patterns)
+        if topic in self.topics:
+            return True
+        return topic not in self.read_by_name and _matches(self.patterns, topic)
+
+
+#: Of stores that nothing reaches.
+NO_UPSTREAM: Final = Upstream(frozenset(), (), frozenset(), is_logged=True)
 
 
 def upstream_of_stores(
     subtopologies: Sequence[SubTopology], application_id: str
 ) -> dict[int, dict[str, Upstream]]:
     """By sub-topology, what lies in front of each of its stores."""
+    by_name = frozenset(
+        part.decorate(topic, application_id)
+        for part in subtopologies
+        for node in part.nodes
+        if isinstance(node, SourceNode)
+        for topic in node.topics
+    )
     return {
-        part.id: {store: _upstream(part, store, application_id) for store in part.stores}
+        part.id: {store: _upstream(part, store, application_id, by_name) for store in part.stores}
         for part in subtopologies
     }
 
@@ -92,7 +110,9 @@ def reached(task: StreamTask, upstream: Upstream, store: str, *, past_cache: boo
     return Position(offsets)
 
 
-def _upstream(part: SubTopology, store: str, application_id: str) -> Upstream:
+def _upstream(
+    part: SubTopology, store: str, application_id: str, by_name: frozenset[str]
+) -> Upstream:
     parents: Mapping[str, Sequence[str]] = {
         node.name: () if isinstance(node, SourceNode) else node.parents for node in part.nodes
     }
@@ -107,14 +127,20 @@ def _upstream(part: SubTopology, store: str, application_id: str) -> Upstream:
     sources = [n for n in part.nodes if isinstance(n, SourceNode) and n.name in before]
     passed = [n for n in part.nodes if isinstance(n, ProcessorNode) and n.name in before]
     stores = {each for node in passed for each in node.stores}
+    patterns = tuple(node.pattern for node in sources if node.pattern is not None)
     return Upstream(
         frozenset(part.decorate(topic, application_id) for n in sources for topic in n.topics),
-        tuple(node.pattern for node in sources if node.pattern is not None),
+        patterns,
         frozenset(stores - {store}),
         store in part.changelogs,
         any(isinstance(node.operation, ApartOperation) for node in passed),
         any(_holds_back(node.operation) for node in passed),
+        frozenset(topic for topic in by_name if _matches(patterns, topic)),
     )
+
+
+def _matches(patterns: Iterable[re.Pattern[str]], topic: str) -> bool:
+    return any(pattern.fullmatch(topic) for pattern in patterns)
 
 
 def _holds_back(operation: Operation) -> bool:

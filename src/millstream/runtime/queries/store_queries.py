@@ -23,11 +23,11 @@ from millstream.runtime.queries.questions import (
     TaskAnswer,
     ThreadAnswer,
 )
-from millstream.runtime.queries.reach import Upstream, reached
+from millstream.runtime.queries.reach import NO_UPSTREAM, Upstream, reached
 from millstream.runtime.states import TaskState
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.opening.open_store import OpenStore
-from millstream.state.queries.answers import StoreAnswer, read_store, unknown_query
+from millstream.state.queries.answers import StoreAnswer, failed, read_store, unknown_query
 
 #: The role of what answers for a global store, which no task has.
 GLOBAL: Final = "GLOBAL"
@@ -37,8 +37,6 @@ _READABLE: Final = frozenset({TaskState.RUNNING, TaskState.RESTORING, TaskState.
 #: How many bytes of keys and values one answer has, and those of each task at least.
 _MOST_BYTES: Final = 1 << 20
 _LEAST_BYTES: Final = 4 << 10
-
-_NO_UPSTREAM: Final = Upstream(frozenset(), (), frozenset(), is_logged=True)
 
 
 class StoreQueries:
@@ -99,8 +97,8 @@ class StoreQueries:
         having = list(self._having(question))
         # All of them are one answer, which the driver has to take and the thread to work out.
         share = max(1, len(having))
-        page_bytes = max(_LEAST_BYTES, min(question.page_bytes, _MOST_BYTES // share))
-        question = replace(question, page_bytes=min(question.page_bytes, page_bytes))
+        most = max(_LEAST_BYTES, _MOST_BYTES // share)
+        question = replace(question, page_bytes=min(question.page_bytes, most))
         for task, opened in having:
             partition = task.task_id.partition
             role = task.state.name
@@ -116,7 +114,7 @@ class StoreQueries:
                 )
                 continue
             upstream = self._upstream.get(task.task_id.subtopology, {}).get(
-                question.store, _NO_UPSTREAM
+                question.store, NO_UPSTREAM
             )
             past_cache = question.read is not None and question.read.past_cache
             known = reached(task, upstream, question.store, past_cache=past_cache)
@@ -165,23 +163,23 @@ class StoreQueries:
             )
         page: Page = ()
         cursor: str | None = None
-        reason, message = answer.reason, answer.message
         if answer.pairs is not None:
             try:
                 page, cursor = self._cursors.begin(
                     opened, answer.pairs, question.page_bytes, page_ms
                 )
             except StreamsError as error:
-                reason, message = FailureReason.STORE_EXCEPTION, str(error)
+                answer = failed(answer.position, error)
         return TaskAnswer(
             partition,
             role,
             page,
             cursor,
-            reason,
-            message,
+            answer.reason,
+            answer.message,
             answer.position.as_dict(),
             time.perf_counter_ns() - started,
+            answer.retriable,
         )
 
     def _offsets(self) -> Iterator[StoreOffset]:

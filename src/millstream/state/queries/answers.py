@@ -21,12 +21,14 @@ class StoreAnswer:
         pairs: what it has; None if it does not answer.
         reason: why it does not.
         message: the same in words.
+        retriable: whether it has failed with something that passes by itself.
     """
 
     position: Position
     pairs: ByteItems | None = None
     reason: FailureReason | None = None
     message: str = ""
+    retriable: bool = False
 
 
 def read_store(
@@ -67,7 +69,7 @@ def read_store(
     try:
         pairs = None if opened.reader is None else opened.reader.read(asked)
     except StreamsError as error:
-        return StoreAnswer(position, reason=FailureReason.STORE_EXCEPTION, message=str(error))
+        return failed(position, error)
     if pairs is None:
         return StoreAnswer(
             position,
@@ -75,6 +77,16 @@ def read_store(
             message=unknown_query(name, asked.kind.value),
         )
     return StoreAnswer(position, pairs)
+
+
+def failed(position: Position, error: StreamsError) -> StoreAnswer:
+    """What is said where reading a store has failed."""
+    return StoreAnswer(
+        position,
+        reason=FailureReason.STORE_EXCEPTION,
+        message=str(error),
+        retriable=error.retriable,
+    )
 
 
 def unknown_query(store: str, query: str) -> str:

@@ -7,17 +7,19 @@ session's end; by it the store decides what is too old to be kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from millstream.state.storage.bytes_store import ByteItems, Committable
 
 #: Stored keys with their values, in order.
 StoredPairs = Sequence[tuple[bytes, bytes]]
 
+V = TypeVar("V")
+
 
 def from_place(
-    pairs: StoredPairs, begin: bytes, place_of: Callable[[bytes], Any], reverse: bool
-) -> list[tuple[bytes, bytes]]:
+    pairs: Sequence[tuple[bytes, V]], begin: bytes, place_of: Callable[[bytes], Any], reverse: bool
+) -> list[tuple[bytes, V]]:
     """Those pairs that do not come before a stored key, in the order in which they are given.
 
     Args:

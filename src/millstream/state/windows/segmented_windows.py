@@ -387,15 +387,18 @@ class SegmentedWindows:
         begin: bytes | None = None,
     ) -> ByteItems:
         segments = range(self._segment_of(first), self._segment_of(last) + 1)
-        if lowest is None or highest is None or len(segments) > _MOST_SEEKS:
+        if (lowest is None and highest is None) or len(segments) > _MOST_SEEKS:
             ranges = [(_SEGMENT.pack(segments.start), _SEGMENT.pack(segments.stop))]
         else:
-            # What lies beside these keys is not looked at. Stored keys of a beginning of the
-            # highest key may come behind its own.
-            after = self._layout.after
-            end = max(after(highest[:size], last) for size in range(len(highest) + 1))
-            prefixes = map(_SEGMENT.pack, reversed(segments) if reverse else segments)
-            ranges = [(prefix + lowest, prefix + end) for prefix in prefixes]
+            # What lies beside these keys is not looked at.
+            end = None if highest is None else _behind(highest, self._layout.after(b"", last))
+            ranges = [
+                (
+                    _SEGMENT.pack(segment) + (lowest or b""),
+                    _SEGMENT.pack(segment + 1) if end is None else _SEGMENT.pack(segment) + end,
+                )
+                for segment in (reversed(segments) if reverse else segments)
+            ]
         if begin is not None:
             raw = _SEGMENT.pack(self._segment_of(self._time_of(begin))) + begin
             ranges = [
@@ -431,6 +434,23 @@ class SegmentedWindows:
                     yield stored, value
         finally:
             items.close()
+
+
+def _behind(highest: bytes, suffix: bytes) -> bytes:
+    """What comes behind all stored keys of a key and of those before it.
+
+    Stored keys of a beginning of the key may come behind its own.
+
+    Args:
+        highest: the key.
+        suffix: what comes behind a key in what is behind all of its stored keys.
+    """
+    best, decisive = 0, len(suffix)
+    for size in range(1, len(highest) + 1):
+        # Only what differs is compared: keys may be long.
+        if highest[best : min(size, best + decisive)] + suffix > suffix:
+            best = size
+    return highest[:best] + suffix
 
 
 def _one_after_the_other(scans: list[ByteItems]) -> ByteItems:

@@ -17,7 +17,7 @@ from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.keyvalue.table import TimedValue
 from millstream.state.storage.bytes_store import ByteItems
 from millstream.state.storage.iterators import merged
-from millstream.state.storage.timed_store import StoredPairs, TimedStore
+from millstream.state.storage.timed_store import StoredPairs, TimedStore, from_place
 from millstream.state.storage.value_formats import ValueFormat
 from millstream.state.windows.key_index import KeyIndex
 from millstream.state.windows.window_keys import SESSIONS, KeyLayout
@@ -232,12 +232,7 @@ class WindowCache(RecordCache):
             and (highest is None or key_of(stored) <= highest)
         ]
         if begin is not None:
-            place = place_of(begin)
-            above = [
-                pair
-                for pair in above
-                if (place_of(pair[0]) <= place if reverse else place_of(pair[0]) >= place)
-            ]
+            above = from_place(above, begin, place_of, reverse)
         below = self._below.read_keys(lowest, highest, first, last, reverse=reverse, begin=begin)
         above.sort(key=lambda pair: place_of(pair[0]), reverse=reverse)
         return merged(above, below, reverse=reverse, place_of=place_of)

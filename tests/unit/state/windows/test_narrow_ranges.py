@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
@@ -63,6 +64,10 @@ def opened(tmp_path: Path) -> Callable[[KeyLayout], tuple[SegmentedWindows, Over
     return open_one
 
 
+def whole_of(store: SegmentedWindows, first: int, last: int) -> list[tuple[bytes, bytes]]:
+    return list(store.read_keys(None, None, first, last))
+
+
 @LAYOUTS
 def test_a_narrow_range_is_part_of_the_whole(
     opened: Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]],
@@ -86,6 +91,46 @@ def test_a_narrow_range_is_part_of_the_whole(
         wanted = [pair for pair in whole if lowest <= layout.key_of(pair[0]) <= highest]
         found = list(store.read_keys(lowest, highest, first, last, reverse=reverse))
         assert found == wanted
+        wanted = [
+            pair for pair in whole_of(store, first, last) if layout.key_of(pair[0]) <= highest
+        ]
+        assert list(store.read_keys(None, highest, first, last)) == wanted
+        wanted = [pair for pair in whole_of(store, first, last) if layout.key_of(pair[0]) >= lowest]
+        assert list(store.read_keys(lowest, None, first, last)) == wanted
+    store.close()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_nor_are_those_beside_an_open_range(
+    opened: Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]], reverse: bool
+) -> None:
+    """Whatever lies behind the last key, or before the first."""
+    store, base = opened(WINDOWS)
+    for number in range(2_000):
+        store.put(window_key(b"key%04d" % (number % 500), number * 100), b"v", 0)
+    store.commit((CHANGELOG, 1))
+    looked = Looked(base)
+    upto = list(store.read_keys(None, b"key0001", 0, RETENTION_MS, reverse=reverse))
+    since = list(store.read_keys(b"key0498", None, 0, RETENTION_MS, reverse=reverse))
+    assert {WINDOWS.key_of(stored) for stored, _ in upto} == {b"key0000", b"key0001"}
+    assert {WINDOWS.key_of(stored) for stored, _ in since} == {b"key0498", b"key0499"}
+    assert len(upto) == len(since) == 8
+    assert looked.pairs == 16
+    patch.stopall()
+    store.close()
+
+
+def test_a_long_key_is_looked_for_in_no_time(
+    opened: Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]],
+) -> None:
+    """Whoever asks for one of 200 KB holds up its stream thread for as long as that is read."""
+    store, _ = opened(WINDOWS)
+    key = bytes(200_000)
+    store.put(window_key(key, 1_000), b"v", 0)
+    store.commit((CHANGELOG, 1))
+    began_s = time.monotonic()
+    assert len(list(store.read_keys(key, key, 0, RETENTION_MS))) == 1
+    assert time.monotonic() - began_s < 1
     store.close()
 
 
