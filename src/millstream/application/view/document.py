@@ -17,7 +17,11 @@ from millstream.application.supervisor import ThreadSupervisor
 from millstream.application.view.graph import Graph, GraphEdge, graph_of
 from millstream.application.view.numbers import Meter, Numbers, numbers_of
 from millstream.application.view.stores import stores_of
-from millstream.application.view.subscription import WatchedSubscription, subscription_of
+from millstream.application.view.subscription import (
+    SubscriptionView,
+    WatchedSubscription,
+    subscription_of,
+)
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import StreamsError
@@ -150,7 +154,7 @@ class ConsoleDocument:
         self._has_tasks = has_tasks(topology)
 
     def now(self) -> dict[str, Any]:
-        """The document of this moment: dicts, lists, strings, numbers, booleans and None."""
+        """The document of this moment, for JSON: dicts, lists, dataclasses, and what is in them."""
         streams, told = self._streams, self._supervisor.story.told()
         metadata = streams.metadata_for_local_threads()
         threads = [_thread(each, told.rates) for each in metadata]
@@ -161,13 +165,13 @@ class ConsoleDocument:
             "now_ms": self._clock.now_ms(),
             "application": self._application(told),
             "totals": self._totals(threads, numbers, told),
-            "threads": [asdict(each) for each in threads],
+            "threads": threads,
             "topology": self._topology(threads, numbers, now_ms),
             "stores": [_store(each, numbers) for each in self.stores],
-            "restores": [asdict(each) for each in told.restores],
-            "rebalances": [asdict(each) for each in told.rebalances],
-            "states": [asdict(each) for each in told.states],
-            "failures": [asdict(each) for each in told.failures],
+            "restores": told.restores,
+            "rebalances": told.rebalances,
+            "states": told.states,
+            "failures": told.failures,
             "subscriptions": self._subscriptions(now_ms),
         }
 
@@ -196,7 +200,7 @@ class ConsoleDocument:
             "rebuilt_total": numbers.rebuilt,
             "records_per_s": round(sum(each.records_per_s for each in threads), 1),
             "lag": sum(numbers.lag.values()) if numbers.lag else None,
-            "history": list(told.history),
+            "history": told.history,
         }
 
     def _topology(
@@ -247,13 +251,13 @@ class ConsoleDocument:
             "lag": lag,
         }
 
-    def _subscriptions(self, now_ms: int) -> list[dict[str, Any]]:
+    def _subscriptions(self, now_ms: int) -> list[SubscriptionView]:
         subscription = self._subscription()
         if subscription is None:
             return []
         metrics = subscription.metrics()
         rate = self._meter.rate("subscription", metrics.total("tasks.processed"), now_ms)
-        return [asdict(subscription_of(subscription, metrics, rate))]
+        return [subscription_of(subscription, metrics, rate)]
 
 
 def _ways(graph: Graph) -> list[_Way]:
