@@ -301,7 +301,7 @@ def masked(name: str, value: Any) -> Any:
 def _shown(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
         return repr({key: masked(str(key), item) for key, item in value.items()})
-    return repr(masked(name, value)) if isinstance(value, str) else repr(value)
+    return repr(masked(name, value)) if isinstance(value, str | bytes) else repr(value)
 
 
 def _kind_of(default: Any) -> str:

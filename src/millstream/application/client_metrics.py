@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Final
 
+from millstream.application.story.story import AT_REST
 from millstream.config import StreamsConfig
 from millstream.export.kinds import is_counter
 from millstream.metrics.frames import FrameReader
@@ -37,9 +38,6 @@ _ORDINALS: Final = {
     ClientState.PENDING_ERROR: 5,
     ClientState.ERROR: 6,
 }
-
-#: Threads that do not run: not yet again, or no more.
-_AT_REST: Final = frozenset({ThreadState.CREATED, ThreadState.DEAD})
 
 
 class ClientMetrics:
@@ -92,7 +90,7 @@ class ClientMetrics:
     def thread_is(self, thread: str, state: ThreadState) -> None:
         """A thread has changed its state: of one that does not run any more what it has counted
         stays, to be looked at after the end. How its tasks are other threads tell by now."""
-        if state in _AT_REST and thread in self._told:
+        if state in AT_REST and thread in self._told:
             self._told[thread] = list(_at_rest(self._told[thread], state))
 
     def forget(self, thread: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from typing import Any, Final
 
 from millstream.application.supervisor import ThreadSupervisor
 from millstream.application.view.document import ConsoleDocument, Watched
-from millstream.application.view.stores import stores_of
 from millstream.application.view.subscription import WatchedSubscription
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError, StateStoreNotAvailableError
@@ -43,11 +43,10 @@ class ServedApplication:
         subscription: Callable[[], WatchedSubscription | None],
     ) -> None:
         self._streams = streams
+        self._config = config
         self._supervisor = supervisor
         self._asked = supervisor.asked
         self._subscription = subscription
-        self._document = ConsoleDocument(streams, config, supervisor, subscription)
-        self._facts = [asdict(each) for each in stores_of(supervisor.topology, config)]
         self._drawing = threading.Lock()
 
     def health(self) -> Health:
@@ -74,6 +73,11 @@ class ServedApplication:
         with self._drawing:
             return self._document.now()
 
+    @cached_property
+    def _document(self) -> ConsoleDocument:
+        # Most applications are never looked at, and a large topology takes a moment.
+        return ConsoleDocument(self._streams, self._config, self._supervisor, self._subscription)
+
     def threads(self) -> list[Mapping[str, Any]]:
         """The stream threads of this instance, and their tasks."""
         return [asdict(each) for each in self._streams.metadata_for_local_threads()]
@@ -85,7 +89,8 @@ class ServedApplication:
 
     def stores(self) -> Sequence[Mapping[str, Any]]:
         """The stores of the topology."""
-        return self._facts
+        with self._drawing:
+            return self._document.stores
 
     def codec_of(self, store: str) -> StoreCodec | None:
         """How a store is asked; None if it takes no queries."""

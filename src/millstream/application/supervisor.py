@@ -373,15 +373,11 @@ class ThreadSupervisor:
 
     def _follow(self, event: ThreadEvent) -> None:
         if event.kind == "registered":
-            logger.info(
-                "%s runs in process %d on %s",
-                short_name(event.thread),
-                event.data.pid,
-                event.data.host,
-            )
+            where = f"runs in process {event.data.pid} on {event.data.host}"
+            logger.info("%s %s", short_name(event.thread), where)
             self._stalls.pop(event.thread, None)
             self._workers[event.thread] = (event.data.host, event.data.pid)
-            self.story.step(event.thread, f"runs in process {event.data.pid} on {event.data.host}")
+            self.story.step(event.thread, where)
             self.metrics.begins(event.thread)
             self.judge.runs(event.thread)
             self._crew.has_proven(event.thread)
@@ -393,6 +389,8 @@ class ThreadSupervisor:
             self._stalls.pop(event.thread, None)
             self._states.tasks_are(event.thread, {})
             self._thread_is(event.thread, ThreadState.CREATED, f"started again: {event.data}")
+            # The rebalance that this began has them as what was before it.
+            self.story.tasks_are(event.thread, {})
         elif event.kind == "exited":
             self._on_exit(event.thread, event.data)
         else:

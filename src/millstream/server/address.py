@@ -90,6 +90,7 @@ def write_address(folder: Path, address: ServerAddress, *, with_token: bool) -> 
         fresh.replace(path)
     except BaseException:
         os.close(descriptor)
+        fresh.unlink(missing_ok=True)
         raise
     return AddressFile(path, descriptor)
 

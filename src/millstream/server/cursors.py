@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from millstream.server.forms import from_base64, to_base64
-from millstream.server.parameters import bad_request
+from millstream.server.parameters import INTEGER_MOST, bad_request
 
 #: In place of a partition, where a store has none.
 WHOLE: Final = -1
+
+_Time = Annotated[int, msgspec.Meta(le=INTEGER_MOST)]
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -26,11 +28,11 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     """
 
     question: str
-    partition: int
+    partition: Annotated[int, msgspec.Meta(ge=WHOLE)]
     key: bytes
-    start_ms: int = 0
-    end_ms: int = 0
-    seen: int = 1
+    start_ms: _Time = 0
+    end_ms: _Time = 0
+    seen: Annotated[int, msgspec.Meta(ge=1)] = 1
 
     def written(self) -> str:
         """As a text, for a URL."""
@@ -49,6 +51,6 @@ def read_cursor(text: str | None, question: str) -> Cursor | None:
         cursor = msgspec.msgpack.decode(from_base64(text), type=Cursor)
     except (ValueError, msgspec.MsgspecError):
         raise bad_request("The cursor is none: give back what the page before had.") from None
-    if cursor.question != question or cursor.partition < WHOLE or cursor.seen < 1:
+    if cursor.question != question:
         raise bad_request("The cursor is of another question: leave it out to begin anew.")
     return cursor

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from millstream.record import ValueAndTimestamp, VersionedRecord
+from millstream.record import ValueAndTimestamp
 from millstream.serdes import (
     BOOLEAN,
     BYTES,
@@ -162,15 +162,6 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple | Set) and not hasattr(value, "_asdict"):
         return [plain(each, depth + 1) for each in value]
     return _object(value, depth)
-
-
-def version(record: VersionedRecord) -> dict[str, Any]:
-    """A version of a value: from when to when it was valid."""
-    return {
-        "value": plain(record.value),
-        "timestamp": record.timestamp,
-        "valid_to": record.valid_to,
-    }
 
 
 def _name(key: Any) -> str:

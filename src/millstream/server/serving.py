@@ -84,9 +84,10 @@ class Serving:
 
     def close(self) -> None:
         """Listen no more, let answers under way come to their ends, and end the thread."""
-        self._server.should_exit = True
         if self._loop is not None and self._thread.is_alive():
+            # First, while the loop is sure to be there.
             self._loop.call_soon_threadsafe(self._answers.end_streams)
+        self._server.should_exit = True
         self._thread.join(_END_S)
         self._socket.close()
         self._answers.close()

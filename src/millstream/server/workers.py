@@ -62,20 +62,20 @@ class Workers:
             self._taken += 1
         future = self._pool.submit(work)
         future.add_done_callback(self._ended)
-        try:
-            waited = asyncio.wrap_future(future)
-            return await asyncio.wait_for(asyncio.shield(waited), self._timeout_ms / 1_000)
-        except TimeoutError:
-            # What comes of it later is nobody's any more.
-            waited.add_done_callback(_forget)
-            if given_up is not None:
-                given_up.set()
-            raise HttpError(
-                503,
-                "TIMEOUT",
-                f"There was no answer within {self._timeout_ms} ms (server_request_timeout_ms).",
-                retry_after_ms=_COME_AGAIN_MS,
-            ) from None
+        waited = asyncio.wrap_future(future)
+        await asyncio.wait([waited], timeout=self._timeout_ms / 1_000)
+        if waited.done():
+            return waited.result()
+        # What comes of it later is nobody's any more.
+        waited.add_done_callback(_forget)
+        if given_up is not None:
+            given_up.set()
+        raise HttpError(
+            503,
+            "TIMEOUT",
+            f"There was no answer within {self._timeout_ms} ms (server_request_timeout_ms).",
+            retry_after_ms=_COME_AGAIN_MS,
+        )
 
     def close(self) -> None:
         """Take no more work. What runs comes to its end."""

@@ -29,11 +29,15 @@ from millstream.runtime.control import (
     Command,
     Pause,
     ResizeCache,
+    RestoreEvent,
+    RestoreStep,
+    StateChanged,
+    TasksChanged,
     ThreadFailed,
     ThreadMetrics,
 )
 from millstream.runtime.loop.thread_meters import ThreadMeters
-from millstream.runtime.states import ClientState, ThreadState
+from millstream.runtime.states import ClientState, TaskState, ThreadState
 from millstream.runtime.task.task_meters import TaskMeters
 from millstream.serdes import STRING
 from millstream.spark.events import ThreadEvent
@@ -181,6 +185,38 @@ def test_how_a_thread_was_is_not_told_when_it_is_gone(app: Application, kind: st
     assert [one.value for one in told("commit-rate")] == [0]
     assert [one.value for one in told("commit-total")] == [1]
     assert [one.value for one in told("tasks.processed")] == [3]
+
+
+@pytest.mark.parametrize("kind", ["restarting", "exited"])
+def test_what_a_thread_did_goes_no_further_when_it_is_gone(app: Application, kind: str) -> None:
+    """Hunts a restoration that seems to go on for ever, and a rate and tasks of nobody, where the
+    thread's worker was lost and its tasks are another thread's by now."""
+    story, place = app.supervisor.story, TopicPartition("app-counts-changelog", 0)
+    for index in (1, 2):
+        app.tells(index, "report", StateChanged(ThreadState.RUNNING, "has its tasks"))
+    for index in (1, 2):
+        app.tells(index, "report", TasksChanged({TaskId(0, index): TaskState.RUNNING}))
+        story.counted(app.names[index - 1], {f"0_{index}": 7})
+    begun = RestoreEvent(RestoreStep.START, place, "counts", 0, 100, 0, TaskId(0, 1))
+    app.tells(1, "report", begun)
+    app.tells(1, kind, ThreadExit("lost") if kind == "exited" else "its worker was killed")
+    app.tells(2, "report", StateChanged(ThreadState.PARTITIONS_ASSIGNED, "more tasks"))
+
+    told = story.told()
+    assert [each.state for each in told.restores] == ["suspended"]
+    assert told.rates.keys() == {(app.names[1], "0_2")}
+    assert told.rebalances[-1].after.keys() == {app.names[1]}
+
+
+def test_a_lost_thread_had_its_tasks_before_the_rebalance(app: Application) -> None:
+    """Hunts tasks that another thread takes over from nobody."""
+    for index in (1, 2):
+        app.tells(index, "report", StateChanged(ThreadState.RUNNING, "has its tasks"))
+        app.tells(index, "report", TasksChanged({TaskId(0, index): TaskState.RUNNING}))
+    app.clock.advance(60_000)
+    app.tells(1, "restarting", "its worker was killed")
+    last = app.supervisor.story.told().rebalances[-1]
+    assert (sorted(last.before), sorted(last.after)) == (app.names, app.names[1:])
 
 
 def test_a_thread_that_ran_well_for_a_while_is_replaced_soon(app: Application) -> None:

@@ -206,6 +206,15 @@ def test_a_file_that_a_crash_has_left_is_written_anew(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_that_cannot_be_written_leaves_no_token(tmp_path: Path) -> None:
+    """Hunts a token beside the place where it belongs, of which nobody knows."""
+    (tmp_path / "server.json").mkdir()
+    address = ServerAddress("http://127.0.0.1:2", "a-token-for-tests")
+    with pytest.raises(IsADirectoryError):
+        write_address(tmp_path, address, with_token=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["server.json"]
+
+
 def test_a_file_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
     """Hunts a token that is sent wherever a file says."""
     address = ServerAddress("http://127.0.0.1:1", "a-token-for-tests")

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from support.tasks.served_tasks import ServedTasks
+from support.waiting import wait_for
 
 from millstream.assignment.assignment_info import HostInfo
 from millstream.errors import InvalidStateStoreError
@@ -138,6 +140,27 @@ def test_who_follows_costs_little(served: ServedTasks, monkeypatch: pytest.Monke
             assert change.keys() == {"now_ms", "totals"}
     # Two or three seconds have passed.
     assert next(made) <= 6
+
+
+def test_consoles_are_bounded_also_if_they_come_at_once(serving: Serving) -> None:
+    """Those beyond are sent away, and come in when others have gone."""
+    request = f"GET /console/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", serving.port), timeout=10))
+            for _ in range(40)
+        ]
+        for client in clients:
+            client.sendall(request.encode())
+        statuses = [client.recv(65_536).split()[1] for client in clients]
+    assert (statuses.count(b"200"), statuses.count(b"429")) == (16, 24)
+
+    def is_let_in() -> bool:
+        with socket.create_connection(("127.0.0.1", serving.port), timeout=10) as client:
+            client.sendall(request.encode())
+            return client.recv(65_536).split()[1] == b"200"
+
+    wait_for(is_let_in, 10, "there is room again")
 
 
 def event(stream: Any) -> tuple[str, dict[str, Any]]:

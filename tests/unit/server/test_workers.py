@@ -52,3 +52,17 @@ def test_a_page_that_nobody_waits_for_ends() -> None:
     finally:
         asked.given_up.set()
         workers.close()
+
+
+def test_a_timeout_of_the_work_itself_is_not_the_servers() -> None:
+    """Hunts a connection of the user's serde that fails, told as a request that took too long."""
+
+    def fails() -> None:
+        raise TimeoutError("the registry does not answer")
+
+    workers = Workers(1, 60_000)
+    try:
+        with pytest.raises(TimeoutError, match="the registry"):
+            asyncio.run(workers.run(fails))
+    finally:
+        workers.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from millstream.application.story.events import Restore, RestoreKind
+from millstream.application.story.events import Restore, RestoreKind, RestoreState
 from millstream.runtime.control import RestoreEvent, RestoreStep
 
 #: How many are remembered that have ended.
@@ -59,11 +59,11 @@ class Restores:
         """Copies of all entries: those that go on, then the ended ones, the last one first."""
         return [replace(each) for each in (*self._open.values(), *reversed(self._ended))]
 
-    def _end(self, key: tuple[str, str, int, bool], how: str, now_ms: int) -> None:
+    def _end(self, key: tuple[str, str, int, bool], how: RestoreState, now_ms: int) -> None:
         found = self._open.pop(key, None)
         if found is None:
             return
-        found.state = "done" if how == "done" else "suspended"
+        found.state = how
         found.told_ms = now_ms
         self._ended.append(found)
         del self._ended[:-_MOST_ENDED]

@@ -18,6 +18,9 @@ from millstream.errors import StreamsError
 from millstream.runtime.control import RestoreEvent
 from millstream.runtime.states import ClientState, ThreadState
 
+#: Threads that do not run: not yet again, or no more.
+AT_REST: Final = frozenset({ThreadState.CREATED, ThreadState.DEAD})
+
 _MOST_STATES: Final = 200
 
 
@@ -78,6 +81,7 @@ class ApplicationStory:
             self._failures.step(thread, f"{state.name}: {why}", now_ms, over=runs)
             if state is ThreadState.DEAD:
                 self._rebalances.tasks_are(thread, {}, now_ms)
+            if state in AT_REST:
                 self._restores.thread_ended(thread, now_ms)
                 self._throughput.thread_ended(thread)
 

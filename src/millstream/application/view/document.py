@@ -6,7 +6,8 @@ where there is nothing. Times are milliseconds since the epoch, names end in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
@@ -15,8 +16,12 @@ from millstream.application.story.story import Told
 from millstream.application.supervisor import ThreadSupervisor
 from millstream.application.view.graph import Graph, GraphEdge, graph_of
 from millstream.application.view.numbers import Meter, Numbers, numbers_of
-from millstream.application.view.stores import StoreFacts, stores_of
-from millstream.application.view.subscription import WatchedSubscription, subscription_of
+from millstream.application.view.stores import stores_of
+from millstream.application.view.subscription import (
+    SubscriptionView,
+    WatchedSubscription,
+    subscription_of,
+)
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import StreamsError
@@ -70,6 +75,21 @@ class ThreadView:
     stall: Mapping[str, Any] | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """An edge, and what the graph around it says of the records that go along it.
+
+    Args:
+        edge: which one.
+        is_only: whether all that comes to its target comes this way.
+        only_of: the sub-topology that reads no other topic; None if that is not so.
+    """
+
+    edge: GraphEdge
+    is_only: bool
+    only_of: int | None
+
+
 class Watched(Protocol):
     """`KafkaStreams`, as far as it is looked at from below."""
 
@@ -103,6 +123,9 @@ class ConsoleDocument:
         supervisor: its threads.
         subscription: gives the subscription that it is of, None if it is none.
         clock: for rates.
+
+    Attributes:
+        stores: what is known of the stores before anything runs, by name.
     """
 
     def __init__(
@@ -120,12 +143,18 @@ class ConsoleDocument:
         self._clock = clock or SystemClock()
         self._meter = Meter()
         topology = supervisor.topology
-        self._graph = graph_of(topology, config.application_id)
-        self._stores = stores_of(topology, config)
+        graph = graph_of(topology, config.application_id)
+        # What never changes is made once: somebody may look each second.
+        self._parts = [asdict(part) for part in graph.parts]
+        self._topics = [asdict(topic) for topic in graph.topics]
+        self._ways = _ways(graph)
+        self.stores: Sequence[Mapping[str, Any]] = [
+            asdict(each) for each in stores_of(topology, config)
+        ]
         self._has_tasks = has_tasks(topology)
 
     def now(self) -> dict[str, Any]:
-        """The document of this moment: dicts, lists, strings, numbers, booleans and None."""
+        """The document of this moment, for JSON: dicts, lists, dataclasses, and what is in them."""
         streams, told = self._streams, self._supervisor.story.told()
         metadata = streams.metadata_for_local_threads()
         threads = [_thread(each, told.rates) for each in metadata]
@@ -136,13 +165,13 @@ class ConsoleDocument:
             "now_ms": self._clock.now_ms(),
             "application": self._application(told),
             "totals": self._totals(threads, numbers, told),
-            "threads": [asdict(each) for each in threads],
+            "threads": threads,
             "topology": self._topology(threads, numbers, now_ms),
-            "stores": [_store(each, numbers) for each in self._stores],
-            "restores": [asdict(each) for each in told.restores],
-            "rebalances": [asdict(each) for each in told.rebalances],
-            "states": [asdict(each) for each in told.states],
-            "failures": [asdict(each) for each in told.failures],
+            "stores": [_store(each, numbers) for each in self.stores],
+            "restores": told.restores,
+            "rebalances": told.rebalances,
+            "states": told.states,
+            "failures": told.failures,
             "subscriptions": self._subscriptions(now_ms),
         }
 
@@ -171,7 +200,7 @@ class ConsoleDocument:
             "rebuilt_total": numbers.rebuilt,
             "records_per_s": round(sum(each.records_per_s for each in threads), 1),
             "lag": sum(numbers.lag.values()) if numbers.lag else None,
-            "history": list(told.history),
+            "history": told.history,
         }
 
     def _topology(
@@ -183,80 +212,71 @@ class ConsoleDocument:
             part = int(task.id.split("_")[0])
             rates[part] = rates.get(part, 0.0) + (task.records_per_s or 0.0)
             tasks[part] = tasks.get(part, 0) + 1
-        graph = self._graph
         return {
             "parts": [
                 {
-                    **asdict(part),
-                    "tasks": tasks.get(part.id, 0),
-                    "records_per_s": None if part.is_global else round(rates.get(part.id, 0.0), 1),
+                    **part,
+                    "tasks": tasks.get(part["id"], 0),
+                    "records_per_s": None
+                    if part["is_global"]
+                    else round(rates.get(part["id"], 0.0), 1),
                 }
-                for part in graph.parts
+                for part in self._parts
             ],
-            "topics": [asdict(topic) | _lag(topic.name, numbers) for topic in graph.topics],
-            "edges": [
-                asdict(edge) | self._flow(edge, graph, numbers, rates, now_ms)
-                for edge in graph.edges
-            ],
+            "topics": [{**each, "lag": numbers.lag.get(each["name"])} for each in self._topics],
+            "edges": [self._flow(way, numbers, rates, now_ms) for way in self._ways],
         }
 
     def _flow(
-        self,
-        edge: GraphEdge,
-        graph: Graph,
-        numbers: Numbers,
-        rates: Mapping[int, float],
-        now_ms: int,
+        self, way: _Way, numbers: Numbers, rates: Mapping[int, float], now_ms: int
     ) -> dict[str, Any]:
+        edge = way.edge
         source, target = edge.source.split(":", 1)[1], edge.target.split(":", 1)[1]
         total = None
         if edge.kind == "read":
             total = numbers.read.get((source, target))
         elif edge.kind == "write":
             total = numbers.written.get((source, target))
-        elif _only_parent(edge, graph):
+        elif way.is_only:
             total = numbers.through.get(target)
         rate = None if total is None else self._meter.rate(edge, total, now_ms)
-        if total is None and edge.kind == "read":
-            rate = _only_reader(edge, graph, rates)
+        if total is None and way.only_of is not None:
+            # What a sub-topology processes comes from its only topic.
+            rate = rates.get(way.only_of, 0.0)
         lag = numbers.lag.get(source) if edge.kind == "read" else None
         return {
+            **asdict(edge),
             "records_total": total,
             "records_per_s": None if rate is None else round(rate, 1),
             "lag": lag,
         }
 
-    def _subscriptions(self, now_ms: int) -> list[dict[str, Any]]:
+    def _subscriptions(self, now_ms: int) -> list[SubscriptionView]:
         subscription = self._subscription()
         if subscription is None:
             return []
-        processed = subscription.metrics().total("tasks.processed")
-        rate = self._meter.rate("subscription", processed, now_ms)
-        return [asdict(subscription_of(subscription, rate))]
+        metrics = subscription.metrics()
+        rate = self._meter.rate("subscription", metrics.total("tasks.processed"), now_ms)
+        return [subscription_of(subscription, metrics, rate)]
 
 
-def _only_parent(edge: GraphEdge, graph: Graph) -> bool:
-    """Whether what comes to the target comes this way."""
-    return sum(each.target == edge.target for each in graph.edges) == 1
+def _ways(graph: Graph) -> list[_Way]:
+    part_of = {node.id: part for part in graph.parts for node in part.nodes}
+    arrivals = Counter(edge.target for edge in graph.edges)
+    reads = Counter(part_of[edge.target].id for edge in graph.edges if edge.kind == "read")
+    found = []
+    for edge in graph.edges:
+        part = part_of[edge.target] if edge.kind == "read" else None
+        is_all = part is not None and reads[part.id] == 1 and not part.is_global
+        only_of = part.id if part is not None and is_all else None
+        found.append(_Way(edge, arrivals[edge.target] == 1, only_of))
+    return found
 
 
-def _only_reader(edge: GraphEdge, graph: Graph, rates: Mapping[int, float]) -> float | None:
-    """What a sub-topology processes comes from its only topic."""
-    for part in graph.parts:
-        inside = {node.id for node in part.nodes}
-        if edge.target in inside:
-            reads = [each for each in graph.edges if each.kind == "read" and each.target in inside]
-            return rates.get(part.id, 0.0) if len(reads) == 1 and not part.is_global else None
-    return None
-
-
-def _lag(topic: str, numbers: Numbers) -> dict[str, Any]:
-    return {"lag": numbers.lag.get(topic)}
-
-
-def _store(facts: StoreFacts, numbers: Numbers) -> dict[str, Any]:
-    name = facts.name
-    return asdict(facts) | {
+def _store(facts: Mapping[str, Any], numbers: Numbers) -> dict[str, Any]:
+    name = facts["name"]
+    return {
+        **facts,
         "entries": numbers.entries.get(name),
         "disk_bytes": numbers.disk_bytes.get(name),
         "memory_bytes": numbers.memory_bytes.get(name),

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from millstream.metrics.values import Metrics
 from millstream.subscriptions.properties.declared import Applied
 from millstream.subscriptions.properties.properties import Properties
-
-
-class Labelled(Protocol):
-    """A value of a metric, as far as it matters here."""
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Where it was counted."""
-
-
-class Counted(Protocol):
-    """The metrics of a subscription."""
-
-    def __iter__(self) -> Iterator[Labelled]: ...
-
-    def total(self, name: str, **labels: str) -> float:
-        """The sum of the values of a name that have these labels."""
 
 
 class WatchedSubscription(Protocol):
@@ -34,7 +19,7 @@ class WatchedSubscription(Protocol):
     def properties(self) -> Properties:
         """Those of now."""
 
-    def metrics(self) -> Counted:
+    def metrics(self) -> Metrics:
         """What its threads reported last."""
 
     def update_properties(self, **values: Any) -> Properties:
@@ -154,40 +139,37 @@ def properties_of(properties: Properties) -> tuple[PropertyView, ...]:
     )
 
 
-def partitions_of(metrics: Counted) -> tuple[SharePartView, ...]:
+def partitions_of(metrics: Metrics) -> tuple[SharePartView, ...]:
     """The partitions that threads have told of."""
-    places = {
-        (one.labels["topic"], int(one.labels["partition"]))
-        for one in metrics
-        if "topic" in one.labels and "partition" in one.labels
-    }
-
-    def total(name: str, topic: str, partition: int) -> float:
-        return metrics.total(name, topic=topic, partition=str(partition))
-
+    # Each value is looked at once: a subscription may have hundreds of partitions.
+    found: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    for one in metrics:
+        if "topic" in one.labels and "partition" in one.labels and not isinstance(one.value, str):
+            found[one.labels["topic"], int(one.labels["partition"])][one.name] = one.value
     return tuple(
         SharePartView(
             topic=topic,
             partition=partition,
-            pending=total("tasks.pending", topic, partition),
-            oldest_ms=total("tasks.pending.age.max", topic, partition),
-            paused=total("partition.paused", topic, partition) > 0,
-            processed_total=total("tasks.processed", topic, partition),
+            pending=values.get("tasks.pending", 0.0),
+            oldest_ms=values.get("tasks.pending.age.max", 0.0),
+            paused=values.get("partition.paused", 0.0) > 0,
+            processed_total=values.get("tasks.processed", 0.0),
         )
-        for topic, partition in sorted(places)
+        for (topic, partition), values in sorted(found.items())
     )
 
 
 def subscription_of(
-    subscription: WatchedSubscription, records_per_s: float | None
+    subscription: WatchedSubscription, metrics: Metrics, records_per_s: float | None
 ) -> SubscriptionView:
     """What there is to see of a subscription.
 
     Args:
         subscription: which one.
+        metrics: what its threads have told.
         records_per_s: how fast it is.
     """
-    metrics, properties = subscription.metrics(), subscription.properties
+    properties = subscription.properties
     return SubscriptionView(
         name=subscription._name,
         topic=subscription._topic,

@@ -10,19 +10,26 @@ const PAGE = 50;
 // What can be asked of which form of store: a name for people, the fields, and the path.
 const WAYS = {
   "key-value": [
-    { name: "Key", fields: ["key"], to: (store, { key }) => path(["stores", store, "keys", key]) },
+    { name: "Key", fields: ["key"], to: (store, { key }) => ofKey(store, "keys", key) },
     { name: "Range", fields: ["from", "to"], to: (store, { from, to, cursor }) => path(["stores", store, "range"], { from, to, cursor, limit: PAGE }) },
   ],
   window: [
-    { name: "Key", fields: ["key", "since", "until"], to: (store, { key, since, until, cursor }) => path(["stores", store, "windows", key], { from: since, to: until, cursor, limit: PAGE }) },
+    { name: "Key", fields: ["key", "since", "until"], to: (store, { key, since, until, cursor }) => ofKey(store, "windows", key, { from: since, to: until, cursor, limit: PAGE }) },
     { name: "All keys", fields: ["since", "until"], to: (store, { since, until, cursor }) => path(["stores", store, "windows"], { from: since, to: until, cursor, limit: PAGE }) },
   ],
-  session: [{ name: "Key", fields: ["key"], to: (store, { key, cursor }) => path(["stores", store, "sessions", key], { cursor, limit: PAGE }) }],
+  session: [{ name: "Key", fields: ["key"], to: (store, { key, cursor }) => ofKey(store, "sessions", key, { cursor, limit: PAGE }) }],
   versioned: [
-    { name: "Key", fields: ["key"], to: (store, { key }) => path(["stores", store, "keys", key]) },
-    { name: "Versions", fields: ["key", "since", "until"], to: (store, { key, since, until, cursor }) => path(["stores", store, "versions", key], { from: since, to: until, cursor, limit: PAGE }) },
+    { name: "Key", fields: ["key"], to: (store, { key }) => ofKey(store, "keys", key) },
+    { name: "Versions", fields: ["key", "since", "until"], to: (store, { key, since, until, cursor }) => ofKey(store, "versions", key, { from: since, to: until, cursor, limit: PAGE }) },
   ],
 };
+
+function ofKey(store, what, key, given = {}) {
+  // These two are steps of the path to a browser, however they are written.
+  const isStep = key === "." || key === "..";
+  return isStep ? path(["stores", store, what, btoa(key)], { ...given, key_as: "base64" }) : path(["stores", store, what, key], given);
+}
+
 const FIELDS = {
   key: { label: "Key", type: "text", required: true },
   from: { label: "From key", type: "text", hint: "the first" },
@@ -138,8 +145,8 @@ function found(store, at, way, again) {
 
 // What an entry may have beside its value, with the words for it.
 const COLUMNS = [
-  ["window_start", "Window from", moment], ["start", "From", moment], ["window_end", "To", moment], ["end", "To", moment],
-  ["timestamp", "Timestamp", moment], ["valid_to", "Valid to", moment], ["partition", "Partition", String], ["host", "Host", hostText],
+  ["window_start", "Window from", moment], ["window_end", "To", moment], ["timestamp", "Timestamp", moment],
+  ["valid_to", "Valid to", moment], ["partition", "Partition", String], ["host", "Host", String],
 ];
 
 function results(store, entries) {
@@ -154,8 +161,4 @@ function results(store, entries) {
     ),
   );
   return table(`Entries of ${store.name}`, ["Key", "Value", ...extra.map(([, words]) => words)], rows);
-}
-
-function hostText(host) {
-  return typeof host === "string" ? host : `${host.host}:${host.port}`;
 }

@@ -86,6 +86,12 @@ export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
+/** "PENDING_SHUTDOWN" → "Pending shutdown". */
+export function stateText(name) {
+  const words = name.replaceAll("_", " ").toLowerCase();
+  return words[0].toUpperCase() + words.slice(1);
+}
+
 /** A name cut in its middle, where generated names differ least. */
 export function shortened(name, most) {
   if (name.length <= most) return name;

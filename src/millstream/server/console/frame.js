@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { clock } from "./format.js";
 import { brand, icon } from "./icons.js";
 import * as pieces from "./pieces.js";
+import { underWay } from "./restores.js";
 import { theme } from "./theme.js";
 
 const WAYS = [
@@ -60,7 +61,7 @@ function badge(way, state) {
     if (open) return h("span", { class: ["badge", "bad"] }, open, h("span", { class: "unseen" }, " open"));
   }
   if (way === "restore") {
-    const going = state.restores.filter((each) => each.state === "running" && each.kind !== "standby").length;
+    const going = underWay(state.restores).length;
     if (going) return h("span", { class: ["badge", "info"] }, going, h("span", { class: "unseen" }, " under way"));
   }
   return null;

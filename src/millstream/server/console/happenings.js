@@ -1,6 +1,6 @@
 // Everything that has happened, of all kinds, as one list, the latest first.
 
-import { duration, plural } from "./format.js";
+import { duration, plural, stateText } from "./format.js";
 import { tone } from "./pieces.js";
 
 /** [{ key, at, until, kind, tone, title, words, about }] */
@@ -21,7 +21,7 @@ const RANK = { state: 0, rebalance: 1, restore: 2, failure: 3 };
 function stateChange(each, index) {
   return {
     key: `state ${index} ${each.at_ms}`, at: each.at_ms, until: null, kind: "state", tone: tone(each.new),
-    title: `${words(each.old)} → ${words(each.new)}`, words: each.why, about: each,
+    title: `${stateText(each.old)} → ${stateText(each.new)}`, words: each.why, about: each,
   };
 }
 
@@ -80,9 +80,4 @@ export function moves({ before, after }) {
   const is = places(after);
   const same = (task) => String([...(was.get(task) ?? [])].sort()) === String([...(is.get(task) ?? [])].sort());
   return [...new Set([...was.keys(), ...is.keys()])].filter((task) => !same(task)).sort();
-}
-
-function words(state) {
-  const text = state.replaceAll("_", " ").toLowerCase();
-  return text[0].toUpperCase() + text.slice(1);
 }

@@ -2,7 +2,7 @@
 
 import { draw, h } from "./dom.js";
 import { frame } from "./frame.js";
-import { decoded, follow, forgetToken, keepToken, takeToken } from "./server.js";
+import { decoded, follow, keepToken, takeToken } from "./server.js";
 import { signIn } from "./sign_in.js";
 import { onSystemTheme, showTheme, switchTheme } from "./theme.js";
 import { errors } from "./view_errors.js";
@@ -96,10 +96,7 @@ function announce(before, now) {
 }
 
 function start(token = null) {
-  if (token !== null) {
-    forgetToken();
-    keepToken(token);
-  }
+  if (token !== null) keepToken(token);
   status = "waiting";
   follow(
     (next) => {

@@ -1,6 +1,7 @@
 // What several views are made of.
 
 import { h } from "./dom.js";
+import { stateText } from "./format.js";
 import { icon } from "./icons.js";
 
 const TONES = {
@@ -15,8 +16,18 @@ export function tone(state) {
 }
 
 export function state(name) {
-  const words = name.replaceAll("_", " ").toLowerCase();
-  return h("span", { class: ["pill", tone(name)] }, words[0].toUpperCase() + words.slice(1));
+  return h("span", { class: ["pill", tone(name)] }, stateText(name));
+}
+
+/** Names and what is known of each: [name, value], or [name, value, class]; what is not is left out. */
+export function facts(known, kind = null) {
+  return h(
+    "dl",
+    { class: ["facts", kind] },
+    known
+      .filter(([, value]) => value !== null && value !== undefined && value !== "")
+      .map(([name, value, look = null]) => h("div", null, h("dt", null, name), h("dd", look && { class: look }, value))),
+  );
 }
 
 export function card(title, options, ...inside) {

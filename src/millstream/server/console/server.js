@@ -8,11 +8,10 @@ const SILENCE_MS = 25_000;
 
 /** What the server refuses, with its code and in its words. */
 export class ServerError extends Error {
-  constructor(status, code, message, retryAfterMs = null) {
+  constructor(status, code, message) {
     super(message);
     this.status = status;
     this.code = code;
-    this.retryAfterMs = retryAfterMs;
   }
 }
 
@@ -41,19 +40,14 @@ export function keepToken(token) {
   sessionStorage.setItem(KEPT, token.trim());
 }
 
-export function forgetToken() {
-  sessionStorage.removeItem(KEPT);
-}
-
 /** Ask for a path; its document. */
-export async function ask(path, { method = "GET", body = undefined, signal = undefined } = {}) {
+export async function ask(path, { method = "GET", body = undefined } = {}) {
   const headers = authorized();
   if (body !== undefined) headers["content-type"] = "application/json";
   let response;
   try {
-    response = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body) });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
+    response = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
+  } catch {
     throw new ServerError(0, "UNREACHABLE", "The application does not answer.");
   }
   if (!response.ok) throw await refusal(response);
@@ -82,8 +76,8 @@ export function path(parts, parameters = {}) {
 }
 
 /**
- * Follow the application until told to stop: `onState` gets each document, `onStatus` "live",
- * "lost" or "refused".
+ * Follow the application until the page is left or refused: `onState` gets each document,
+ * `onStatus` "live", "lost" or "refused".
  */
 export function follow(onState, onStatus) {
   const stop = new AbortController();
@@ -113,7 +107,6 @@ export function follow(onState, onStatus) {
       pause = Math.min(pause * 2, RETRY_MOST_MS);
     }
   })();
-  return () => stop.abort();
 }
 
 async function listen(signal, onState) {
@@ -173,6 +166,5 @@ async function refusal(response) {
     response.status,
     error.code ?? `HTTP_${response.status}`,
     error.message ?? `The server answered with ${response.status}.`,
-    error.retry_after_ms ?? null,
   );
 }

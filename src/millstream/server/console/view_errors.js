@@ -1,8 +1,8 @@
 // Each error with its story: what failed, where, what was decided, and what became of it.
 
 import { h } from "./dom.js";
-import { ago, clock, moment } from "./format.js";
-import { card, empty, lead } from "./pieces.js";
+import { ago, clock, moment, stateText } from "./format.js";
+import { card, empty, facts, lead } from "./pieces.js";
 
 const ANSWERS = {
   REPLACE_THREAD: "another thread comes in its place",
@@ -37,24 +37,19 @@ function item(failure, nowMs, opened) {
         h("span", { class: "quiet cut" }, where(failure)),
         h("time", { class: "quiet nowrap", title: moment(failure.at_ms) }, ago(failure.at_ms, nowMs)),
       ),
-      h("div", { class: "inside" }, h("p", { class: "message" }, failure.message), facts(failure), h("div", { class: "told" }, story(failure), stack(failure))),
+      h("div", { class: "inside" }, h("p", { class: "message" }, failure.message), facts(about(failure)), h("div", { class: "told" }, story(failure), stack(failure))),
     ),
   );
 }
 
-function facts(failure) {
-  const known = [
-    ["Thread", failure.thread && h("span", { title: failure.thread }, failure.thread.split("-").slice(-2).join("-"))],
-    ["Task", failure.task],
-    ["Node", failure.node],
-    ["Record", failure.topic === null ? null : record(failure)],
-    ["Declared at", failure.declared_at],
+function about(failure) {
+  return [
+    ["Thread", failure.thread && h("span", { title: failure.thread }, failure.thread.split("-").slice(-2).join("-")), "mono"],
+    ["Task", failure.task, "mono"],
+    ["Node", failure.node, "mono"],
+    ["Record", failure.topic === null ? null : record(failure), "mono"],
+    ["Declared at", failure.declared_at, "mono"],
   ];
-  return h(
-    "dl",
-    { class: "facts" },
-    known.filter(([, value]) => value !== null).map(([name, value]) => h("div", null, h("dt", null, name), h("dd", { class: "mono" }, value))),
-  );
 }
 
 function where({ task, node, topic, partition, place }) {
@@ -86,8 +81,7 @@ function story(failure) {
 function inWords(text) {
   const known = /^([A-Z]+(?:_[A-Z]+)*): (.*)$/s.exec(text);
   if (!known) return text[0].toUpperCase() + text.slice(1);
-  const state = known[1].replaceAll("_", " ").toLowerCase();
-  return `${state[0].toUpperCase()}${state.slice(1)}: ${known[2]}`;
+  return `${stateText(known[1])}: ${known[2]}`;
 }
 
 function step(tone, at, text) {

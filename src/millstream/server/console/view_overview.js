@@ -2,9 +2,10 @@
 
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
-import { ago, count, duration, plural, rate, short } from "./format.js";
+import { ago, count, duration, plural, rate, short, stateText } from "./format.js";
 import { bar, card, figure, lead, tone } from "./pieces.js";
 import { happenings } from "./happenings.js";
+import { share, underWay } from "./restores.js";
 
 export function overview(state) {
   const { application, totals } = state;
@@ -29,7 +30,7 @@ export function overview(state) {
 function sentence({ application, now_ms }) {
   const since = application.since_ms === null ? "" : ` for ${duration(now_ms - application.since_ms)}`;
   const started = application.started_ms === null ? "" : `, started ${ago(application.started_ms, now_ms)}`;
-  return `${application.state.toLowerCase().replaceAll("_", " ")}${since}${started}`.replace(/^./, (first) => first.toUpperCase());
+  return `${stateText(application.state)}${since}${started}`;
 }
 
 function callouts(state) {
@@ -73,8 +74,7 @@ function storeNote({ stores }) {
 }
 
 function restoring({ restores }) {
-  const going = restores.filter((each) => each.state === "running" && each.kind !== "standby");
-  const share = (each) => (each.end > each.start ? (each.at - each.start) / (each.end - each.start) : 1);
+  const going = underWay(restores);
   const inside = going.length
     ? going.slice(0, 5).map((each) =>
         h(

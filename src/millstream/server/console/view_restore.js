@@ -3,9 +3,10 @@
 import { h } from "./dom.js";
 import { ago, count, duration, percent, plural, rate } from "./format.js";
 import { bar, card, empty, lead } from "./pieces.js";
+import { share, underWay } from "./restores.js";
 
 export function restore(state) {
-  const going = state.restores.filter((each) => each.state === "running" && each.kind !== "standby");
+  const going = underWay(state.restores);
   const standby = state.restores.filter((each) => each.state === "running" && each.kind === "standby");
   const ended = state.restores.filter((each) => each.state !== "running");
   const words = going.length ? `${plural(going.length, "partition")} of stores being brought up to date` : "Every store that is worked on is up to date";
@@ -23,10 +24,6 @@ export function restore(state) {
     standby.length > 0 && card("Standbys", { note: plural(standby.length, "copy", "copies"), key: "standby" }, h("ul", { class: "bars" }, standby.map((each) => standbyRow(each, state.now_ms)))),
     ended.length > 0 && card("Ended", { note: `the last ${ended.length}`, key: "ended" }, h("ul", { class: "bars" }, ended.slice(0, 40).map((each) => row(each, state.now_ms)))),
   ];
-}
-
-function share({ start, at, end }) {
-  return end > start ? (at - start) / (end - start) : 1;
 }
 
 function left(going) {

@@ -3,7 +3,7 @@
 import { browser } from "./browse.js";
 import { h } from "./dom.js";
 import { bytes, count, duration, percent, plural, short } from "./format.js";
-import { card, empty, lead } from "./pieces.js";
+import { card, empty, facts, lead } from "./pieces.js";
 
 export function stores(state, [name], again) {
   if (!state.stores.length) {
@@ -17,7 +17,7 @@ export function stores(state, [name], again) {
       { class: ["shelf", chosen && "opened"] },
       h("nav", { class: "card", "aria-label": "Stores" }, h("ul", { class: "list" }, state.stores.map((each) => item(each, each === chosen)))),
       chosen
-        ? h("div", { class: "stack", key: chosen.name }, facts(chosen), browser(chosen, again))
+        ? h("div", { class: "stack", key: chosen.name }, about(chosen), browser(chosen, again))
         : h("div", { class: "card", key: "none" }, empty("search", "Choose a store", "Its entries can be looked up by key, read in ranges, and by window.")),
     ),
   ];
@@ -42,7 +42,7 @@ function item(store, chosen) {
   );
 }
 
-function facts(store) {
+function about(store) {
   const serdes = store.key === null ? null : `${store.key} → ${store.value ?? "?"}`;
   const known = [
     ["Kind", `${store.timestamped ? "timestamped " : ""}${store.form}${store.is_global ? ", global" : ""}`],
@@ -54,11 +54,11 @@ function facts(store) {
     ["Cache", store.cached ? (store.cache_hits === null ? "on" : `${percent(store.cache_hits)} of lookups found`) : "off"],
     ["Window", store.window_ms ? duration(store.window_ms) : null],
     ["Retention", store.retention_ms ? duration(store.retention_ms) : null],
-    ["Changelog", store.changelog ?? "none"],
+    ["Changelog", store.changelog ?? "none", "mono"],
   ];
   return card(
     store.name,
     { note: store.subtopology === null ? "on every instance" : `sub-topology ${store.subtopology}` },
-    h("dl", { class: "facts" }, known.filter(([, value]) => value !== null).map(([name, value]) => h("div", null, h("dt", null, name), h("dd", { class: name === "Changelog" && "mono" }, value)))),
+    facts(known),
   );
 }

@@ -5,7 +5,7 @@ import { bytes, count, plural, rate, short } from "./format.js";
 import { caption, layOut } from "./graph_layout.js";
 import { icon } from "./icons.js";
 import { Lens } from "./lens.js";
-import { card, empty, lead, table } from "./pieces.js";
+import { card, empty, facts, lead, table } from "./pieces.js";
 
 const lens = new Lens();
 let chosen = null;
@@ -238,13 +238,13 @@ function legend() {
   );
 }
 
-function facts(title, kind, list, ...more) {
+function description(title, kind, list, ...more) {
   return h(
     "div",
     { class: "inside" },
     h("small", { class: "quiet" }, kind),
     h("h2", { class: "name" }, title),
-    h("dl", { class: "facts narrow" }, list.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))),
+    facts(list, "narrow"),
     ...more,
   );
 }
@@ -253,7 +253,7 @@ function aboutNode(box, state) {
   const kind = { source: "Source", processor: "Processor", sink: "Sink" }[box.kind];
   const incoming = state.topology.edges.filter((edge) => edge.target === box.id);
   const known = incoming.map((edge) => edge.records_per_s).filter((each) => each !== null);
-  return facts(box.title, `${kind} of sub-topology ${box.part}`, [
+  return description(box.title, `${kind} of sub-topology ${box.part}`, [
     ["Name", box.title === box.name ? null : h("span", { class: "mono" }, box.name)],
     ["Takes", known.length ? rate(known.reduce((sum, each) => sum + each, 0)) : null],
     ["Stores", box.stores.length ? box.stores.map((name) => h("a", { class: "block", href: `#/stores/${encodeURIComponent(name)}` }, name)) : null],
@@ -264,7 +264,7 @@ function aboutNode(box, state) {
 function aboutTopic(topic, { edges }) {
   const sum = (list) => (list.some((each) => each.records_per_s !== null) ? rate(list.reduce((all, each) => all + (each.records_per_s ?? 0), 0)) : null);
   const kind = { input: "Topic that is read", output: "Topic that is written", internal: "Internal topic", both: "Topic that is written and read" }[topic.kind];
-  return facts(topic.name, kind, [
+  return description(topic.name, kind, [
     ["Read", sum(edges.filter((edge) => edge.source === topic.id))],
     ["Written", sum(edges.filter((edge) => edge.target === topic.id))],
     ["Waiting", topic.lag === null || topic.lag === undefined ? null : plural(topic.lag, "record")],
@@ -272,7 +272,7 @@ function aboutTopic(topic, { edges }) {
 }
 
 function aboutStore(store) {
-  return facts(store.name, `${store.form ?? ""} store`.trim(), [
+  return description(store.name, `${store.form ?? ""} store`.trim(), [
     ["Entries", store.entries === null || store.entries === undefined ? null : `about ${count(store.entries)}`],
     ["On disk", store.disk_bytes === null || store.disk_bytes === undefined ? null : bytes(store.disk_bytes)],
     ["In memory", store.memory_bytes === null || store.memory_bytes === undefined ? null : bytes(store.memory_bytes)],

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from millstream.assignment.assignment_info import HostInfo
 from millstream.query.metadata import StreamsMetadata
-from millstream.server.forms import KEY_FORMS, key_of
 from millstream.server.http_error import HttpError
-from millstream.server.parameters import Parameter, in_path
+from millstream.server.routes.keys import KEY, KEY_AS, STORE, given_key
 from millstream.server.routing import Asked, Endpoint
 from millstream.server.served import Served, known_place
 from millstream.server.workers import Workers, answered_on
-
-_STORE: Final = in_path("store", "The store's name.")
-_KEY: Final = in_path("key", "The key; it may have slashes.")
-_KEY_AS: Final = Parameter(
-    "key_as",
-    "How the key is written: as a text that the serde of keys understands, as JSON, or as base64.",
-    default="text",
-    choices=KEY_FORMS,
-)
 
 
 class MetadataRoutes:
@@ -66,7 +56,7 @@ class MetadataRoutes:
                 answered_on(on, self._with_store),
                 "The instances that have a store or a copy of it.",
                 "Instances",
-                parameters=(_STORE,),
+                parameters=(STORE,),
                 failures=frozenset({404}),
             ),
             Endpoint(
@@ -75,7 +65,7 @@ class MetadataRoutes:
                 answered_on(on, self._of_key),
                 "The instance that should have a key, by Kafka's default partitioner.",
                 "Place",
-                parameters=(_STORE, _KEY, _KEY_AS),
+                parameters=(STORE, KEY, KEY_AS),
                 failures=frozenset({404}),
             ),
             Endpoint(
@@ -104,8 +94,7 @@ class MetadataRoutes:
             raise HttpError(
                 400, "WRONG_STORE_KIND", f"The keys of store {name} are in no one place."
             )
-        key = key_of(asked.values["key"], asked.values["key_as"], codec.key_serde, codec.topic)
-        place = known_place(self._served, name, key)
+        place = known_place(self._served, name, given_key(asked, codec))
         if place is None:
             raise HttpError(
                 503,

@@ -17,10 +17,11 @@ from millstream.query.requests.queries import (
 from millstream.query.store_types import QueryableStoreType, QueryableStoreTypes, S
 from millstream.record import ValueAndTimestamp
 from millstream.server.cursors import Cursor
-from millstream.server.forms import KEY_FORMS, key_of, plain
+from millstream.server.forms import plain
 from millstream.server.http_error import HttpError
 from millstream.server.pages import Entries, Entry, page_of
-from millstream.server.parameters import Parameter, bad_request, in_path
+from millstream.server.parameters import Parameter, bad_request
+from millstream.server.routes.keys import KEY, KEY_AS, STORE, given_key
 from millstream.server.routing import Asked, Endpoint
 from millstream.server.served import Served, known_place
 from millstream.server.workers import Workers, answered_on
@@ -28,15 +29,6 @@ from millstream.state.queries.codec import Shape, StoreCodec
 from millstream.state.windows.window_keys import LAST_NUMBER, session_key, window_key
 from millstream.windowed import MAX_TIME_MS
 
-_STORE: Final = in_path("store", "The store's name.")
-_KEY: Final = in_path("key", "The key; it may have slashes.")
-_KEY_AS: Final = Parameter(
-    "key_as",
-    "How keys are written in this URL: as a text that the store's serde of keys understands (a "
-    "number, a UUID, JSON for serdes of objects), as JSON, or as base64 of the serialized key.",
-    default="text",
-    choices=KEY_FORMS,
-)
 _STALE: Final = Parameter(
     "stale",
     "Whether copies may answer as well, which may be behind: standbys, and what is restored.",
@@ -63,7 +55,7 @@ _TO_TIME: Final = Parameter("to", "The last one, itself included.", kind="intege
 _AS_OF: Final = Parameter(
     "as_of", "The only time that matters, in place of the two.", kind="integer"
 )
-_PAGED: Final = (_KEY_AS, _STALE, _LIMIT, _CURSOR)
+_PAGED: Final = (KEY_AS, _STALE, _LIMIT, _CURSOR)
 _FAILURES: Final = frozenset({404})
 _RETRY_MS: Final = 500
 
@@ -89,9 +81,9 @@ class StoreRoutes:
                 self._key,
                 "The value of a key; of a versioned store the latest.",
                 "Found",
-                _STORE,
-                _KEY,
-                _KEY_AS,
+                STORE,
+                KEY,
+                KEY_AS,
                 _STALE,
             ),
             self._get(
@@ -100,35 +92,35 @@ class StoreRoutes:
                 "A page of the keys of a key-value store, partition by partition, in the order of "
                 "the serialized keys.",
                 "Page",
-                *(_STORE, _FROM_KEY, _TO_KEY, *_PAGED, _DESCENDING),
+                *(STORE, _FROM_KEY, _TO_KEY, *_PAGED, _DESCENDING),
             ),
             self._get(
                 "/stores/{store}/windows",
                 self._all_windows,
                 "A page of the windows of all keys.",
                 "Page",
-                *(_STORE, _FROM, _TO, *_PAGED, _DESCENDING),
+                *(STORE, _FROM, _TO, *_PAGED, _DESCENDING),
             ),
             self._get(
                 "/stores/{store}/windows/{key}",
                 self._windows,
                 "A page of the windows of a key, by their starts.",
                 "Page",
-                *(_STORE, _KEY, _FROM, _TO, *_PAGED, _DESCENDING),
+                *(STORE, KEY, _FROM, _TO, *_PAGED, _DESCENDING),
             ),
             self._get(
                 "/stores/{store}/sessions/{key}",
                 self._sessions,
                 "A page of the sessions of a key.",
                 "Page",
-                *(_STORE, _KEY, *_PAGED, _DESCENDING),
+                *(STORE, KEY, *_PAGED, _DESCENDING),
             ),
             self._get(
                 "/stores/{store}/versions/{key}",
                 self._versions,
                 "A page of the versions of a key, the newest first.",
                 "Page",
-                *(_STORE, _KEY, _FROM_TIME, _TO_TIME, _AS_OF, *_PAGED),
+                *(STORE, KEY, _FROM_TIME, _TO_TIME, _AS_OF, *_PAGED),
                 Parameter(
                     "descending",
                     "Whether the newest comes first.",
@@ -163,16 +155,13 @@ class StoreRoutes:
 
     def _key(self, asked: Asked) -> Any:
         codec = self._codec(asked, "key-value", "versioned")
-        key = _given_key(asked, codec)
+        key = given_key(asked, codec)
         partition, host, value, position = self._value(codec, key, stale=asked.values["stale"])
         if value is None:
             raise HttpError(404, "KEY_NOT_FOUND", f"Store {codec.name} has no such key.")
-        found = {"key": plain(key), "partition": partition, "host": host, "position": position}
-        if codec.shape == "versioned":
-            return found | {"value": plain(value.value), "timestamp": value.timestamp}
-        if isinstance(value, ValueAndTimestamp) and codec.timestamped:
-            return found | {"value": plain(value.value), "timestamp": value.timestamp}
-        return found | {"value": plain(value)}
+        shown = plain(key)
+        found = {"key": shown, "partition": partition, "host": host, "position": position}
+        return found | _entry(codec, shown, value)
 
     def _value(
         self, codec: StoreCodec, key: Any, *, stale: bool
@@ -227,8 +216,7 @@ class StoreRoutes:
         codec = self._codec(asked, "key-value")
         values = asked.values
         lo, hi = (
-            None if values[end] is None else self._key_text(values[end], asked, codec)
-            for end in ("from", "to")
+            None if values[end] is None else given_key(asked, codec, end) for end in ("from", "to")
         )
         kind, descending = _key_value(codec), values["descending"]
 
@@ -265,7 +253,7 @@ class StoreRoutes:
 
     def _windows(self, asked: Asked) -> Any:
         codec = self._codec(asked, "window")
-        key = _given_key(asked, codec)
+        key = given_key(asked, codec)
         first, last = _times(asked)
         kind, descending = _windowed(codec), asked.values["descending"]
         serialized, shown = codec.key(key), plain(key)
@@ -287,7 +275,7 @@ class StoreRoutes:
 
     def _sessions(self, asked: Asked) -> Any:
         codec = self._codec(asked, "session")
-        key = _given_key(asked, codec)
+        key = given_key(asked, codec)
         kind = QueryableStoreTypes.session()
 
         def entries(partition: int | None, after: Cursor | None) -> Iterator[Entry]:
@@ -304,7 +292,7 @@ class StoreRoutes:
 
     def _versions(self, asked: Asked) -> Any:
         codec = self._codec(asked, "versioned")
-        key = _given_key(asked, codec)
+        key = given_key(asked, codec)
         values = asked.values
         first, last = values["from"], values["to"]
         if values["as_of"] is not None:
@@ -334,8 +322,7 @@ class StoreRoutes:
                         # Valid at that time, but told of before.
                         if after is not None and not descending and each.timestamp < after.start_ms:
                             continue
-                        entry = {"key": shown, "value": plain(each.value)}
-                        entry |= {"timestamp": each.timestamp, "valid_to": each.valid_to}
+                        entry = _entry(codec, shown, each) | {"valid_to": each.valid_to}
                         yield Entry(serialized, entry, each.timestamp)
 
         return self._page(asked, codec, entries, key)
@@ -375,13 +362,6 @@ class StoreRoutes:
         stale = asked.values["stale"]
         return self._served.store(codec.name, kind, partition, stale=stale, begin=begin)
 
-    def _key_text(self, text: str, asked: Asked, codec: StoreCodec) -> Any:
-        return key_of(text, asked.values["key_as"], codec.key_serde, codec.topic)
-
-
-def _given_key(asked: Asked, codec: StoreCodec) -> Any:
-    return key_of(asked.values["key"], asked.values["key_as"], codec.key_serde, codec.topic)
-
 
 def _key_value(codec: StoreCodec) -> QueryableStoreType[Any]:
     if codec.timestamped:
@@ -396,7 +376,8 @@ def _windowed(codec: StoreCodec) -> QueryableStoreType[Any]:
 
 
 def _entry(codec: StoreCodec, key: Any, value: Any) -> dict[str, Any]:
-    if codec.timestamped and isinstance(value, ValueAndTimestamp):
+    is_dated = codec.timestamped and isinstance(value, ValueAndTimestamp)
+    if is_dated or codec.shape == "versioned":
         return {"key": key, "value": plain(value.value), "timestamp": value.timestamp}
     return {"key": key, "value": plain(value)}
 
