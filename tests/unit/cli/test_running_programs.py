@@ -182,6 +182,36 @@ def test_where_settings_come_from(tmp_path: Path) -> None:
             settings_from(given, None)
 
 
+def test_a_file_says_how_to_connect_and_the_program_all_else(tmp_path: Path) -> None:
+    """Hunts a reset that looks for the state, or for a server, where the program has none; and a
+    login that is half the program's."""
+    known = StreamsConfig(
+        application_id="shop",
+        bootstrap_servers="program:1",
+        state_dir=str(tmp_path),
+        errors_dead_letter_queue_topic_name="dead",
+        security_protocol="SASL_SSL",
+        clients={"sasl.mechanism": "PLAIN"},
+    )
+    file = tmp_path / "client.properties"
+    file.write_text("ssl.truststore.type=PEM\nnum.stream.threads=2\n")
+    found = settings_from(Given(None, str(file)), known)
+    assert (found.bootstrap_servers, found.application_id) == ("program:1", "shop")
+    assert (found.state_dir, found.num_stream_threads) == (str(tmp_path), 2)
+    assert found.errors_dead_letter_queue_topic_name == "dead"
+    assert found.security_protocol == "PLAINTEXT"
+    assert found.clients == {"ssl.truststore.type": "PEM"}
+
+
+def test_an_application_that_only_the_file_names(tmp_path: Path) -> None:
+    """What stands for the application where nobody names one does not win over the file."""
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=file:1\n")
+    assert settings_from(Given(None, str(file)), None, "made-up").application_id == "made-up"
+    file.write_text("bootstrap.servers=file:1\napplication.id=mail\n")
+    assert settings_from(Given(None, str(file)), None, "made-up").application_id == "mail"
+
+
 def test_completion(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripts for three shells, and what they get when they ask."""
     for shell in ("bash", "zsh", "fish"):
