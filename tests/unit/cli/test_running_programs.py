@@ -62,6 +62,25 @@ def test_a_program_that_only_defines_an_application(tmp_path: Path) -> None:
         command_for("no_such.module", [])
 
 
+def test_a_package_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To find a module its package is imported, whose failure is told as that of a program."""
+    monkeypatch.chdir(tmp_path)
+    for package, text, said in (
+        ("failing_package", "raise ValueError('no')", "could not be loaded: ValueError: no"),
+        ("ending_package", "raise SystemExit(3)", "ended the process while it was loaded"),
+        ("missing_package", "import no_such_neighbour", "No module named 'no_such_neighbour'"),
+    ):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(text)
+        program(tmp_path / package)
+        before = list(sys.path)
+        assert main(["run", f"{package}.app"]) == 1
+        assert said in capsys.readouterr().err
+        assert sys.path == before
+
+
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
