@@ -160,6 +160,9 @@ def test_times() -> None:
     assert time_ms("1970-01-01T02:00:00+02:00") == 0
     assert time_ms("1970-01-01T00:00:00Z") == 0
     assert ago_ms("P1DT2H30M", 100_000_000) == 100_000_000 - 95_400_000
+    # To the millisecond, where seconds with a fraction are a little less.
+    assert time_ms("2038-09-13T16:30:28.844Z") == 2_168_008_228_844
+    assert ago_ms("PT1.001S", 0) == -1_001
     with pytest.raises(ConfigError, match="'soon' is no time"):
         time_ms("soon")
     with pytest.raises(ConfigError, match="'1 day' is no duration"):
