@@ -182,7 +182,7 @@ def _everything() -> Topology:
 
 
 def tables() -> dict[str, str]:
-    """The tables of the page, by their names: one for each group, and one of what is ours alone."""
+    """The tables of the page, one for each group, by its name."""
     ours, known = there(), kafka_streams()
     made: dict[str, str] = {}
     for group in dict.fromkeys(each.group for each in known):
@@ -194,11 +194,6 @@ def tables() -> dict[str, str]:
                 *(_row(each, ours) for each in rows),
             ]
         )
-    names = {(each.group, each.name) for each in known}
-    alone = sorted(ours.keys() - names)
-    made["own"] = "\n".join(
-        ["| Group | Metric |", "|---|---|", *(f"| `{group}` | `{name}` |" for group, name in alone)]
-    )
     return made
 
 

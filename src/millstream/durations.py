@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -43,7 +44,10 @@ def milliseconds(taker: str, parameter: str, span: timedelta, *, least_ms: int |
 
 
 def iso_duration(text: str) -> timedelta | None:
-    """A duration in ISO 8601, such as `P1D` or `PT2H30M`; None if it is none."""
+    """A duration in ISO 8601, such as `P1D` or `PT2H30M`; None if it is none, or of more days than
+    a `timedelta` holds."""
     found = _ISO.fullmatch(text)
     parts = {name: float(part) for name, part in found.groupdict().items() if part} if found else {}
-    return timedelta(**parts) if parts else None
+    with suppress(OverflowError):
+        return timedelta(**parts) if parts else None
+    return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError, IllegalStateError
-from millstream.server.address import AddressFile, ServerAddress, write_address
+from millstream.server.address import AddressFile, ServerAddress, is_loopback, write_address
 from millstream.server.served import Served
 from millstream.server.settings import options_of, peers_context
 
@@ -81,7 +81,7 @@ class ApplicationServing:
             scheme = "http" if options.tls is None else "https"
             self._address = ServerAddress(f"{scheme}://{reached}", own)
             # On each machine it is another one who listens at such an address.
-            self._announce(None if _is_loopback(host) else reached, own, peers)
+            self._announce(None if is_loopback(host) else reached, own, peers)
             self._warn(host, is_encrypted=options.tls is not None)
             self._tell(self._address, is_given=given is not None)
             return self._address
@@ -98,7 +98,7 @@ class ApplicationServing:
 
     def _warn(self, host: str, *, is_encrypted: bool) -> None:
         config = self._config
-        if _is_loopback(host):
+        if is_loopback(host):
             if not config.application_server:
                 logger.info(
                     "%s is served on this machine alone, so that other instances are not told of "
@@ -144,13 +144,6 @@ def _checked_token(token: str) -> str:
     if " " in token:
         raise ConfigError("server_token must not hold spaces: it goes into a header.")
     return token
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def _reachable(host: str) -> str:

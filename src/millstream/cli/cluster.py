@@ -12,6 +12,7 @@ import click
 
 from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
+from millstream.config_connections import ConnectionSettings
 from millstream.errors import ConfigError
 from millstream.kafka.settings.clients import librdkafka_settings
 
@@ -54,12 +55,15 @@ application_id_option = click.option(
 )
 
 
-def settings_from(given: Given, config: StreamsConfig | None) -> StreamsConfig:
+def settings_from(
+    given: Given, config: StreamsConfig | None, otherwise: str | None = None
+) -> StreamsConfig:
     """The settings by which to reach an application's cluster.
 
     Args:
         given: by options.
         config: those of the program, if it says any.
+        otherwise: the application id, where neither says one.
 
     Raises:
         ConfigError: the cluster or the application is not known, or a setting is wrong.
@@ -67,16 +71,10 @@ def settings_from(given: Given, config: StreamsConfig | None) -> StreamsConfig:
     properties = {} if given.config_file is None else read_properties(Path(given.config_file))
     servers = given.bootstrap_servers or properties.get("bootstrap.servers")
     application_id = given.application_id or properties.get("application.id")
-    if config is not None and not properties:
-        changes: dict[str, Any] = {}
-        if servers:
-            changes["bootstrap_servers"] = servers
-        if application_id:
-            changes["application_id"] = application_id
-        return config.replace(**changes) if changes else config
     if config is not None:
         servers = servers or config.bootstrap_servers
         application_id = application_id or config.application_id
+    application_id = application_id or otherwise
     if not servers:
         raise ConfigError(
             "Which cluster? Give --bootstrap-servers, or --config-file with bootstrap.servers, or "
@@ -87,8 +85,18 @@ def settings_from(given: Given, config: StreamsConfig | None) -> StreamsConfig:
             "Which application? Give --application-id, or let the program have its StreamsConfig "
             "outside of its main part, called config."
         )
+    if config is not None and not properties:
+        return config.replace(bootstrap_servers=servers, application_id=application_id)
     named = {"bootstrap.servers": servers, "application.id": application_id}
-    return StreamsConfig.from_properties({**properties, **named})
+    told = StreamsConfig.from_properties({**properties, **named})
+    if config is None:
+        return told
+    # A login that is half the file's and half the program's would be none.
+    kept = config.given - {each.name for each in ConnectionSettings.settings()}
+    return StreamsConfig(
+        **{name: getattr(config, name) for name in kept}
+        | {name: getattr(told, name) for name in told.given}
+    )
 
 
 def read_properties(file: Path) -> dict[str, str]:

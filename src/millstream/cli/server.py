@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import http.client
-import ipaddress
 import json
 import urllib.error
 import urllib.parse
@@ -15,13 +14,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from millstream.cli.programs.processes import has_ended
 from millstream.cli.programs.state_dirs import DEFAULT_STATE_DIR, passing_state_dirs
 from millstream.cli.programs.topologies import config_of
 from millstream.cli.server_tls import Tls, context_of, tls_options
 from millstream.config import StreamsConfig
 from millstream.errors import StreamsError
-from millstream.server.address import FILE, read_address
+from millstream.server.address import FILE, is_loopback, is_served, read_address
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -114,8 +112,8 @@ class Server:
         parts = urllib.parse.urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise StreamsError(f"{url!r} is no address: give http://HOST:PORT.")
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-        if _is_loopback(parts.hostname):
+        handlers: list[urllib.request.BaseHandler] = [_AsAnswered()]
+        if is_loopback(parts.hostname):
             # The token must not go through a proxy that was set for other places.
             handlers.append(urllib.request.ProxyHandler({}))
         if parts.scheme == "https":
@@ -152,10 +150,7 @@ class Server:
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
             with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
-                return self._document(answer.read(_ANSWER_BYTES_MOST + 1))
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._told(error.code, error.read(_ANSWER_BYTES_MOST)) from None
+                status, body = answer.status, answer.read(_ANSWER_BYTES_MOST + 1)
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
             reason = getattr(error, "reason", None) or error
             hint = "Is the application running, with server_port set?"
@@ -165,6 +160,9 @@ class Server:
                     "(--cert and --key, or --app for those of its settings)."
                 )
             raise StreamsError(f"No server answers at {self.url}: {reason}. {hint}") from error
+        if not 200 <= status < 300:
+            raise self._told(status, body)
+        return self._document(body)
 
     def _document(self, body: bytes) -> Any:
         if len(body) > _ANSWER_BYTES_MOST:
@@ -218,7 +216,7 @@ def server_of(sought: Sought, config: StreamsConfig | None = None) -> Server:
         for path in sorted(folder.glob(f"{name}/{FILE}"))
         if (address := read_address(path.parent)) is not None
     }
-    served = {folder: address for folder, address in told.items() if not has_ended(folder)}
+    served = {folder: address for folder, address in told.items() if is_served(folder)}
     if len(served) != 1:
         whom = application_id or "any application"
         found = f"several are: {_listed(served)}" if served else f"no server of {whom} is told"
@@ -237,17 +235,11 @@ def _listed(served: Iterable[Path]) -> str:
     return ", ".join(map(str, served))
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+class _AsAnswered(urllib.request.HTTPErrorProcessor):
+    """Hands on every answer as it is: a server of an application sends nobody elsewhere, and the
+    token must not go there."""
 
+    def http_response(self, request: Any, response: Any) -> Any:
+        return response
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A server of an application sends nobody elsewhere, and the token must not go there."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
+    https_response = http_response

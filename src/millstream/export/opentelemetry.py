@@ -21,6 +21,8 @@ with suppress(ImportError):
     from opentelemetry.metrics import CallbackOptions, Observation
 
 _SCOPE: Final = "millstream"
+#: An instrument that is never exported, as it has no values.
+_LOOKS: Final = "millstream.looks-for-new-metrics"
 #: How long one reading may serve.
 _ONE_EXPORT_MS: Final = 500
 
@@ -72,6 +74,8 @@ class OpenTelemetryMetrics:
         self._known: set[tuple[str, str]] = set()
         self._read: dict[tuple[str, str], list[Observation]] = {}
         self._read_ms: int | None = None
+        # Asked at each export, also while there is nothing else to export.
+        self._meter.create_observable_up_down_counter(_LOOKS, [self._look])
         self._follow()
 
     def __enter__(self) -> OpenTelemetryMetrics:
@@ -104,6 +108,18 @@ class OpenTelemetryMetrics:
                 else:
                     self._meter.create_observable_gauge(_name(group, name), observe)
 
+    def _look(self, _: CallbackOptions) -> Iterable[Observation]:
+        """Tell nothing, but see to it that what is new gets its instruments."""
+        there = self._now()
+        with self._lock:
+            is_making = self._maker is not None and self._maker.is_alive()
+            if not is_making and not self._known.issuperset(there):
+                self._maker = threading.Thread(
+                    target=self._follow, name="millstream-instruments", daemon=True
+                )
+                self._maker.start()
+        return ()
+
     def _observe(self, which: tuple[str, str], _: CallbackOptions) -> Iterable[Observation]:
         return self._now().get(which, ())
 
@@ -122,12 +138,6 @@ class OpenTelemetryMetrics:
                     continue
                 seen = Observation(value, dict(metric.labels))
                 self._read.setdefault((metric.group, metric.name), []).append(seen)
-            is_making = self._maker is not None and self._maker.is_alive()
-            if self._known and not is_making and not self._known.issuperset(self._read):
-                self._maker = threading.Thread(
-                    target=self._follow, name="millstream-instruments", daemon=True
-                )
-                self._maker.start()
             return self._read
 
 

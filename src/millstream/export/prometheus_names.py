@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable
 from itertools import count
 from typing import Final
@@ -40,25 +41,27 @@ class NamesGiven:
     """Who has which name: of two metrics that come to the same one the later is numbered.
 
     `a-b` and `a_b` would be samples of one series, of which Prometheus takes the first. Names stay
-    with whom they were given to, as long as this lives.
+    with whom they were given to, as long as this lives. Scrapes may ask at the same time.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._names: dict[tuple[str, str, bool], str] = {}
         self._taken: set[str] = set()
 
     def of(self, metric: Metric) -> str:
         """What this one is called."""
         key = (metric.group, metric.name, isinstance(metric.value, str))
-        name = self._names.get(key)
-        if name is None:
-            wanted = prometheus_name(metric)
-            # A counter and what is called like it but for "total" are one family.
-            family = wanted.removesuffix(_TOTAL)
-            given = _not_taken(family, self._taken)
-            self._taken.add(given)
-            name = self._names[key] = given + wanted[len(family) :]
-        return name
+        with self._lock:
+            name = self._names.get(key)
+            if name is None:
+                wanted = prometheus_name(metric)
+                # A counter and what is called like it but for "total" are one family.
+                family = wanted.removesuffix(_TOTAL)
+                given = _not_taken(family, self._taken)
+                self._taken.add(given)
+                name = self._names[key] = given + wanted[len(family) :]
+            return name
 
 
 def label_names(labels: Iterable[str], *, with_text: bool) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import ipaddress
 import json
 import os
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def write_address(folder: Path, address: ServerAddress, *, with_token: bool) -> 
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    if _is_of_a_living(path):
+    if is_served(folder):
         raise FileExistsError(f"{path} tells of another instance, which is served")
     fresh = folder / f".{FILE}.{os.getpid()}"
     document = {
@@ -95,9 +96,10 @@ def write_address(folder: Path, address: ServerAddress, *, with_token: bool) -> 
     return AddressFile(path, descriptor)
 
 
-def _is_of_a_living(path: Path) -> bool:
+def is_served(folder: Path) -> bool:
+    """Whether the application still lives that tells in `folder` where it is served."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -125,3 +127,10 @@ def read_address(folder: Path) -> ServerAddress | None:
         return ServerAddress(str(document["url"]), str(document["token"] or ""))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"

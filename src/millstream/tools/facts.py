@@ -8,7 +8,7 @@ and what the bytes in them are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -172,19 +172,16 @@ def facts_of(topology: Topology, config: StreamsConfig | None = None) -> Topolog
     changelogs = {
         store: (topic, part) for part in parts for store, topic in part.changelogs.items()
     }
-    stores = [
-        _store(builder, config, generated["state stores"], changelogs.get(name))
-        for name, builder in topology.state_stores.items()
-    ]
-    stores = [
-        msgspec.structs.replace(each, origin=origin_of_store(topology, each.name))
-        if each.generated
-        else each
-        for each in stores
-    ]
+    stores: list[StoreFacts] = []
+    for name, builder in topology.state_stores.items():
+        store = _store(builder, config, changelogs.get(name))
+        if name in generated["state stores"]:
+            origin = origin_of_store(topology, name)
+            store = msgspec.structs.replace(store, generated=True, origin=origin)
+        stores.append(store)
     stores += [
         msgspec.structs.replace(
-            _store(each.store_builder, config, (), None), changelog=each.topic, is_global=True
+            _store(each.store_builder, config, None), changelog=each.topic, is_global=True
         )
         for each in topology.global_stores.values()
     ]
@@ -217,7 +214,6 @@ def _subtopology(part: SubTopology) -> SubtopologyFacts:
 def _store(
     builder: Any,
     config: StreamsConfig | None,
-    generated: Any,
     changelog: tuple[str, SubTopology] | None,
 ) -> StoreFacts:
     topic, part = changelog or (None, None)
@@ -238,7 +234,6 @@ def _store(
         retention_ms=getattr(builder, "retention_ms", None) or getattr(builder, "history_ms", None),
         retain_duplicates=bool(getattr(builder, "retain_duplicates", False)),
         time_ordered=bool(getattr(builder, "time_ordered", False)),
-        generated=builder.name in generated,
     )
 
 
@@ -294,8 +289,11 @@ def _repartition_topics(
 def external_topics(facts: TopologyFacts) -> list[str]:
     """The topics that others create: those that are read and written under fixed names, global
     ones included, in the order of the sub-topologies."""
-    internal = {topic.name for topic in facts.repartition_topics}
     named = [topic for part in facts.subtopologies for topic in (*part.sources, *part.sinks)]
-    return [
-        topic for topic in dict.fromkeys([*named, *facts.global_topics]) if topic not in internal
-    ]
+    return outside(facts, [*named, *facts.global_topics])
+
+
+def outside(facts: TopologyFacts, topics: Iterable[str]) -> list[str]:
+    """Each of some topics once, without those that the application keeps for itself."""
+    internal = {topic.name for topic in facts.repartition_topics}
+    return [topic for topic in dict.fromkeys(topics) if topic not in internal]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from millstream.durations import iso_duration
 from millstream.errors import ConfigError
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def time_ms(text: str) -> int:
@@ -23,7 +27,7 @@ def time_ms(text: str) -> int:
         ) from error
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
-    return int(time.timestamp() * 1_000)
+    return (time - _EPOCH) // _MILLISECOND
 
 
 def ago_ms(text: str, now_ms: int) -> int:
@@ -35,4 +39,4 @@ def ago_ms(text: str, now_ms: int) -> int:
     span = iso_duration(text)
     if span is None:
         raise ConfigError(f"{text!r} is no duration: write it as P7D, PT12H or P1DT2H30M.")
-    return now_ms - int(span.total_seconds() * 1_000)
+    return now_ms - span // _MILLISECOND

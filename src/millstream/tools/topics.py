@@ -142,10 +142,20 @@ def _needed(topics: TopologyTopics, counts: Mapping[str, int]) -> dict[str, int]
     if not counts or topics.external_source_topics - counts.keys():
         return fixed
     try:
-        resolved = repartition_counts(topics, counts)
-        tasks = tasks_of(topics.groups, {**counts, **resolved})
+        return internal_counts(topics, counts)
     except TaskAssignmentError:
         return fixed  # Patterns that match nothing yet.
+
+
+def internal_counts(topics: TopologyTopics, counts: Mapping[str, int]) -> dict[str, int]:
+    """How many partitions each internal topic needs by those of the inputs.
+
+    Raises:
+        CopartitionError: topics that are joined have different partition counts.
+        TaskAssignmentError: an input is not there.
+    """
+    resolved = repartition_counts(topics, counts)
+    tasks = tasks_of(topics.groups, {**counts, **resolved})
     changelogs = changelog_counts(topics.groups, tasks)
     return {**resolved, **{name: count for name, (count, _) in changelogs.items()}}
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.machine.served_stores import TOKEN, ServedStores, not_ready, served_stores
 
 from millstream.cli import main
+from millstream.server.address import AddressFile, ServerAddress, write_address
 
 STORES = [
     {"name": "counts", "form": "key-value", "key": "STRING", "value": "LONG", "subtopology": 1},
@@ -107,6 +110,7 @@ def test_windows_sessions_and_versions(served: ServedStores) -> None:
         (["counts", "ann", "--from", "a"], "--from and --to are for ranges"),
         (["counts", "--as-of", "1"], "--as-of is for versioned stores"),
         (["per-hour", "--from", "yesterday"], "'yesterday' is no time"),
+        (["per-hour", "--from", "--5"], "'--5' is no time"),
     ],
 )
 def test_wrong_questions(
@@ -139,15 +143,56 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["query", "--url", "ftp://x"]) == 1
 
 
-def tell(folder: Path, url: str, pid: int | None = None) -> None:
-    """What a served application tells programs of its user."""
-    folder.mkdir(parents=True, exist_ok=True)
-    told = {"url": url, "token": TOKEN, "pid": os.getpid() if pid is None else pid}
-    (folder / "server.json").write_text(json.dumps(told))
+def broken_off(*lines: str) -> str:
+    """The address of somebody who answers a single request with these lines, and hangs up."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        with listening, listening.accept()[0] as asking:
+            asking.recv(65_536)
+            asking.sendall("\r\n".join((*lines, "")).encode())
+
+    threading.Thread(target=answer, daemon=True).start()
+    return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("status", ["200 OK", "500 Internal Server Error"])
+def test_an_answer_that_breaks_off(status: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line as well, whatever the answer would have been."""
+    url = broken_off(f"HTTP/1.1 {status}", "Transfer-Encoding: chunked", "", "no length")
+    assert main(["query", "--url", url, "--token", TOKEN]) == 1
+    assert f"No server answers at {url}" in capsys.readouterr().err
+
+
+def test_the_token_is_sent_nowhere_else(
+    served: ServedStores, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who answers may send a browser elsewhere, and not this command."""
+    url = broken_off("HTTP/1.1 302 Found", f"Location: {served.url}/stores", "")
+    assert main(["query", "--url", url, "--token", TOKEN]) == 1
+    assert "answers with HTTP 302" in capsys.readouterr().err
+    assert served.asked == []
+
+
+Tell = Callable[[Path, str], None]
+
+
+@pytest.fixture
+def tell() -> Iterator[Tell]:
+    """Tells programs of its user, as a served application does, where it is."""
+    files: list[AddressFile] = []
+
+    def told(folder: Path, url: str) -> None:
+        files.append(write_address(folder, ServerAddress(url, TOKEN), with_token=True))
+
+    yield told
+    for file in files:
+        file.forget()
 
 
 def test_the_server_is_found_where_the_application_keeps_its_state(
     served: ServedStores,
+    tell: Tell,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -177,6 +222,7 @@ def test_the_server_is_found_where_the_application_keeps_its_state(
 
 def test_the_file_of_an_application_that_was_killed_is_not_believed(
     served: ServedStores,
+    tell: Tell,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -185,13 +231,14 @@ def test_the_file_of_an_application_that_was_killed_is_not_believed(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    tell(tmp_path / "killed", served.url, ended.pid)
+    killed = tmp_path / "killed" / "server.json"
+    killed.parent.mkdir()
+    killed.write_text(json.dumps({"url": served.url, "token": TOKEN, "pid": ended.pid}))
     words = ["query", "--state-dir", str(tmp_path)]
     assert main(words) == 1
     assert f"the one of {tmp_path / 'killed'} seems to have ended" in capsys.readouterr().err
-    # Its number is another process's, which began long after the file was written.
-    tell(tmp_path / "killed", served.url)
-    os.utime(tmp_path / "killed" / "server.json", (1_000_000, 1_000_000))
+    # Its number is another process's by now.
+    killed.write_text(json.dumps({"url": served.url, "token": TOKEN, "pid": os.getpid()}))
     assert main(words) == 1
     assert served.asked == []
     tell(tmp_path / "shop", served.url)
@@ -199,7 +246,7 @@ def test_the_file_of_an_application_that_was_killed_is_not_believed(
 
 
 def test_the_file_of_another_user_is_not_believed(
-    served: ServedStores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: ServedStores, tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It could lead the questions, and a token, elsewhere."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

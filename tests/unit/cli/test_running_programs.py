@@ -62,6 +62,25 @@ def test_a_program_that_only_defines_an_application(tmp_path: Path) -> None:
         command_for("no_such.module", [])
 
 
+def test_a_package_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To find a module its package is imported, whose failure is told as that of a program."""
+    monkeypatch.chdir(tmp_path)
+    for package, text, said in (
+        ("failing_package", "raise ValueError('no')", "could not be loaded: ValueError: no"),
+        ("ending_package", "raise SystemExit(3)", "ended the process while it was loaded"),
+        ("missing_package", "import no_such_neighbour", "No module named 'no_such_neighbour'"),
+    ):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(text)
+        program(tmp_path / package)
+        before = list(sys.path)
+        assert main(["run", f"{package}.app"]) == 1
+        assert said in capsys.readouterr().err
+        assert sys.path == before
+
+
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
@@ -180,6 +199,36 @@ def test_where_settings_come_from(tmp_path: Path) -> None:
     ]:
         with pytest.raises(ConfigError, match=said.replace("?", r"\?")):
             settings_from(given, None)
+
+
+def test_a_file_says_how_to_connect_and_the_program_all_else(tmp_path: Path) -> None:
+    """Hunts a reset that looks for the state, or for a server, where the program has none; and a
+    login that is half the program's."""
+    known = StreamsConfig(
+        application_id="shop",
+        bootstrap_servers="program:1",
+        state_dir=str(tmp_path),
+        errors_dead_letter_queue_topic_name="dead",
+        security_protocol="SASL_SSL",
+        clients={"sasl.mechanism": "PLAIN"},
+    )
+    file = tmp_path / "client.properties"
+    file.write_text("ssl.truststore.type=PEM\nnum.stream.threads=2\n")
+    found = settings_from(Given(None, str(file)), known)
+    assert (found.bootstrap_servers, found.application_id) == ("program:1", "shop")
+    assert (found.state_dir, found.num_stream_threads) == (str(tmp_path), 2)
+    assert found.errors_dead_letter_queue_topic_name == "dead"
+    assert found.security_protocol == "PLAINTEXT"
+    assert found.clients == {"ssl.truststore.type": "PEM"}
+
+
+def test_an_application_that_only_the_file_names(tmp_path: Path) -> None:
+    """What stands for the application where nobody names one does not win over the file."""
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=file:1\n")
+    assert settings_from(Given(None, str(file)), None, "made-up").application_id == "made-up"
+    file.write_text("bootstrap.servers=file:1\napplication.id=mail\n")
+    assert settings_from(Given(None, str(file)), None, "made-up").application_id == "mail"
 
 
 def test_completion(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,19 @@ def test_what_is_collected_is_what_there_is_also_what_comes_later() -> None:
     provider.shutdown()
 
 
+def test_what_comes_first_is_exported_though_there_was_nothing_before() -> None:
+    """A subscription has no metrics before it runs, which is when its export is set up."""
+    metrics: list[Metric] = []
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    OpenTelemetryMetrics(lambda: Metrics(metrics), provider)
+    assert collected(reader) == {}
+    metrics.append(Metric("tasks.processed", {"topic": "emails"}, 7.0, "subscription-metrics"))
+    found = wait_for(lambda: collected(reader).get("decaton.tasks.processed"), 10, "it is exported")
+    assert [point.value for point in found.data_points] == [7.0]
+    provider.shutdown()
+
+
 class _SlowMeters(MeterProvider):
     """The SDK, in which making an instrument waits until it is told to go on."""
 

@@ -90,3 +90,24 @@ def test_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["topics", str(file)]) == 0
     assert "It also reads what matches a.*" in capsys.readouterr().err
     assert main(["topics", str(file), "--create"]) == 2
+
+
+def test_who_names_the_application(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The option before the file, the file before the program, without a cluster as with one."""
+    program = tmp_path / "app.py"
+    program.write_text(
+        "from millstream import StreamsBuilder, StreamsConfig\n"
+        "builder = StreamsBuilder()\n"
+        "builder.stream('in').group_by_key().count(store='counts')\n"
+        "config = StreamsConfig(application_id='shop', bootstrap_servers='x:1')\n"
+    )
+    file = tmp_path / "client.properties"
+    file.write_text("application.id=mail\n")
+    for words, named in (
+        ([], "shop"),
+        (["--config-file", str(file)], "mail"),
+        (["--config-file", str(file), "--application-id", "till"], "till"),
+    ):
+        assert main(["topics", str(program), "--offline", "--json", *words]) == 0
+        topics = json.loads(capsys.readouterr().out)["topics"]
+        assert [each["name"] for each in topics] == ["in", f"{named}-counts-changelog"]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from millstream import StreamsBuilder, StreamsConfig, Topology
 from millstream.cli import main
-from millstream.errors import ConfigError
+from millstream.cli.commands import reset
+from millstream.errors import ConfigError, StreamsError
 from millstream.record import TopicPartition
 from millstream.serdes import LONG, STRING
 from millstream.tools.reset.internal import internal_topics, looks_internal
+from millstream.tools.reset.plan import ResetPlan
 from millstream.tools.reset.targets import (
     EARLIEST,
     LATEST,
@@ -21,7 +24,7 @@ from millstream.tools.reset.targets import (
     read_plan,
     target_offset,
 )
-from millstream.tools.reset.wanted import wanted_of
+from millstream.tools.reset.wanted import Wanted, wanted_of
 from millstream.tools.times import ago_ms, time_ms
 
 PLACE = TopicPartition("in", 0)
@@ -160,6 +163,9 @@ def test_times() -> None:
     assert time_ms("1970-01-01T02:00:00+02:00") == 0
     assert time_ms("1970-01-01T00:00:00Z") == 0
     assert ago_ms("P1DT2H30M", 100_000_000) == 100_000_000 - 95_400_000
+    # To the millisecond, where seconds with a fraction are a little less.
+    assert time_ms("2038-09-13T16:30:28.844Z") == 2_168_008_228_844
+    assert ago_ms("PT1.001S", 0) == -1_001
     with pytest.raises(ConfigError, match="'soon' is no time"):
         time_ms("soon")
     with pytest.raises(ConfigError, match="'1 day' is no duration"):
@@ -173,9 +179,30 @@ def test_times() -> None:
         (["--execute", "--dry-run"], "--execute and --dry-run exclude each other"),
         (["--to-datetime", "soon"], "'soon' is no time"),
         (["--by-duration", "soon"], "'soon' is no duration"),
+        (["--by-duration", "P1000000000D"], "'P1000000000D' is no duration"),
     ],
 )
 def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Refused before any cluster is asked."""
     assert main(["reset", "--application-id", "shop", *words]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_times_before_all_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first record. Kafka refuses negative times, but for -1, which is the end to it."""
+    targets: list[Target] = []
+
+    def planned(_: object, __: object, wanted: Wanted) -> ResetPlan:
+        targets.append(wanted.target)
+        raise StreamsError("That is enough.")
+
+    monkeypatch.setattr(reset, "asking", lambda *_: nullcontext())
+    monkeypatch.setattr(reset, "plan_reset", planned)
+    for words in (
+        ["--by-duration", "P36500D"],
+        ["--to-datetime", "1969-12-31T23:59:59.999"],
+        ["--to-datetime", "1970-01-01T00:00:00.001"],
+    ):
+        wanted = ["--application-id", "shop", "--bootstrap-servers", "x:1", *words]
+        assert main(["reset", *wanted]) == 1
+    assert targets == [Target("time", 0), Target("time", 0), Target("time", 1)]

@@ -14,7 +14,7 @@ from millstream.cli.cluster import (
     cluster_options,
     settings_from,
 )
-from millstream.cli.output import FAINT, GOOD, WARNING, print_json, print_table, say, styled
+from millstream.cli.output import FAINT, GOOD, WARNING, print_json, print_table, say
 from millstream.cli.programs.topologies import found_in
 from millstream.cli.server import NoServerError, Sought, server_of
 from millstream.cli.server_tls import tls_options
@@ -81,7 +81,7 @@ def command(
     stores = store_lags(sought, known)
     total = sum(each.lag for each in lags)
     if as_json:
-        print_json(_document(config.application_id, lags, stores))
+        print_json(_document(config.application_id, lags, stores, total))
     else:
         _show(config.application_id, lags, stores, total)
     return 1 if most is not None and total > most else 0
@@ -131,8 +131,7 @@ def _show(
                 for each in lags
             ],
         )
-        behind = styled(f"{total:,}", WARNING if total else GOOD)
-        say(f"{behind.plain} records behind in all.", WARNING if total else GOOD)
+        say(f"{total:,} records behind in all.", WARNING if total else GOOD)
     show_stores(stores)
 
 
@@ -161,10 +160,11 @@ def _document(
     group: str,
     lags: Sequence[PartitionLag],
     stores: StoreLags,
+    total: int,
 ) -> dict[str, Any]:
     return {
         "group": group,
-        "total": sum(each.lag for each in lags),
+        "total": total,
         "partitions": [
             {
                 "topic": each.place.topic,

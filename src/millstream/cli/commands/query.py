@@ -180,7 +180,7 @@ def _time(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return int(text) if text.lstrip("-").isdecimal() else time_ms(text)
+        return int(text) if text.removeprefix("-").isdecimal() else time_ms(text)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
 

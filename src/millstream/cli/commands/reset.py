@@ -166,14 +166,19 @@ def _target(chosen: dict[str, Any]) -> Target:
             case ["shift_by"]:
                 return Target("shift", chosen["shift_by"])
             case ["to_datetime"]:
-                return Target("time", time_ms(chosen["to_datetime"]))
+                return _from_time(time_ms(chosen["to_datetime"]))
             case ["by_duration"]:
-                return Target("time", ago_ms(chosen["by_duration"], int(time.time() * 1_000)))
+                return _from_time(ago_ms(chosen["by_duration"], int(time.time() * 1_000)))
             case ["from_file"]:
                 return Target("file", plan=read_plan(Path(chosen["from_file"])))
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     return EARLIEST
+
+
+def _from_time(since_ms: int) -> Target:
+    """Kafka takes negative times for something else, as the end; and no record has one."""
+    return Target("time", max(0, since_ms))
 
 
 def _show(plan: ResetPlan, as_json: bool, *, done: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -116,7 +115,7 @@ class _Topics:
         self._kafka = kafka
         self._program = program
         self._partitions = partitions
-        self._counts: Mapping[str, int] = {}
+        self._created: set[str] = set()
 
     def create(self) -> None:
         """Create those that are not there yet."""
@@ -125,10 +124,10 @@ class _Topics:
         except StreamsError as error:
             say(f"no topics were created, since the topology could not be found: {error}", FAINT)
             return
-        new = [topic for topic in topics if topic not in self._counts]
+        new = [topic for topic in topics if topic not in self._created]
         for topic in new:
             self._kafka.create_topic(topic, self._partitions)
-        self._counts = {**self._counts, **dict.fromkeys(new, self._partitions)}
+        self._created.update(new)
         if new:
             listed = ", ".join(f"{topic} ({self._partitions} partitions)" for topic in new)
             say(f"created {listed}", FAINT)

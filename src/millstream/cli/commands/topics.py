@@ -24,6 +24,8 @@ from millstream.topology.physical.topology import Topology
 
 #: Stands for the application where nobody says which it is, and nothing is asked.
 _UNNAMED = "APPLICATION-ID"
+#: Stands for the cluster that is not asked.
+_NOWHERE = "nowhere:1"
 
 
 @click.command("topics")
@@ -70,21 +72,16 @@ def command(
     if create and not asks:
         raise click.UsageError("--create needs a cluster: give --bootstrap-servers.")
     if not asks:
-        config = found.config or StreamsConfig(
-            application_id=application_id or _UNNAMED, bootstrap_servers="nowhere:1"
-        )
-        uses = topics_of(found.topology, config)
-        _show(found.topology, uses, {}, as_json, asked=False)
+        given = given._replace(bootstrap_servers=_NOWHERE)
+    config = settings_from(given, found.config, otherwise=_UNNAMED)
+    if not asks:
+        _show(found.topology, topics_of(found.topology, config), {}, as_json, asked=False)
         return 0
-    if found.config is None and application_id is None:
-        given = given._replace(application_id=_UNNAMED)
-    config = settings_from(given, found.config)
     admin_of = partial(ClusterAdmin, replication_factor=replication_factor or -1)
     with asking(admin_of, config) as admin:
         uses = _asked(admin, found.topology, config)
         if create:
-            missing = [use for use in uses if use.partitions is None and not use.is_internal]
-            _create(admin, found.topology, config, missing, partitions)
+            _create(admin, found.topology, config, uses, partitions)
             uses = _asked(admin, found.topology, config)
         records = _records(admin, uses)
     _show(found.topology, uses, records, as_json, asked=True)
@@ -100,10 +97,11 @@ def _create(
     admin: ClusterAdmin,
     topology: Topology,
     config: StreamsConfig,
-    missing: Sequence[TopicUse],
+    uses: Sequence[TopicUse],
     partitions: int | None,
 ) -> None:
-    counts = admin.partition_counts(use.name for use in topics_of(topology, config))
+    missing = [use for use in uses if use.partitions is None and not use.is_internal]
+    counts = {use.name: use.partitions for use in uses if use.partitions is not None}
     chosen = partitions_to_create(topology, config, missing, counts)
     new: list[tuple[str, int, dict[str, str]]] = [
         (use.name, partitions or chosen[use.name], {}) for use in missing

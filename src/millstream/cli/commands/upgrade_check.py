@@ -27,7 +27,6 @@ from millstream.cli.output import (
     styled,
 )
 from millstream.cli.programs.elsewhere import facts_elsewhere
-from millstream.errors import ConfigError
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.tools.facts import TopologyFacts
 from millstream.tools.upgrade.compare import Comparison, compare
@@ -69,11 +68,10 @@ def command(
     """
     before, after = _facts(old), _facts(new)
     given = Given(bootstrap_servers, config_file, application_id)
-    counts, named = None, application_id or after.application_id or before.application_id
+    counts, named = None, None
     if not given.is_empty:
-        if named is None:
-            raise ConfigError("Which application? Give --application-id.")
-        config = settings_from(given._replace(application_id=named), None)
+        config = settings_from(given, None, otherwise=after.application_id or before.application_id)
+        named = config.application_id
         with asking(ClusterAdmin, config) as admin:
             counts = admin.partition_counts(admin.topics_matching(".*"))
     comparison = compare(before, after, counts, named)

@@ -47,7 +47,7 @@ def loaded(program: Program) -> Iterator[tuple[Program, ModuleType]]:
     Raises:
         StreamsError: there is no such file or module, or it fails while it is loaded.
     """
-    with _importable(Path.cwd() if program.is_module else program.file.parent):
+    with importable(Path.cwd() if program.is_module else program.file.parent):
         if program.is_module:
             module = _imported(program)
             yield program._replace(file=Path(str(module.__file__))), module
@@ -94,7 +94,7 @@ def _split(text: str) -> tuple[str, str | None]:
 
 
 @contextmanager
-def _importable(folder: Path) -> Iterator[None]:
+def importable(folder: Path) -> Iterator[None]:
     """Let the program import its neighbours, as `python app.py` does."""
     entry = str(folder.resolve())
     sys.path.insert(0, entry)
@@ -128,23 +128,39 @@ def _executed(program: Program) -> ModuleType:
 def _imported(program: Program) -> ModuleType:
     name = program.called
     importlib.invalidate_caches()
-    with _telling(program):
-        try:
-            module = importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            # A module that the program itself misses is the program's failure.
-            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise
-            raise StreamsError(
-                f"There is no file and no module {name}: {error}. Give the path of the program's "
-                "file, or run this where the module can be imported."
-            ) from error
+    with importing(program):
+        module = importlib.import_module(name)
     if getattr(module, "__file__", None) is None:
         raise StreamsError(
             f"There is no file {name}. It is a directory. Give the path of the program's file, or "
             "its name as a module: shop.orders"
         )
     return module
+
+
+@contextmanager
+def importing(program: Program) -> Iterator[None]:
+    """Tell what goes wrong while a module, or a package that it is in, is imported.
+
+    Raises:
+        StreamsError: there is no such module, or it fails while it is loaded.
+    """
+    with _telling(program):
+        try:
+            yield
+        except ModuleNotFoundError as error:
+            # A module that the program itself misses is the program's failure.
+            if error.name is None or not f"{program}.".startswith(f"{error.name}."):
+                raise
+            raise no_module(program, f": {error}") from error
+
+
+def no_module(program: Program, why: str = "") -> StreamsError:
+    """What is said where a program is called like a module, and there is none."""
+    return StreamsError(
+        f"There is no file and no module {program}{why}. Give the path of the program's file, or "
+        "run this where the module can be imported."
+    )
 
 
 @contextmanager

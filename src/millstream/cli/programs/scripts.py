@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from millstream.cli.programs.load import program_of
+from millstream.cli.programs.load import importable, importing, no_module, program_of
 from millstream.errors import StreamsError
 
 
@@ -26,7 +26,7 @@ def source_of(program: str) -> Path:
     """The file of a program.
 
     Raises:
-        StreamsError: there is no such file or module.
+        StreamsError: there is no such file or module, or the package that it is in fails.
     """
     named = program_of(program)
     if not named.is_module:
@@ -36,18 +36,11 @@ def source_of(program: str) -> Path:
                 "as a module: shop.orders"
             )
         return named.file
-    sys.path.insert(0, str(Path.cwd()))
-    try:
+    # To find a module is to import the packages that it is in.
+    with importable(Path.cwd()), importing(named):
         found = importlib.util.find_spec(named.called)
-    except ModuleNotFoundError:
-        found = None
-    finally:
-        sys.path.remove(str(Path.cwd()))
     if found is None or found.origin is None or not Path(found.origin).is_file():
-        raise StreamsError(
-            f"There is no file and no module {named.called}. Give the path of the program's file, "
-            "or run this where the module can be imported."
-        )
+        raise no_module(named)
     return Path(found.origin)
 
 

@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-#: The default of `state.dir`.
-DEFAULT_STATE_DIR: Final = Path(tempfile.gettempdir()) / "kafka-streams"
+from millstream.config import StreamsConfig
+
+DEFAULT_STATE_DIR: Final = Path(
+    next(each.default for each in StreamsConfig.settings() if each.name == "state_dir")
+)
 _PASSING: Final = "millstream-with-broker-"
 
 

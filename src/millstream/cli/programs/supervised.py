@@ -132,7 +132,7 @@ class Supervised:
     def _wait_for_change(self, seen: Snapshot) -> None:
         assert self._watched is not None
         while not self._signals:
-            time.sleep(_LOOK_S)
+            time.sleep(_LOOK_AT_FILES_S)
             if self._changed(seen, self._settled(seen)):
                 return
 

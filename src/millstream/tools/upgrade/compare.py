@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from millstream.assignment.internal_topics import changelog_counts, repartition_counts
-from millstream.assignment.partitions import tasks_of
 from millstream.assignment.topics import (
     ChangelogSpec,
     RepartitionSpec,
@@ -15,6 +13,7 @@ from millstream.assignment.topics import (
 )
 from millstream.errors import CopartitionError, TaskAssignmentError
 from millstream.tools.facts import SubtopologyFacts, TopologyFacts, external_topics
+from millstream.tools.topics import internal_counts
 from millstream.tools.upgrade.findings import Finding, Level
 from millstream.tools.upgrade.stores import compare_stores
 from millstream.tools.upgrade.topics import compare_topics, may_roll
@@ -92,15 +91,11 @@ def _on_cluster(
     ):
         return
     try:
-        resolved = repartition_counts(topics, counts)
-        tasks = tasks_of(topics.groups, {**counts, **resolved})
+        internal = internal_counts(topics, counts)
     except (CopartitionError, TaskAssignmentError) as error:
         yield Finding(Level.BREAKS, "cluster", application_id, error.message)
         return
-    changelogs = {
-        name: count for name, (count, _) in changelog_counts(topics.groups, tasks).items()
-    }
-    for topic, needed in {**resolved, **changelogs}.items():
+    for topic, needed in internal.items():
         there = counts.get(topic)
         if there is None:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from millstream.tools.facts import RepartitionFacts, SubtopologyFacts, TopologyFacts
+from millstream.tools.facts import RepartitionFacts, SubtopologyFacts, TopologyFacts, outside
 from millstream.tools.upgrade.findings import Finding, Level
 from millstream.tools.upgrade.formats import compare_formats, same_origin
 
@@ -77,7 +77,7 @@ def _same_topic(old: RepartitionFacts, new: RepartitionFacts) -> Iterator[Findin
 
 
 def _inputs(old: TopologyFacts, new: TopologyFacts) -> Iterator[Finding]:
-    before, after = _external(old), _external(new)
+    before, after = _read(old), _read(new)
     for topic in before:
         if topic in after:
             yield Finding(Level.STAYS, "input", topic)
@@ -90,12 +90,9 @@ def _inputs(old: TopologyFacts, new: TopologyFacts) -> Iterator[Finding]:
             yield Finding(Level.CHANGES, "input", topic, what, "It must be there at the start.")
 
 
-def _external(facts: TopologyFacts) -> list[str]:
-    internal = {topic.name for topic in facts.repartition_topics}
+def _read(facts: TopologyFacts) -> list[str]:
     read = [topic for part in facts.subtopologies for topic in (*part.sources, *part.patterns)]
-    return [
-        topic for topic in dict.fromkeys([*read, *facts.global_topics]) if topic not in internal
-    ]
+    return outside(facts, [*read, *facts.global_topics])
 
 
 def _outputs(old: TopologyFacts, new: TopologyFacts) -> Iterator[Finding]:
@@ -113,12 +110,7 @@ def _outputs(old: TopologyFacts, new: TopologyFacts) -> Iterator[Finding]:
 
 
 def _written(facts: TopologyFacts) -> list[str]:
-    internal = {topic.name for topic in facts.repartition_topics}
-    return [
-        topic
-        for topic in dict.fromkeys(topic for part in facts.subtopologies for topic in part.sinks)
-        if topic not in internal
-    ]
+    return outside(facts, [topic for part in facts.subtopologies for topic in part.sinks])
 
 
 def _subtopologies(old: TopologyFacts, new: TopologyFacts) -> Iterator[Finding]:
