@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.command_line import parsed, parser_of
-from chaos.storm import free_port
+from support.machine.ports import free_port
 from support.machine.scripts import Script
 from support.machine.tcp_proxy import TcpProxy
 from support.running.parallel_instances import ParallelInstances

@@ -50,8 +50,7 @@ _SETTINGS: dict[str, Any] = {
     "num_stream_threads": 2,
     "num_standby_replicas": 1,
     "commit_interval_ms": 200,
-    # So that each is asked by the other one as well.
-    "server_port": 0,
+    # So that each lets the other one ask it.
     "server_token": "only-for-this-storm",
 }
 

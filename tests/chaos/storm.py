@@ -16,12 +16,10 @@ of an instance: each write to a state store fails, with EFBIG instead of ENOSPC.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import random
 import resource
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -34,6 +32,7 @@ from typing import Any
 from chaos.command_line import add_guarantee, parsed, parser_of
 from chaos.tending import Tended, send
 from confluent_kafka import Consumer, TopicPartition
+from support.machine.ports import free_port
 from support.machine.tcp_proxy import TcpProxy
 from support.meanwhile import meanwhile
 from support.running.identified import Account, Identified
@@ -385,15 +384,6 @@ def _command(pid: int) -> bytes:
 def _limit_files(pid: int, limit_bytes: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
-
-
-def free_port() -> int:
-    """Below the range of outgoing connections, so that none of these can take it."""
-    for port in itertools.islice(iter(lambda: random.randrange(20_000, 32_000), None), 100):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                return port
-    raise AssertionError("no free port")
 
 
 def storm(
