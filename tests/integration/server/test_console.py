@@ -21,6 +21,7 @@ from support.broker.topics import fill, unique
 from support.machine.browser import Browser, chromium
 from support.machine.page_checks import faint, nameless, unseen_focus
 from support.meanwhile import meanwhile
+from support.running.applications import processed
 from support.running.shop import INPUTS, OUTPUTS, POISON, shop
 from support.strictness import has_browser
 from support.waiting import stays, wait_for
@@ -59,11 +60,6 @@ class Running:
         """So many orders of all customers."""
         orders = [(b"c%d" % (n % CUSTOMERS), b"p%d" % (n % 7)) for n in range(count)]
         fill(self.bootstrap, "orders", orders)
-
-
-def processed(streams: KafkaStreams) -> float:
-    """Records, each in every sub-topology that it comes to."""
-    return streams.metrics().total("process-total", "stream-thread-metrics")
 
 
 @pytest.fixture(scope="module")
@@ -273,15 +269,7 @@ def test_timeline(browser: Browser) -> None:
 def test_everybody_can_use_it(browser: Browser, size: tuple[int, int], theme: str) -> None:
     """Names, contrasts, and no scrolling sideways, in all views, sizes and colours."""
     browser.look(*size, theme)
-    for way in (
-        "overview",
-        "topology",
-        "tasks",
-        "restore",
-        "stores/sold-by-hour",
-        "errors",
-        "timeline",
-    ):
+    for way in VIEWS:
         browser.go(f"#/{way}")
         browser.find(f".ways a[href='#/{way.split('/')[0]}'][aria-current]")
         browser.find(f":root[data-theme={theme}]")
