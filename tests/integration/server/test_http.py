@@ -189,10 +189,10 @@ def test_a_server_ends_with_its_application(
         assert told == {"url": address.url, "token": address.token, "pid": os.getpid()}
         client = HttpClient(address)
         assert client.get("stores", "counts", "range")["entries"] == []
-        listener = threading.Thread(target=lambda: client.ask("/console/events"))
-        listener.start()
-    listener.join(10)
-    assert not listener.is_alive()
+        listener = client.listen("/console/events")
+        assert listener.readline() == b"event: state\n"
+    with listener:
+        listener.read()
     assert not file.exists()
 
     def left() -> list[str]:
