@@ -9,6 +9,10 @@ SHARED := -n 4 --dist loadfile --no-loadscope-reorder
 # What `make coverage` runs; ARGS="tests" for everything.
 COVERED := tests/unit tests/properties tests/conformance
 
+# Tests start hundreds of processes. Where the environment forbids to keep bytecode, each of them
+# would compile the package anew, for half a second of a processor.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo demo-async test slow fuzz coverage lowest lint types format bench soak chaos simulate mutants ci lock clean
 

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 from support.machine.spark_classes import start_options
 from support.strictness import forbid_skip, is_strict
@@ -17,9 +18,12 @@ from support.strictness import forbid_skip, is_strict
 
 def pytest_configure() -> None:
     """Let programs that tests start heed Ctrl-C, also where the tests run in the background of a
-    shell, which has its children ignore it; and let Spark start with a third of the work."""
+    shell, which has its children ignore it; let Spark start with a third of the work; and let no
+    example of a property fail for its time, which others who use the processors decide."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", start_options())
+    settings.register_profile("unhurried", deadline=None)
+    settings.load_profile("unhurried")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,15 +1,19 @@
 """What `make chaos` runs: `storm`, or with `--kind` `parallel_storm` or `query_storm`, each with
 arguments of its own."""
 
+import argparse
 import sys
 
 from chaos import parallel_storm, query_storm, storm
 
 
 def _main() -> int:
-    if "--kind" not in sys.argv:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--kind")
+    kind = parser.parse_known_args()[0].kind
+    if kind is None:
         return storm.main()
-    return query_storm.main() if "queries" in sys.argv else parallel_storm.main()
+    return query_storm.main() if kind == "queries" else parallel_storm.main()
 
 
 if __name__ == "__main__":

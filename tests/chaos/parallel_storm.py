@@ -10,7 +10,6 @@ what a reader of committed records gets is not what one call after the other wou
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import signal
@@ -22,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.storm import free_port
+from chaos.command_line import parsed, parser_of
+from support.machine.ports import free_port
 from support.machine.scripts import Script
 from support.machine.tcp_proxy import TcpProxy
 from support.running.parallel_instances import ParallelInstances
@@ -250,15 +250,9 @@ def parallel_storm(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__, minutes=2)
     parser.add_argument("--kind", choices=("coroutines", "mapped", "counted_behind"), required=True)
-    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    parser.add_argument("--minutes", type=float, default=2)
-    parser.add_argument("--only", nargs="*", help="kinds of faults, each once")
-    arguments = parser.parse_args()
-    logging.basicConfig(format="%(asctime)s %(message)s")
-    logger.setLevel(logging.INFO)
-    logger.info("seed %d", arguments.seed)
+    arguments = parsed(parser)
     with tempfile.TemporaryDirectory() as folder:
         report = parallel_storm(
             Path(folder), arguments.kind, arguments.seed, arguments.minutes * 60, arguments.only

@@ -9,36 +9,34 @@ error (`chaos.query_checks`). Ends with 1 if one was not.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from chaos.command_line import add_guarantee, parsed, parser_of
 from chaos.query_checks import Checks, Committed, Written
-from chaos.storm import Instance, send
+from chaos.tending import Instance, Tended, send
 from confluent_kafka import KafkaException
 from support.meanwhile import meanwhile
 from support.running.queried import Queried, newest_answers_of
 from support.waiting import wait_for
 
-from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2
+from millstream import EXACTLY_ONCE_V2
 from millstream.testing import EmbeddedKafka
 
 logger = logging.getLogger("storm")
 
 PARTITIONS = 4
-_NAMES = ("one", "other")
 _IDS = 20
 _WRITE_S = 0.1
 _LOOK_S = 0.3
@@ -52,8 +50,7 @@ _SETTINGS: dict[str, Any] = {
     "num_stream_threads": 2,
     "num_standby_replicas": 1,
     "commit_interval_ms": 200,
-    # So that each is asked by the other one as well.
-    "server_port": 0,
+    # So that each lets the other one ask it.
     "server_token": "only-for-this-storm",
 }
 
@@ -128,21 +125,20 @@ class QueryStorm:
         self._exactly_once = exactly_once
         self._chance = random.Random(seed)
         self._times: Counter[str] = Counter()
-        self._tending = threading.Event()
         self._committed = Committed()
-        self._all = [Instance(name, queried) for name in _NAMES]
+        self._tended = Tended(queried, self._chance)
         self.kinds: dict[str, Callable[[], None]] = {
-            "worker killed": lambda: send(signal.SIGKILL, *self._worker()),
-            "instance killed": lambda: send(signal.SIGKILL, *self._any().processes),
-            "worker paused": lambda: self._pause(self._worker()),
-            "instance closes": lambda: send(signal.SIGINT, self._any().script.pid),
-            "thread added": lambda: self._say("add"),
-            "thread removed": lambda: self._say("remove"),
+            "worker killed": lambda: send(signal.SIGKILL, *self._tended.worker()),
+            "instance killed": lambda: send(signal.SIGKILL, *self._tended.any().processes),
+            "worker paused": lambda: self._pause(self._tended.worker()),
+            "instance closes": lambda: send(signal.SIGINT, self._tended.any().script.pid),
+            "thread added": lambda: self._tended.change_threads("add"),
+            "thread removed": lambda: self._tended.change_threads("remove"),
         }
 
     def run(self, seconds: float, kinds: Sequence[str] | None = None) -> Report:
         """Let faults come for so long, or those of these kinds, once each in this order."""
-        with self._tended():
+        with self._tended.running():
             with (
                 meanwhile(lambda: self._queried.write(_IDS), _WRITE_S),
                 meanwhile(self._look, _LOOK_S),
@@ -158,9 +154,7 @@ class QueryStorm:
             wait_for(lambda: self._queried.lag == 0, _RECOVERED_S, "everything is committed")
             written = Written(self._queried.written())
             self._wait_for_the_end(written)
-            self._tending.set()
-            for each in self._all:
-                assert each.end() == 0, each.script.errors
+            self._tended.end()
         return self._report(written)
 
     def _look(self) -> None:
@@ -176,11 +170,11 @@ class QueryStorm:
     def _recover(self) -> None:
         """Wait until both are there again, each finds something that it did not know before, and
         they have answered through each other."""
-        wait_for(lambda: all(each.is_up for each in self._all), _RECOVERED_S, self._last_words)
+        wait_for(lambda: self._tended.are_up, _RECOVERED_S, self._last_words)
         began = time.time()
         wait_for(
             lambda: (
-                all(each.is_up and self._finds(each, began) for each in self._all)
+                all(each.is_up and self._finds(each, began) for each in self._tended.all)
                 and self._through_others(began) >= _THROUGH_OTHERS
             ),
             _RECOVERED_S,
@@ -199,7 +193,7 @@ class QueryStorm:
         """How many partitions have answered through another instance since then."""
         return sum(
             asked["others"].get("partitions", 0)
-            for each in self._all
+            for each in self._tended.all
             for asked in _since(each, since_s)
         )
 
@@ -254,12 +248,6 @@ class QueryStorm:
             silent_s=silent_s,
         )
 
-    def _any(self) -> Instance:
-        return self._chance.choice(self._all)
-
-    def _worker(self) -> list[int]:
-        return [self._chance.choice(workers)] if (workers := sorted(self._any().workers)) else []
-
     def _pause(self, processes: list[int]) -> None:
         began = time.time()
         send(signal.SIGSTOP, *processes)
@@ -267,33 +255,9 @@ class QueryStorm:
         send(signal.SIGCONT, *processes)
         self._committed.doubt(began, time.time() + _LEARNS_S)
 
-    def _say(self, word: str) -> None:
-        # One that has ended does not hear it.
-        with suppress(BrokenPipeError):
-            self._any().script.say(word)
-
     def _last_words(self) -> str:
-        words = {each.name: each.script.errors[-2_000:] for each in self._all}
+        words = self._tended.last_words(2_000)
         return f"both run and find something; their last words: {words}"
-
-    @contextmanager
-    def _tended(self) -> Iterator[None]:
-        def tend() -> None:
-            while not self._tending.wait(0.5):
-                for each in self._all:
-                    each.tend()
-
-        for each in self._all:
-            each.tend()
-        tending = threading.Thread(target=tend)
-        tending.start()
-        try:
-            yield
-        finally:
-            self._tending.set()
-            tending.join(60)
-            for each in self._all:
-                each.kill()
 
 
 def query_storm(
@@ -320,18 +284,10 @@ def query_storm(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__, minutes=2)
     parser.add_argument("--kind", choices=("queries",), required=True)
-    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    parser.add_argument("--minutes", type=float, default=2)
-    parser.add_argument("--only", nargs="*", help="kinds of faults, each once")
-    parser.add_argument(
-        "--guarantee", choices=(AT_LEAST_ONCE, EXACTLY_ONCE_V2), default=EXACTLY_ONCE_V2
-    )
-    arguments = parser.parse_args()
-    logging.basicConfig(format="%(asctime)s %(message)s")
-    logger.setLevel(logging.INFO)
-    logger.info("seed %d", arguments.seed)
+    add_guarantee(parser, EXACTLY_ONCE_V2)
+    arguments = parsed(parser)
     with tempfile.TemporaryDirectory() as folder:
         report = query_storm(
             Path(folder),

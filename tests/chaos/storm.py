@@ -15,15 +15,11 @@ of an instance: each write to a state store fails, with EFBIG instead of ENOSPC.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import itertools
 import logging
-import os
 import random
 import resource
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -31,11 +27,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from chaos.command_line import add_guarantee, parsed, parser_of
+from chaos.tending import Tended, send
 from confluent_kafka import Consumer, TopicPartition
-from support.machine.leftovers import descendants, runs
-from support.machine.scripts import Script
+from support.machine.ports import free_port
 from support.machine.tcp_proxy import TcpProxy
 from support.meanwhile import meanwhile
 from support.running.identified import Account, Identified
@@ -54,7 +51,6 @@ LONG_S = 12.0
 PARTITIONS = 4
 _WRITE_S = 0.1
 _IDS = 5
-_NAMES = ("one", "other")
 _RECOVERED_S = 240
 _RECOVERED_IDS = 100
 #: The next fault does not wait for the end of this one.
@@ -124,91 +120,6 @@ class Watch:
             self._ahead.remove(self.told)
             self.told += 1
         return self.told > before
-
-
-class Starts(Protocol):
-    """Starts the instances of an application."""
-
-    def state(self, name: str) -> Path:
-        """Where an instance has its state."""
-        ...
-
-    def started(self, name: str) -> Script:
-        """An instance; whoever starts it ends it."""
-        ...
-
-
-class Instance:
-    """A driver that is started again whenever it has ended, as a service manager does."""
-
-    def __init__(self, name: str, instances: Starts) -> None:
-        self.name = name
-        #: How often it was started.
-        self.starts = 0
-        self._instances = instances
-        self._script: Script | None = None
-        self._ended: list[Script] = []
-        self._orphans: set[int] = set()
-
-    @property
-    def script(self) -> Script:
-        assert self._script is not None
-        return self._script
-
-    @property
-    def fails(self) -> Path:
-        """When this file appears, the next record fails."""
-        return Path(f"{self._instances.state(self.name)}-fails")
-
-    @property
-    def slow(self) -> Path:
-        """When this file appears, the next record takes as many seconds as it says."""
-        return Path(f"{self._instances.state(self.name)}-slow")
-
-    @property
-    def is_up(self) -> bool:
-        told = last_told(self.script)
-        return self.script.is_running and told.get("state") == "RUNNING"
-
-    @property
-    def workers(self) -> list[int]:
-        """The processes of its stream threads."""
-        return [pid for pid in last_told(self.script).get("pids", []) if runs(pid)]
-
-    @property
-    def processes(self) -> list[int]:
-        """All that belong to it."""
-        found = [self.script.pid, *descendants(self.script.pid)]
-        # Should the driver end before them, nothing else tells whose they are.
-        self._orphans.update(found)
-        return found
-
-    def tend(self) -> None:
-        """Start it, unless it runs."""
-        if self._script is None or not self._script.is_running:
-            if self._script is not None:
-                self._ended.append(self._script)
-            self.starts += 1
-            self._script = self._instances.started(self.name)
-
-    def end(self) -> int:
-        """Close it in an orderly way; its exit code."""
-        self.script.signal(signal.SIGINT)
-        return self.script.wait_ended(60)
-
-    def kill(self) -> None:
-        """End whatever is left of it."""
-        if self._script is not None:
-            send(signal.SIGKILL, *self.processes, *filter(runs, self._orphans))
-            for script in [*self._ended, self._script]:
-                script.__exit__()
-
-
-def send(number: signal.Signals, *pids: int) -> None:
-    """Send a signal to processes, if they are there."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 @dataclass
@@ -294,16 +205,16 @@ class Storm:
     def __post_init__(self) -> None:
         self._poisoned = 0
         self._chance = random.Random(self.seed)
-        self._all = [Instance(name, self.instances) for name in _NAMES]
+        self._tended = Tended(self.instances, self._chance)
         self._open = 0
         self._committed = 0
         self.kinds: dict[str, Callable[[], None]] = {
             "worker killed": self._kill_worker,
             "driver killed": self._kill_driver,
             "instance killed": self._kill_instance,
-            "worker paused": lambda: self._pause(self._worker()),
-            "driver paused": lambda: self._pause([self._any().script.pid]),
-            "instance paused": lambda: self._pause(self._any().processes),
+            "worker paused": lambda: self._pause(self._tended.worker()),
+            "driver paused": lambda: self._pause([self._tended.any().script.pid]),
+            "instance paused": lambda: self._pause(self._tended.any().processes),
             "broker killed, absent": self._lose_broker,
             "connections cut": self._cut,
             "connections refused": self._refuse,
@@ -312,8 +223,8 @@ class Storm:
             "thread fails": self._fail_thread,
             "user code takes long": self._slow_down,
             "poison record": self._poison,
-            "thread added": lambda: self._change_threads("add"),
-            "thread removed": lambda: self._change_threads("remove"),
+            "thread added": lambda: self._tended.change_threads("add"),
+            "thread removed": lambda: self._tended.change_threads("remove"),
             "instance closes": self._close_instance,
         }
 
@@ -321,9 +232,9 @@ class Storm:
         """Let faults come for so long, or those of these kinds, once each in this order."""
         application = self.instances.application
         began = time.monotonic()
-        with self._tended(), Watch(application) as watch:
+        with self._tended.running(), Watch(application) as watch:
             with meanwhile(lambda: application.write(_IDS), _WRITE_S):
-                wait_for(lambda: all(each.is_up for each in self._all), _RECOVERED_S, "both run")
+                wait_for(lambda: self._tended.are_up, _RECOVERED_S, "both run")
                 wait_for(lambda: watch.told > 0, _RECOVERED_S, "ids are told")
                 chosen = self._chosen(time.monotonic() + seconds) if kinds is None else kinds
                 for kind in chosen:
@@ -331,9 +242,8 @@ class Storm:
                 self._recover(watch)
             application.wait_committed(_RECOVERED_S)
             account = application.account()
-            wait_for(lambda: all(each.is_up for each in self._all), _RECOVERED_S, "both run")
-            self._tending.set()
-            assert [each.end() for each in self._all] == [0, 0]
+            wait_for(lambda: self._tended.are_up, _RECOVERED_S, "both run")
+            self._tended.end()
         return Report(
             seed=self.seed,
             seconds=time.monotonic() - began,
@@ -344,7 +254,7 @@ class Storm:
             dead_letters=application.dead_letters(),
             may_repeat=application.may_repeat,
             longest_s=watch.longest_s,
-            starts=sum(each.starts for each in self._all),
+            starts=self._tended.starts,
             connections=self.proxy.total,
         )
 
@@ -388,36 +298,29 @@ class Storm:
             done = application.ends - self._committed
             application.may_repeat += self._open * done
             self._open = 0
-        wait_for(lambda: all(each.is_up for each in self._all), _RECOVERED_S, "both run")
+        wait_for(lambda: self._tended.are_up, _RECOVERED_S, "both run")
 
     def _stuck(self) -> str:
         """What stands in the way: open transactions, records that nobody commits, instances."""
         application = self.instances.application
-        ups = {each.name: last_told(each.script) for each in self._all}
-        words = {each.name: each.script.errors[-3_000:] for each in self._all}
+        ups = {each.name: last_told(each.script) for each in self._tended.all}
         return (
             f"Open transactions: {application.open_transactions()}; lag: {application.lag}; "
-            f"instances: {ups}; their last words: {words}"
+            f"instances: {ups}; their last words: {self._tended.last_words(3_000)}"
         )
-
-    def _any(self) -> Instance:
-        return self._chance.choice(self._all)
-
-    def _worker(self) -> list[int]:
-        return [self._chance.choice(workers)] if (workers := sorted(self._any().workers)) else []
 
     def _lasting(self) -> None:
         """For how long something is gone: often longer than sessions and deliveries last."""
         time.sleep(self._chance.choice([0.5, 2.0, LONG_S]))
 
     def _kill_worker(self) -> None:
-        send(signal.SIGKILL, *self._worker())
+        send(signal.SIGKILL, *self._tended.worker())
 
     def _kill_driver(self) -> None:
-        send(signal.SIGKILL, self._any().processes[0])
+        send(signal.SIGKILL, self._tended.any().processes[0])
 
     def _kill_instance(self) -> None:
-        send(signal.SIGKILL, *self._any().processes)
+        send(signal.SIGKILL, *self._tended.any().processes)
 
     def _pause(self, processes: list[int]) -> None:
         send(signal.SIGSTOP, *processes)
@@ -445,7 +348,7 @@ class Storm:
         self.proxy.hold(held=False)
 
     def _fill_disk(self) -> None:
-        processes = self._any().processes
+        processes = self._tended.any().processes
         # Not Java's: Spark's own files are no concern of ours.
         python = [pid for pid in processes if b"python" in _command(pid)]
         for pid in python:
@@ -455,12 +358,12 @@ class Storm:
             _limit_files(pid, resource.RLIM_INFINITY)
 
     def _fail_thread(self) -> None:
-        fails = self._any().fails
+        fails = self._tended.any().fails
         fails.touch()
         wait_for(lambda: not fails.exists(), _RECOVERED_S, "a thread has failed")
 
     def _slow_down(self) -> None:
-        slow = self._any().slow
+        slow = self._tended.any().slow
         slow.write_text(str(self._chance.choice([0.5, 2.0, LONG_S])))
         wait_for(lambda: not slow.exists(), _RECOVERED_S, "user code takes long")
 
@@ -468,34 +371,8 @@ class Storm:
         self.instances.application.poison()
         self._poisoned += 1
 
-    def _change_threads(self, how: str) -> None:
-        # One that has ended does not hear it.
-        with contextlib.suppress(BrokenPipeError):
-            self._any().script.say(how)
-
     def _close_instance(self) -> None:
-        send(self._chance.choice([signal.SIGINT, signal.SIGTERM]), self._any().script.pid)
-
-    @contextlib.contextmanager
-    def _tended(self) -> Iterator[None]:
-        self._tending = threading.Event()
-
-        def tend() -> None:
-            while not self._tending.wait(0.5):
-                for each in self._all:
-                    each.tend()
-
-        for each in self._all:
-            each.tend()
-        tending = threading.Thread(target=tend)
-        tending.start()
-        try:
-            yield
-        finally:
-            self._tending.set()
-            tending.join(60)
-            for each in self._all:
-                each.kill()
+        send(self._chance.choice([signal.SIGINT, signal.SIGTERM]), self._tended.any().script.pid)
 
 
 def _command(pid: int) -> bytes:
@@ -507,15 +384,6 @@ def _command(pid: int) -> bytes:
 def _limit_files(pid: int, limit_bytes: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
-
-
-def free_port() -> int:
-    """Below the range of outgoing connections, so that none of these can take it."""
-    for port in itertools.islice(iter(lambda: random.randrange(20_000, 32_000), None), 100):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                return port
-    raise AssertionError("no free port")
 
 
 def storm(
@@ -544,18 +412,10 @@ def storm(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    parser.add_argument("--minutes", type=float, default=4)
-    parser.add_argument("--only", nargs="*", help="kinds of faults, each once")
-    parser.add_argument(
-        "--guarantee", choices=(AT_LEAST_ONCE, EXACTLY_ONCE_V2), default=AT_LEAST_ONCE
-    )
+    parser = parser_of(__doc__, minutes=4)
+    add_guarantee(parser, AT_LEAST_ONCE)
     parser.add_argument("--keep", type=Path, help="a folder for what instances write and store")
-    arguments = parser.parse_args()
-    logging.basicConfig(format="%(asctime)s %(message)s")
-    logger.setLevel(logging.INFO)
-    logger.info("seed %d", arguments.seed)
+    arguments = parsed(parser)
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
         report = storm(

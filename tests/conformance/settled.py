@@ -6,6 +6,8 @@ up the same.
 
 But for joins of tables whose rows come and go: a join sees of the other side what its cache holds,
 and is not told of a row that came and went there between two flushes (in Kafka Streams as well).
+And for filters of sessions that go: without a cache the change of a session does not say what was
+there before, and a filter tells nothing of a row that it knows neither before nor after (likewise).
 """
 
 from __future__ import annotations
@@ -66,6 +68,8 @@ class Settled:
         self.sinks: dict[str, Sure] = {}
         self.stores: set[str] = set()
         self._tables: set[str] = set()
+        #: Session windows, and tables of them whose changes may not say what was there before.
+        self._of_sessions: set[str] = set()
         #: Tables whose value of a key is known at any time, whatever the caches hold back.
         self._current: set[str] = set()
         #: Streams with null values, tables whose rows may go.
@@ -108,6 +112,8 @@ class Settled:
         if kind == "table":
             return self._table(op, Sure.SETTLED, current=True)
         if kind in ("group_by_key", "group_by", "windowed_by", "cogroup"):
+            if op.get("window", {}).get("type") == "session":
+                self._of_sessions.add(op["id"])
             if self._tables.issuperset(parents):
                 self._tables.add(op["id"])
             return least
@@ -133,12 +139,18 @@ class Settled:
         store = op.get("store") or {}
         if store.get("kind") == "versioned":
             return Sure.NOT
+        if not store and not self._of_sessions.isdisjoint(parents):
+            self._of_sessions.add(op["id"])
+            if op["op"] != "map_values" and not self._deleting.isdisjoint(parents):
+                return self._table(op, Sure.NOT, current=False)
         return self._table(op, least, current=not store and self._current.issuperset(parents))
 
     def _aggregation(self, op: Op, parents: Sequence[str], least: Sure) -> Sure:
         if self._tables.issuperset(parents):
             # Of a group that came and went between two commits not even a zero stays.
             return self._table(op, Sure.NOT, current=False)
+        if not self._of_sessions.isdisjoint(parents):
+            self._of_sessions.add(op["id"])
         of_all = least is Sure.EXACT
         return self._table(op, Sure.SETTLED if of_all else Sure.NOT, current=of_all)
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from conformance.fuzz import random_scenario
 from conformance.settled import Settled, Sure
 from conformance.vendored.interpret import Build, encode
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from support.batches.lazy_driver import LazyDriver
 
@@ -137,6 +137,8 @@ def outputs(result: Run) -> dict[str, list[Captured]]:
     commit_every=st.sampled_from([2, 5, 1_000]),
     deletions=st.booleans(),
 )
+# A session goes, of which a filter tells nothing without a cache.
+@example(group="session", seed=6_698_746, commit_every=2, deletions=False)
 def test_the_size_of_caches_changes_only_how_many_updates_appear(
     group: str, seed: int, commit_every: int, deletions: bool
 ) -> None:
@@ -245,3 +247,23 @@ def test_settled_knows_what_counts_updates() -> None:
     assert settled.stores == {"counts"}
     assert settled.sinks == {"out": Sure.SETTLED}
     assert (settled.sure["number"], settled.sure["joined"]) == (Sure.NOT, Sure.EXACT)
+
+
+def test_settled_knows_that_filters_may_not_tell_of_sessions_that_go() -> None:
+    """Only there: with a store of its own a filter knows what was there, and so does a window."""
+    for kind in ("session", "tumbling"):
+        window = {"type": kind, "gap": 4, "size": 4, "grace": 5}
+        ops = [
+            *COUNTS["topology"][:2],
+            {"id": "windows", "op": "windowed_by", "from": "grouped", "window": window},
+            {"id": "texts", "op": "aggregate", "from": "windows", "adder": "concat_del"},
+            {"id": "mapped", "op": "map_values", "from": "texts"},
+            {"id": "some", "op": "filter", "from": "mapped"},
+            {"id": "kept", "op": "filter", "from": "texts", "store": {"name": "kept"}},
+            {"id": "counts", "op": "count", "from": "windows"},
+            {"id": "few", "op": "filter", "from": "counts"},
+        ]
+        sure = Settled(ops, deletions=False).sure
+        told = {each: sure[each] for each in ("mapped", "some", "kept", "few")}
+        some = Sure.NOT if kind == "session" else Sure.SETTLED
+        assert told == {**dict.fromkeys(told, Sure.SETTLED), "some": some}

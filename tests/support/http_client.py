@@ -40,10 +40,21 @@ class HttpClient:
         if token is not None:
             request.add_header("authorization", f"Bearer {token or self.address.token}")
         try:
-            with urllib.request.urlopen(request, timeout=30, context=self._tls) as response:
+            with self._open(request) as response:
                 return response.status, _document(response)
         except urllib.error.HTTPError as error:
             return error.code, _document(error)
+
+    def listen(self, path: str) -> http.client.HTTPResponse:
+        """What is told at a path until the server ends it; whoever listens closes it."""
+        token = {"authorization": f"Bearer {self.address.token}"}
+        return self._open(urllib.request.Request(self.address.url + path, headers=token))
+
+    def _open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        response: http.client.HTTPResponse = urllib.request.urlopen(
+            request, timeout=30, context=self._tls
+        )
+        return response
 
     def get(self, *parts: str, **parameters: Any) -> Any:
         """The document at a path, of which each part is quoted.

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from support.broker.topics import group_members
 from support.machine.leftovers import nothing_left
 from support.meanwhile import meanwhile
+from support.running.applications import processed
 from support.running.word_count import RUNNING, WordCount
 from support.waiting import wait_for
 
@@ -27,10 +28,6 @@ def indexes(streams: KafkaStreams) -> list[int]:
 
 def tasks(streams: KafkaStreams) -> list[int]:
     return sorted(len(each.active_tasks) for each in streams.metadata_for_local_threads())
-
-
-def processed(streams: KafkaStreams) -> int:
-    return int(streams.metrics().total("process-total", "stream-thread-metrics"))
 
 
 def test_threads_come_and_go_while_records_flow(

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.broker.topics import committed_lag, fill, group_members, read_all, unique
 from support.machine.leftovers import nothing_left
+from support.running.applications import processed
 from support.running.identified import Identified
 from support.running.word_count import RUNNING, WordCount
 from support.waiting import wait_for
@@ -440,11 +441,6 @@ def test_a_restore_listener_that_fails(
         wait_for(application.is_exact, 60, "counted")
         assert streams.error is None
     assert told
-
-
-def processed(streams: KafkaStreams) -> int:
-    """How many records the threads have processed, as far as they have told."""
-    return int(streams.metrics().total("process-total", "stream-thread-metrics"))
 
 
 def tasks_of_threads(streams: KafkaStreams) -> list[int]:

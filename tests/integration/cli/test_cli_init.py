@@ -6,13 +6,13 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+from support.machine.ports import free_port
 from support.machine.scripts import Program, processes_in
 from support.waiting import wait_for
 
@@ -42,9 +42,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     # What stands in the folder is found; its own .pth files, one of which leads to the checkout,
     # are not followed.
     (site / "of_the_tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
         "PATH": f"{python.parent}:{os.environ['PATH']}",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import stat
 import threading
 from collections import Counter
@@ -21,6 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.broker.records import Sent
 from support.http_client import HttpClient
+from support.machine.ports import free_port
 from support.running.applications import Application
 from support.waiting import wait_for
 
@@ -99,12 +99,6 @@ def instances(
     finally:
         for one in made:
             assert one.streams.close(timedelta(seconds=30))
-
-
-def free_port() -> int:
-    """A port of this machine at which nobody listens now."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def has_counted(instance: Instance) -> bool:
@@ -195,10 +189,10 @@ def test_a_server_ends_with_its_application(
         assert told == {"url": address.url, "token": address.token, "pid": os.getpid()}
         client = HttpClient(address)
         assert client.get("stores", "counts", "range")["entries"] == []
-        listener = threading.Thread(target=lambda: client.ask("/console/events"))
-        listener.start()
-    listener.join(10)
-    assert not listener.is_alive()
+        listener = client.listen("/console/events")
+        assert listener.readline() == b"event: state\n"
+    with listener:
+        listener.read()
     assert not file.exists()
 
     def left() -> list[str]:

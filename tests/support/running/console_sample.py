@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from millstream import KafkaStreams, StreamsConfig
 from millstream.clock import ManualClock
@@ -36,10 +36,10 @@ class Sample:
 
     Args:
         clock: its time.
-        state_dir: where it tells that it is served.
+        state_dir: where it tells that it is served, if it is.
     """
 
-    def __init__(self, clock: ManualClock, state_dir: str = "/tmp/console-sample") -> None:
+    def __init__(self, clock: ManualClock, state_dir: str = "nowhere") -> None:
         config = StreamsConfig(
             application_id="shop",
             bootstrap_servers="127.0.0.1:1",
@@ -55,7 +55,6 @@ class Sample:
         self._story = self._supervisor.story
         self._story._clock = clock
         self._totals = dict.fromkeys(self._tasks(), 0.0)
-        self._counted: dict[str, float] = {}
         # Numbers that only a running application has.
         self.streams.metrics = self._metrics  # type: ignore[method-assign]
 
@@ -246,7 +245,7 @@ def _metric(name: str, value: float, node: str, topic: str) -> Metric:
     return Metric(name, {"processor-node-id": node, "topic": topic}, value, TOPIC_GROUP)
 
 
-def sample(state_dir: str = "/tmp/console-sample") -> Sample:
+def sample(state_dir: str = "nowhere") -> Sample:
     """The application after all of it."""
     made = Sample(ManualClock(int(time.time() * 1_000) - 310_000), state_dir)
     made.go_through_much()
@@ -255,12 +254,13 @@ def sample(state_dir: str = "/tmp/console-sample") -> Sample:
 
 def main(arguments: list[str]) -> None:
     """Serve it on a port, with the token `sample-token`."""
-    shown: Any = sample()
-    address = shown.streams.serve(port=int(arguments[0]), token="sample-token")
-    print(address.url, flush=True)  # noqa: T201
-    while True:
-        time.sleep(1)
-        shown.go_on()
+    with tempfile.TemporaryDirectory() as folder:
+        shown = sample(folder)
+        address = shown.streams.serve(port=int(arguments[0]), token="sample-token")
+        print(address.url, flush=True)  # noqa: T201
+        while True:
+            time.sleep(1)
+            shown.go_on()
 
 
 if __name__ == "__main__":

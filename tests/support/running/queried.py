@@ -17,6 +17,7 @@ from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 from support.broker.records import Places
 from support.broker.topics import Writer, unique
+from support.machine.ports import free_port
 from support.machine.scripts import Script
 
 STORE = "last"
@@ -45,7 +46,7 @@ class Queried:
         kafka: the broker.
         folder: an empty one, for the state of each instance.
         partitions: of its input.
-        settings: further settings of the application.
+        settings: further settings of the application, its `server_token` among them.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Queried:
         self.scripts: list[Script] = []
         self._bootstrap = kafka.bootstrap_servers
         self._folder = folder
-        self._settings = json.dumps(settings)
+        self._settings = settings
         self._places = Places(self._bootstrap)
         self._places.create({self.records: partitions})
         self._writer = Writer(self._bootstrap)
@@ -68,13 +69,16 @@ class Queried:
         return self._folder / name
 
     def started(self, name: str) -> Script:
-        """An instance; whoever starts it ends it."""
+        """An instance, asked by the others at a port of its own; whoever starts it ends it."""
+        port = free_port()
+        # Of an address of this machine alone the others are told by the settings only.
+        served = {"server_port": port, "application_server": f"127.0.0.1:{port}"}
         script = Script(
             _ROOM / "queried_instance.py",
             self._bootstrap,
             self.name,
             str(self.state(name)),
-            self._settings,
+            json.dumps({**self._settings, **served}),
             home=self._folder / f"run-{len(self.scripts)}-{name}",
             imports=_ROOM.parents[1],
         )
