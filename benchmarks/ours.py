@@ -154,6 +154,7 @@ def main() -> None:
     settings = dict(arguments.settings)
     rate, asked = settings.pop(asking.RATE, None), settings.pop(asking.FILE, "")
     over_http = settings.pop(asking.OVER_HTTP, "") == "true"
+    silent = settings.pop(asking.SILENT, "") == "true"
     streams = KafkaStreams(topology, StreamsConfig.from_properties(settings))
     asks = None
     if rate is not None:
@@ -164,6 +165,7 @@ def main() -> None:
             Path(arguments.marks),
             Path(asked),
             over_http=over_http,
+            silent=silent,
         )
 
     def on_state(new: ClientState, _: ClientState) -> None:
