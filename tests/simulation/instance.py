@@ -56,6 +56,9 @@ class Driver:
         if isinstance(report, ThreadFailed):
             self.ask(Close())
 
+    def attend(self) -> None:
+        """What is said here needs nobody to carry it."""
+
     def commands(self) -> Sequence[Asked]:
         asked, self._asked = self._asked, []
         return asked

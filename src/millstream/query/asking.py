@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from millstream.errors import StateStoreMigratedError, StreamsError, ThreadUnavailableError
@@ -206,7 +205,7 @@ def _answer_of(reply: Future[Any] | None, within_s: float) -> Any:
 
 
 def _at(thread: str, task: TaskAnswer) -> TaskAnswer:
-    return task if task.cursor is None else replace(task, cursor=f"{thread}/{task.cursor}")
+    return task if task.cursor is None else task._replace(cursor=f"{thread}/{task.cursor}")
 
 
 def _failed(partition: int, error: StreamsError) -> TaskAnswer:

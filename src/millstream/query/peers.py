@@ -130,7 +130,7 @@ def _answer(own: Answering, stores: KnownStores, asked: _Asked) -> _Answered:
             None if asked.partitions is None else frozenset(asked.partitions),
             asked.active_only,
             asked.bound,
-            page_bytes,
+            page_bytes=page_bytes,
         )
         return _Answered(
             tasks=[

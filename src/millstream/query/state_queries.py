@@ -184,7 +184,7 @@ class StateQueries:
             InvalidStateStoreError: not all of them answer.
         """
         check_is_live(self._state())
-        question = AskStore(store.name, read, read.kind.value, partitions, active_only=not stale)
+        question = _of_view(store, read, partitions, stale=stale)
         if store.is_global:
             said = self._read_global(store, question)
             if not said:
@@ -210,8 +210,8 @@ class StateQueries:
         likely = self._likely(store, read, partitions)
         if likely is not None:
             check_is_live(self._state())
-            kind, only = read.kind.value, frozenset({likely})
-            question = AskStore(store.name, read, kind, only, active_only=not stale)
+            only = frozenset({likely})
+            question = _of_view(store, read, only, stale=stale)
             gathered = self._gathering.gather(store, question, only)
             # While it is not there, what all others have is not all.
             self._check_complete(store, gathered, only, None)
@@ -320,6 +320,19 @@ class _Composite:
 
     def _read(self, read: Read) -> Sequence[Said]:
         return self._queries.read(self._store, read, self._partitions, stale=self._stale)
+
+
+def _of_view(
+    store: KnownStore, read: Read, partitions: frozenset[int] | None, *, stale: bool
+) -> AskStore:
+    return AskStore(
+        store.name,
+        read,
+        read.kind.value,
+        partitions,
+        active_only=not stale,
+        with_position=False,
+    )
 
 
 def _result(said: Said, planned: Plan | None, request: StateQueryRequest) -> QueryResult:

@@ -257,6 +257,14 @@ class Control(Protocol):
         """Answer a question; an exception is raised where it was asked."""
         ...
 
+    def attend(self) -> None:
+        """Let commands come and replies go, on the calling thread and without waiting.
+
+        They do so anyhow. But a thread that computes, and is called here often, saves what it costs
+        to let other threads do it.
+        """
+        ...
+
     def refuse_questions(self, error: StreamsError) -> None:
         """Answer all questions with an error from now on, those that wait included, without anybody
         calling `commands`."""

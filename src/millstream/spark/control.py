@@ -196,6 +196,14 @@ class ControlChannel:
         self._no_answers = error
         self._waited_for = [asked for asked in self.commands() if not self._refuses(asked)]
 
+    def attend(self) -> None:
+        """Receive commands and send replies on the calling thread, without waiting; see
+        `ControlLink.attend`."""
+        link = self._link
+        room = _MAX_COMMANDS - self._commands.qsize()
+        if link is not None and room > 0:
+            link.attend(room)
+
     def commands(self) -> list[Asked]:
         """The commands that have come since the last call, oldest first. Does not wait."""
         arrived = self._commands

@@ -44,6 +44,8 @@ _MAX_STRANGERS: Final = 128
 _TAKEOVER_S: Final = 10.0
 #: How much of a thread's code goes into one message.
 _CODE_BYTES: Final = 8 * 1024 * 1024
+#: How long commands gather behind others: each piece that arrives interrupts the thread's work.
+_GATHER_S: Final = 0.003
 
 
 R = TypeVar("R")
@@ -399,7 +401,10 @@ class ControlServer:
         wants_code: bool,
     ) -> None:
         link = ControlLink(
-            connection, attempt.conversation, lambda payload: self._on_message(attempt, payload)
+            connection,
+            attempt.conversation,
+            lambda payload: self._on_message(attempt, payload),
+            gather_s=_GATHER_S,
         )
         with self._lock:
             previous, attempt.link = attempt.link, link

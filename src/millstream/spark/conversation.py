@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 from millstream.spark.wire import Connection
@@ -23,6 +23,11 @@ from millstream.spark.wire import Connection
 HEARTBEAT_S: Final = 3.0
 #: Seconds without a sign of life after which a link counts as broken.
 SILENCE_LIMIT_S: Final = 15.0
+
+#: For how long the threads of a link leave it to who attends to it.
+_ATTENDED_S: Final = 0.05
+#: Who attends again so soon has only something to send.
+_AGAIN_S: Final = 0.001
 
 _HEAD: Final = struct.Struct(">BQQ")
 _MESSAGE: Final = 1
@@ -79,6 +84,7 @@ class Conversation:
         #: When what was received has to be acknowledged; None if it is.
         self._acknowledge_at: float | None = None
         self._ended = False
+        self._is_corked = False
         #: The number of the last message received from the other end and dealt with.
         self.received = 0
         #: Messages given up because the other end did not take them in time.
@@ -110,7 +116,9 @@ class Conversation:
             self._last_number += 1
             self._unsent.append(_Entry(self._last_number, payload, latest_key))
             self._bytes += len(payload)
-            self._to_send.notify_all()
+            if len(self._unsent) == 1 and not self._is_corked:
+                # Who sends has heard of earlier ones, and takes all.
+                self._to_send.notify_all()
             return True
 
     @property
@@ -143,17 +151,18 @@ class Conversation:
 
     def acknowledged(self, number: int) -> None:
         """The other end has received the messages up to this number."""
+        pending = self._unacknowledged
+        if not pending:
+            return
         with self._made_room:
-            pending = self._unacknowledged
             while pending and pending[0].number <= number:
                 self._bytes -= len(pending.popleft().payload)
             self._made_room.notify_all()
 
-    def take(self, timeout_s: float, cancelled: Callable[[], bool]) -> list[tuple[int, bytes]]:
-        """Wait for messages to send and take the next few, with their numbers.
+    def wait(self, timeout_s: float, cancelled: Callable[[], bool]) -> None:
+        """Wait until there is something to send: a message, or an acknowledgement that is due.
 
-        Returns empty-handed after `timeout_s`, when an acknowledgement is due, or when `cancelled`
-        says so (after `wake`).
+        Ends also after `timeout_s`, and when `cancelled` says so (after `wake`).
         """
         until = time.monotonic() + timeout_s
         with self._to_send:
@@ -163,6 +172,16 @@ class Conversation:
                 if left_s <= 0:
                     break
                 self._to_send.wait(left_s)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether there are messages to be sent."""
+        return bool(self._unsent)
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """Take the next few messages, with their numbers. They are to be sent at once, or without
+        any a sign of life: whatever is sent acknowledges."""
+        with self._to_send:
             self._acknowledge_at = None
             batch: list[tuple[int, bytes]] = []
             size = 0
@@ -173,16 +192,28 @@ class Conversation:
                 size += len(entry.payload)
             return batch
 
+    def cork(self, *, close: bool) -> None:
+        """Let messages wait for somebody who takes them without being told, or no more."""
+        with self._to_send:
+            self._is_corked = close
+            self._to_send.notify_all()
+
     def wake(self) -> None:
-        """Let a waiting `take` look at its reasons to return."""
+        """Let a `wait` look at its reasons to end."""
         with self._to_send:
             self._to_send.notify_all()
 
-    def note_received(self, number: int) -> None:
-        """The message of this number from the other end has been dealt with."""
+    def note_received(self, number: int, *, quietly: bool = False) -> None:
+        """The message of this number from the other end has been dealt with.
+
+        Args:
+            number: of the message.
+            quietly: whether the next sign of life is soon enough to acknowledge it, if nothing is
+                sent before.
+        """
         with self._to_send:
             self.received = number
-            if self._acknowledge_at is None:
+            if self._acknowledge_at is None and not quietly:
                 self._acknowledge_at = time.monotonic() + ACKNOWLEDGE_WITHIN_S
                 self._to_send.notify_all()
 
@@ -218,6 +249,8 @@ class ControlLink:
         conversation: what is carried.
         on_message: called with each message, once, in order, on the thread that is in `run`.
         heartbeat_s: seconds between signs of life.
+        gather_s: seconds for which further messages gather after some were sent, to be sent
+            together. One that comes alone is sent at once.
     """
 
     def __init__(
@@ -227,13 +260,20 @@ class ControlLink:
         on_message: Callable[[bytes], None],
         *,
         heartbeat_s: float = HEARTBEAT_S,
+        gather_s: float = 0.0,
     ) -> None:
         self._connection = connection
         self._conversation = conversation
         self._on_message = on_message
         self._heartbeat_s = heartbeat_s
+        self._gather_s = gather_s
         self._closed = False
         self._ended = threading.Event()
+        #: Held by who receives, and by who takes messages and sends them: order is kept.
+        self._reading, self._writing = threading.Lock(), threading.Lock()
+        #: When somebody attended to the link last, and what wakes its own threads meanwhile.
+        self._attended_at = -_ATTENDED_S
+        self._wake = threading.Event()
         #: Why the other end turned this one away; None if it did not.
         self.refusal: str | None = None
 
@@ -247,15 +287,79 @@ class ControlLink:
         writer.start()
         try:
             while not self._closed and self._read_one():
-                pass
+                if self._is_attended:
+                    self._leave_it()
         finally:
             self.close()
             writer.join()
-            self._ended.set()
+            # From here on nobody carries anything over this connection: another one may come.
+            with self._reading, self._writing:
+                self._ended.set()
+
+    def attend(self, most: int) -> None:
+        """Receive and send what there is, on the calling thread and without waiting.
+
+        For a thread that does nothing else for long enough to be called again and again: as long as
+        it does, the link's own threads leave the connection to it. To take turns at Python's lock
+        costs more than a message.
+
+        Args:
+            most: how many messages are received.
+        """
+        if not self._connection.may_go_on:
+            return
+        before, self._attended_at = self._attended_at, time.monotonic()
+        try:
+            if self._attended_at - before > _AGAIN_S:
+                self._receive_now(most)
+            self._send_now()
+        except ConnectionError:
+            # As for the link's own threads; what was taken is sent again.
+            self.close()
+
+    def _leave_it(self) -> None:
+        """Let who attends do it alone, who else would take turns with the link's own threads."""
+        self._conversation.cork(close=True)
+        while self._is_attended and not self._closed:
+            self._wake.wait(_ATTENDED_S)
+        self._conversation.cork(close=False)
+
+    @property
+    def _is_attended(self) -> bool:
+        return time.monotonic() - self._attended_at < _ATTENDED_S
+
+    def _receive_now(self, most: int) -> None:
+        if self._reading.acquire(blocking=False):
+            try:
+                if not self._closed:
+                    bodies = self._connection.receive_now(most)
+                    if not all(self._received(body, quietly=True) for body in bodies):
+                        self.close()
+            finally:
+                self._reading.release()
+
+    def _send_now(self) -> None:
+        conversation = self._conversation
+        if not conversation.has_unsent:
+            return
+        if self._writing.acquire(blocking=False):
+            try:
+                if not self._closed and not self._connection.has_rest:
+                    self._connection.send_now(*self._bodies(conversation.take()))
+            finally:
+                self._writing.release()
+        if conversation.has_unsent or self._connection.has_rest:
+            # It is for the link's own thread, which may wait.
+            conversation.wake()
+
+    def _bodies(self, batch: Sequence[tuple[int, bytes]]) -> list[bytes]:
+        received = self._conversation.received
+        return [_HEAD.pack(_MESSAGE, number, received) + payload for number, payload in batch]
 
     def close(self) -> None:
         """Cut the connection. `run` returns soon after."""
         self._closed = True
+        self._wake.set()
         self._connection.close()
         self._conversation.wake()
 
@@ -274,17 +378,22 @@ class ControlLink:
         return self._ended.wait(timeout_s)
 
     def _read_one(self) -> bool:
-        try:
-            body = self._connection.receive()
-        except ConnectionError:
-            return False
+        with self._reading:
+            try:
+                body = self._connection.receive()
+            except ConnectionError:
+                return False
+            return self._received(body)
+
+    def _received(self, body: bytes, *, quietly: bool = False) -> bool:
+        """Deal with a frame; whether the link goes on."""
         kind, number, acknowledged = _HEAD.unpack_from(body)
         self._conversation.acknowledged(acknowledged)
         if kind == _MESSAGE:
             # After a reconnect the other end repeats what it has seen no acknowledgement of.
             if number > self._conversation.received:
                 self._on_message(body[_HEAD.size :])
-                self._conversation.note_received(number)
+                self._conversation.note_received(number, quietly=quietly)
         elif kind == _REFUSAL:
             self.refusal = body[_HEAD.size :].decode()
             return False
@@ -302,15 +411,15 @@ class ControlLink:
         due = time.monotonic()
         while not self._closed:
             wait_s = max(0.0, due - time.monotonic())
-            batch = conversation.take(wait_s, lambda: self._closed)
+            conversation.wait(wait_s, lambda: self._closed or self._connection.has_rest)
             try:
-                received = conversation.received
-                self._connection.send(
-                    *(_HEAD.pack(_MESSAGE, number, received) + payload for number, payload in batch)
-                )
-                if not batch:
-                    self._connection.send(_HEAD.pack(_SIGN_OF_LIFE, 0, received))
+                with self._writing:
+                    batch = conversation.take()
+                    sign_of_life = _HEAD.pack(_SIGN_OF_LIFE, 0, conversation.received)
+                    self._connection.send(*(self._bodies(batch) or [sign_of_life]))
             except ConnectionError:
                 # The reader sees the same and ends the link; what was taken is sent again.
                 return
+            if batch and self._gather_s:
+                time.sleep(self._gather_s)
             due = time.monotonic() + self._heartbeat_s

@@ -168,7 +168,7 @@ class EncryptedSocket:
         """How long a receive or send may wait."""
         self._sock.settimeout(seconds)
 
-    def setsockopt(self, level: int, option: int, value: int) -> None:
+    def setsockopt(self, level: int, option: int, value: int | bytes) -> None:
         """An option of the socket."""
         self._sock.setsockopt(level, option, value)
 

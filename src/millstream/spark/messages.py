@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import enum
 import pickle
+import struct
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,9 @@ _TRACEBACK_CHARS: Final = 64 * 1024
 _TEXT_CHARS: Final = 4 * 1024
 #: How many causes of an error are carried along.
 _CAUSES: Final = 8
+#: In front of the data of a message: what it is, and its number.
+_MESSAGE: Final = struct.Struct(">Bq")
+_NO_NUMBER: Final = -1
 #: The most that the data of one message may take; the rest of a frame is for its other fields.
 MAX_DATA_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
 
@@ -56,17 +60,17 @@ class What(enum.Enum):
 
     #: A thread's first message: its `Hello`, the number of the last message that it received, and
     #: whether it wants its code.
-    HELLO = "hello"
+    HELLO = 1
     #: The answer: the number of the last message that the driver received.
-    WELCOME = "welcome"
+    WELCOME = 2
     #: The other answer: why the driver does not want the thread.
-    REFUSED = "refused"
+    REFUSED = 3
     #: A part of the thread's code, after the welcome, and how many parts are to come.
-    CODE = "code"
-    REPORT = "report"
-    COMMAND = "command"
+    CODE = 4
+    REPORT = 5
+    COMMAND = 6
     #: The answer to the command of that number.
-    REPLY = "reply"
+    REPLY = 7
 
 
 @dataclass(frozen=True)
@@ -175,13 +179,20 @@ def decode_value(data: bytes) -> Any:
 
 def encode_message(what: What, data: bytes, number: int | None = None) -> bytes:
     """Frame a report, command or reply around its encoded data."""
-    return pickle.dumps((what.value, data, number))
+    return _MESSAGE.pack(what.value, _NO_NUMBER if number is None else number) + data
 
 
 def decode_message(payload: bytes) -> tuple[What, bytes, int | None]:
-    """The inverse of `encode_message`."""
-    what, data, number = pickle.loads(payload)
-    return What(what), data, number
+    """The inverse of `encode_message`.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    try:
+        what, number = _MESSAGE.unpack_from(payload)
+    except struct.error as error:
+        raise ValueError(f"A message of {len(payload)} bytes is too short.") from error
+    return What(what), payload[_MESSAGE.size :], None if number == _NO_NUMBER else number
 
 
 def outbound(value: Any) -> Any:

@@ -18,6 +18,7 @@ import ssl
 import struct
 import threading
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from millstream.spark.encryption import (
@@ -38,6 +39,8 @@ _PROOF_BYTES: Final = 32
 _CODE_BYTES: Final = 16
 _LENGTH: Final = struct.Struct(">I")
 _COUNTER: Final = struct.Struct(">Q")
+#: What the kernel takes: seconds and microseconds.
+_TIME_LIMIT: Final = struct.Struct("@ll")
 #: What is handed to the kernel at once, so that the time limit is one of progress, not of a frame.
 _CHUNK_BYTES: Final = 256 * 1024
 #: What is taken from the kernel at once, if no frame wants more: many small frames come together.
@@ -74,9 +77,17 @@ class Connection:
         self._sending = threading.Lock()
         self._sent_frames = 0
         self._received_frames = 0
+        #: What `send_now` could not send.
+        self._rest = b""
         #: What has come and is not taken out yet.
         self._arrived = bytearray()
-        sock.settimeout(silence_limit_s)
+        # The kernel's time limit, since Python's costs another call before each one, and a thread
+        # that comes back from a call waits for Python's lock.
+        sock.settimeout(None)
+        seconds, rest_s = divmod(silence_limit_s, 1)
+        limit = _TIME_LIMIT.pack(int(seconds), int(rest_s * 1e6))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def send(self, *bodies: bytes) -> None:
         """Send frames, one for each body, together: each trip to the kernel may cost the sender its
@@ -93,18 +104,15 @@ class Connection:
                     f"{MAX_FRAME_BYTES} bytes."
                 )
         with self._sending:
-            parts: list[bytes] = []
-            for body in bodies:
-                code = self._code(self._sends, self._sent_frames, body)
-                self._sent_frames += 1
-                parts += (_LENGTH.pack(len(body)), code, body)
-            frames = memoryview(b"".join(parts))
             try:
-                while frames:
-                    frames = frames[self._sock.send(frames[:_CHUNK_BYTES]) :]
+                for data in (self._rest, self._framed(bodies)):
+                    left = memoryview(data)
+                    while left:
+                        left = left[self._sock.send(left[:_CHUNK_BYTES]) :]
             except OSError as error:
                 self.close()
                 raise ConnectionError(f"The control connection broke: {error}") from error
+            self._rest = b""
 
     def receive(self) -> bytes:
         """Wait for the next frame and return its body.
@@ -129,6 +137,69 @@ class Connection:
             raise ConnectionError("A frame of the control connection is not authentic.")
         return body
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether a part of what `send_now` took is still to be sent: `send` begins with it."""
+        return bool(self._rest)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether it can be used without waiting. Encrypted ones cannot."""
+        return isinstance(self._sock, socket.socket)
+
+    def send_now(self, *bodies: bytes) -> None:
+        """Send frames as far as that goes without waiting. Not while another thread sends, and not
+        while there is a rest.
+
+        Raises:
+            ConnectionError: as for `send`.
+        """
+        assert isinstance(self._sock, socket.socket)
+        with self._sending:
+            frames = self._framed(bodies)
+            try:
+                self._rest = frames[self._sock.send(frames, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                self._rest = frames
+            except OSError as error:
+                self.close()
+                raise ConnectionError(f"The control connection broke: {error}") from error
+
+    def receive_now(self, most: int) -> list[bytes]:
+        """Up to so many frames that have come, without waiting for any. Not while another thread
+        receives.
+
+        Raises:
+            ConnectionError: as for `receive`.
+        """
+        assert isinstance(self._sock, socket.socket)
+        part = None
+        try:
+            part = self._sock.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            # Nothing has come; of what came before there may be whole frames left.
+            pass
+        except OSError as error:
+            self.close()
+            raise ConnectionError(f"The control connection broke: {error}") from error
+        if part == b"":
+            self.close()
+            raise ConnectionError("The control connection broke: the other end closed it")
+        self._arrived += part or b""
+        bodies: list[bytes] = []
+        while len(bodies) < most and self._has_whole_frame:
+            bodies.append(self.receive())
+        return bodies
+
+    @property
+    def _has_whole_frame(self) -> bool:
+        arrived = self._arrived
+        if len(arrived) < _LENGTH.size:
+            return False
+        length: int = _LENGTH.unpack_from(arrived)[0]
+        # One that is too long is for `receive` to refuse.
+        return length > MAX_FRAME_BYTES or len(arrived) >= _LENGTH.size + _CODE_BYTES + length
+
     def close(self) -> None:
         """Cut the connection; a thread that is receiving wakes up. Does nothing the second time."""
         # Shut down first: closing alone does not wake another thread that reads. It fails on a
@@ -136,6 +207,14 @@ class Connection:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
+
+    def _framed(self, bodies: Sequence[bytes]) -> bytes:
+        parts: list[bytes] = []
+        for body in bodies:
+            code = self._code(self._sends, self._sent_frames, body)
+            self._sent_frames += 1
+            parts += (_LENGTH.pack(len(body)), code, body)
+        return b"".join(parts)
 
     def _take(self, size: int) -> bytes:
         """The next bytes, exactly so many."""

@@ -62,6 +62,9 @@ class LoneControl:
         if isinstance(report, RestoreEvent) and report.step is RestoreStep.END:
             self.restored += report.records
 
+    def attend(self) -> None:
+        """What is said here needs nobody to carry it."""
+
     def commands(self) -> Sequence[Asked]:
         if self._told or not self._closing.is_set():
             return ()

@@ -127,6 +127,9 @@ class ThreadRun:
             case ThreadFailed(error):
                 self.failure = error
 
+    def attend(self) -> None:
+        """What is said here needs nobody to carry it."""
+
     def commands(self) -> Sequence[Asked]:
         if self._closing or not self._told_to_close.is_set():
             return ()

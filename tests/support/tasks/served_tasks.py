@@ -174,7 +174,7 @@ class ServedTasks:
             answer = self.tasks[number].answer(question)
         if isinstance(answer, ThreadAnswer):
             tasks = tuple(
-                each if each.role == "GLOBAL" else replace(each, partition=number)
+                each if each.role == "GLOBAL" else each._replace(partition=number)
                 for each in answer.tasks
             )
             self.told += sum(len(each.page) for each in tasks)

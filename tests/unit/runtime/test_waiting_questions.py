@@ -8,6 +8,7 @@ from unittest.mock import Mock
 from millstream.clock import ManualClock
 from millstream.errors import ThreadUnavailableError
 from millstream.runtime.control import Asked, AskMetrics, Pause, Resume
+from millstream.runtime.queries.pace import Pace
 from millstream.runtime.queries.questions import ANSWER_MS, AskOffsets, CloseCursor
 from millstream.runtime.queries.waiting import ROUND_MS, WaitingQuestions
 
@@ -20,11 +21,8 @@ class Answering:
         self.told: list[tuple[int | None, Any]] = []
         self._took_ms = took_ms
         self.control = Mock(reply=self._reply)
-        self.heard = 0
-        self.questions = WaitingQuestions(self._answer, self.control, self.clock, self._hear)
-
-    def _hear(self) -> None:
-        self.heard += 1
+        self.pace = Pace(1_000, self.clock)
+        self.questions = WaitingQuestions(self._answer, self.control, self.clock, self.pace)
 
     def _answer(self, question: Any) -> Any:
         self.clock.advance(self._took_ms)
@@ -84,6 +82,7 @@ def test_a_thread_that_closes_lets_nobody_wait() -> None:
 def test_commands_wait_while_only_questions_are_looked_for() -> None:
     """In the middle of a commit nobody may be told to resize a cache. Nothing is lost by that."""
     bench = Answering(took_ms=0)
+    assert not bench.pace.is_asked
     told = [Asked(Pause()), Asked(AskOffsets(), 1), Asked(AskMetrics(), 2), Asked(Resume())]
     bench.control.commands.return_value = told[:3]
     bench.questions.hear()
@@ -97,7 +96,7 @@ def test_commands_wait_while_only_questions_are_looked_for() -> None:
     ]
     bench.control.commands.return_value = []
     assert bench.questions.commands() == []
-    assert bench.heard == 1
+    assert bench.pace.is_asked
 
 
 def test_a_thread_that_fails_in_the_middle_refuses_what_it_has_put_off() -> None:

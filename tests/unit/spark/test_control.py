@@ -305,8 +305,9 @@ def test_nobody_hears_of_an_answer_that_was_given_up(
     assert good.result(5) == 2
 
 
+@pytest.mark.parametrize("attended", [False, True])
 def test_a_broken_connection_loses_and_doubles_nothing(
-    server: ControlServer, recorder: Recorder, connect: Connect
+    server: ControlServer, recorder: Recorder, connect: Connect, attended: bool
 ) -> None:
     """Goal: a blip of the network is not seen. Method: cut it again and again under load."""
     channel = connect()
@@ -322,6 +323,8 @@ def test_a_broken_connection_loses_and_doubles_nothing(
     for number in range(600):
         channel.report(Tell("number", number))
         server.send("t", Say("number", number))
+        if attended:
+            channel.attend()
         commands += [said(asked).data for asked in channel.commands()]
         time.sleep(0.001)
     stop.set()
@@ -333,6 +336,91 @@ def test_a_broken_connection_loses_and_doubles_nothing(
     assert commands == list(range(600))
     assert recorder.hellos == [hello()], "a reconnect is not a registration"
     assert not channel.lost
+
+
+def test_who_attends_receives_and_sends_alone(server: ControlServer, connect: Connect) -> None:
+    """Goal: the processing loop does not take turns with the threads of its connection."""
+    channel = connect()
+    heard: list[str] = []
+    channel.on_news = lambda: heard.append(threading.current_thread().name)
+    own = threading.current_thread().name
+
+    def answer_for(seconds: float, asking: threading.Thread) -> None:
+        until = time.monotonic() + seconds
+        while asking.is_alive() and time.monotonic() < until:
+            channel.attend()
+            for asked in channel.commands():
+                channel.reply(asked, said(asked).data)
+            channel.attend()
+            time.sleep(0.002)
+
+    answers: list[int] = []
+
+    def ask() -> None:
+        answers.extend(server.request("t", Ask("number", number), 10_000) for number in range(300))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    answer_for(30, asking)
+    asking.join()
+    assert answers == list(range(300))
+    # The first ones come before anybody knows that somebody attends.
+    assert heard.count(own) > 250
+
+
+def test_a_connection_that_is_left_alone_again_goes_on_by_itself(
+    server: ControlServer, recorder: Recorder, connect: Connect
+) -> None:
+    """Goal: what is told by or to a thread that has stopped to attend is neither kept nor late."""
+    channel = connect()
+    server.send("t", Say("first"))
+    wait_for(lambda: bool(channel.commands()), 10, "the first command")
+    for number in range(20):
+        # Its own reader has one more message before it leaves the connection alone.
+        server.send("t", Say("number", number))
+        channel.attend()
+        time.sleep(0.002)
+    channel.report(Tell("last"))
+    server.send("t", Say("last"))
+    began = time.monotonic()
+    wait_for(lambda: recorder.reports == [Tell("last")], 10, "the report")
+    told: list[str] = []
+
+    def has_last() -> bool:
+        told.extend(said(asked).kind for asked in channel.commands())
+        return "last" in told
+
+    wait_for(has_last, 10, "the last command")
+    # Signs of life, which would take both along, come every 3 s.
+    assert time.monotonic() - began < 2
+
+
+def test_what_cannot_be_sent_at_once_is_sent_later_in_its_order() -> None:
+    """Goal: nobody who attends waits for a driver that takes nothing."""
+    here, there = socket.socketpair()
+    here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    options: dict[str, Any] = {"silence_limit_s": 10}
+    sender = wire.Connection(here, KEY, sends=b"a", receives=b"b", **options)
+    receiver = wire.Connection(there, KEY, sends=b"b", receives=b"a", **options)
+    bodies = [b"1" * 300_000, b"2", b"3"]
+    began = time.monotonic()
+    sender.send_now(*bodies[:2])
+    assert time.monotonic() - began < 5
+    assert sender.has_rest
+    found: list[bytes] = []
+    receiving = threading.Thread(target=lambda: found.extend(receiver.receive() for _ in bodies))
+    receiving.start()
+    sender.send(bodies[2])
+    receiving.join(10)
+    assert found == bodies
+    assert not sender.has_rest
+    assert receiver.receive_now(5) == []
+    sender.send_now(b"4", b"5", b"6")
+    assert receiver.receive_now(2) == [b"4", b"5"]
+    assert receiver.receive_now(2) == [b"6"]
+    sender.close()
+    with pytest.raises(ConnectionError, match="closed"):
+        receiver.receive_now(1)
 
 
 def test_without_a_driver_the_channel_is_lost_after_the_grace_period(
@@ -519,14 +607,16 @@ def test_an_acknowledgement_waits_for_a_message_but_not_for_long() -> None:
     for number in range(1, 10):
         conversation.note_received(number)
     began = time.monotonic()
-    assert conversation.take(30, lambda: False) == []
+    conversation.wait(30, lambda: False)
     assert time.monotonic() - began < 10
+    assert conversation.take() == []
     conversation.note_received(10)
     conversation.post(b"reply")
-    assert conversation.take(30, lambda: False) == [(1, b"reply")]
+    conversation.wait(30, lambda: False)
+    assert conversation.take() == [(1, b"reply")]
     # Nothing is due any more.
     began = time.monotonic()
-    assert conversation.take(0.2, lambda: False) == []
+    conversation.wait(0.2, lambda: False)
     assert time.monotonic() - began >= 0.2
 
 
@@ -535,8 +625,8 @@ def test_only_so_many_bytes_go_out_together() -> None:
     conversation = Conversation(drop_oldest=False)
     for size in (200_000, 200_000, 200_000, 1, 1):
         conversation.post(b"x" * size)
-    taken = [[number for number, _ in conversation.take(1, lambda: False)] for _ in range(2)]
-    assert taken == [[1, 2], [3, 4, 5]]
+    taken = [[number for number, _ in conversation.take()] for _ in range(3)]
+    assert taken == [[1, 2], [3, 4, 5], []]
 
 
 class PickyError(Exception):

@@ -36,7 +36,6 @@ from millstream.runtime.loop.commits import Commits, UnfinishedError
 from millstream.runtime.loop.input_lags import input_lags
 from millstream.runtime.loop.joining_anew import JoiningAnew
 from millstream.runtime.loop.last_words import LastWords
-from millstream.runtime.loop.pace import Pace
 from millstream.runtime.loop.polls import Polls
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
@@ -48,6 +47,7 @@ from millstream.runtime.ownership.global_stores import GLOBAL_TASK
 from millstream.runtime.ownership.global_updates import GlobalUpdates, NoGlobalUpdates
 from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
+from millstream.runtime.queries.pace import Pace
 from millstream.runtime.queries.store_queries import StoreQueries
 from millstream.runtime.queries.waiting import WaitingQuestions
 from millstream.runtime.state_machine import StateMachine
@@ -59,8 +59,8 @@ from millstream.waker import Waker
 
 logger = logging.getLogger(__name__)
 
-#: How long running tasks wait for those that restore to get records.
-_RESTORE_WAIT_MS = 10
+#: How long running tasks wait for those that restore to get records, and all while somebody asks.
+_RESTORE_WAIT_MS, _ASKED_WAIT_MS = 10, 2
 #: How the two share the thread: for how long there is restored, then processed, in each round.
 _RESTORE_MS, _PROCESS_WHILE_RESTORING_MS = 100, 100
 _DEFECT = " This is probably a defect of Millstream; its log has the whole story."
@@ -131,7 +131,7 @@ class StreamThread:
         self._cleanup = cleanup
         self._queries = queries
         self._pace = Pace(settings.max_batch_records, clock)
-        self._questions = WaitingQuestions(queries.answer, control, clock, self._pace.asked)
+        self._questions = WaitingQuestions(queries.answer, control, clock, self._pace)
         self._resize_cache = resize_cache
         self._clock = clock
         self._waker = waker
@@ -309,7 +309,7 @@ class StreamThread:
 
     def _wait_ms(self) -> int:
         """How long to wait for records: not at all with some at hand, nor past what is due next."""
-        most = self._settings.poll_ms
+        most = _ASKED_WAIT_MS if self._pace.is_asked else self._settings.poll_ms
         if self._rebalances.forbids_work:
             return most
         if self._tasks.processable(self._settings.max_task_idle_ms):
@@ -351,6 +351,7 @@ class StreamThread:
 
     def _is_called(self) -> bool:
         """Whether somebody wants more than an answer."""
+        self._questions.attend()
         if not self._waker.is_set:
             return False
         self._waker.clear()
@@ -456,6 +457,7 @@ class StreamThread:
     def _answer_meanwhile(self) -> bool:
         """Answer in the middle of a commit, which changes nothing that a store has; whether one may
         ask again before it is over."""
+        self._questions.attend()
         if self._waker.is_set and not self._rebalances.has_news():
             # It stays set: other commands are obeyed after the commit.
             self._questions.hear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from millstream.query.requests.answers import FailureReason
 from millstream.record import TopicPartition
@@ -34,8 +34,11 @@ class StoreQuestion(Question[R], Plain):
     within_ms: int = field(default=ANSWER_MS, kw_only=True)
 
 
-@dataclass(frozen=True)
-class TaskAnswer(Plain):
+#: Of who was not asked how far he is.
+_NOWHERE: Final[Offsets] = {}
+
+
+class TaskAnswer(NamedTuple):
     """What one task says of a store.
 
     Args:
@@ -57,7 +60,7 @@ class TaskAnswer(Plain):
     cursor: str | None = None
     reason: FailureReason | None = None
     message: str = ""
-    position: Offsets = field(default_factory=dict)
+    position: Offsets = _NOWHERE
     took_ns: int = 0
     retriable: bool = False
 
@@ -84,6 +87,7 @@ class AskStore(StoreQuestion[ThreadAnswer]):
         partitions: whose tasks are asked; None for all.
         active_only: whether tasks that do not process say just that.
         bound: how far the store must be.
+        with_position: whether the answer is to tell how far it is.
         page_bytes: of keys and values in one page; one pair may exceed it.
     """
 
@@ -93,6 +97,7 @@ class AskStore(StoreQuestion[ThreadAnswer]):
     partitions: frozenset[int] | None = None
     active_only: bool = False
     bound: Offsets = field(default_factory=dict)
+    with_position: bool = True
     page_bytes: int = 256 * 1024
 
 

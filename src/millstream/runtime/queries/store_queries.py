@@ -27,7 +27,13 @@ from millstream.runtime.queries.reach import NO_UPSTREAM, Upstream, reached
 from millstream.runtime.states import TaskState
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.opening.open_store import OpenStore
-from millstream.state.queries.answers import StoreAnswer, failed, read_store, unknown_query
+from millstream.state.queries.answers import (
+    NO_POSITION,
+    StoreAnswer,
+    failed,
+    read_store,
+    unknown_query,
+)
 
 #: The role of what answers for a global store, which no task has.
 GLOBAL: Final = "GLOBAL"
@@ -92,13 +98,14 @@ class StoreQueries:
     def _ask(self, question: AskStore) -> Iterator[TaskAnswer]:
         shared = self._global_store(question.store)
         if shared is not None:
-            yield self._answer(question, shared, partition=-1, role=GLOBAL, known=Position())
+            yield self._answer(question, shared, partition=-1, role=GLOBAL, known=None)
             return
         having = list(self._having(question))
         # All of them are one answer, which the driver has to take and the thread to work out.
         share = max(1, len(having))
         most = max(_LEAST_BYTES, _MOST_BYTES // share)
-        question = replace(question, page_bytes=min(question.page_bytes, most))
+        if question.page_bytes > most:
+            question = replace(question, page_bytes=most)
         for task, opened in having:
             partition = task.task_id.partition
             role = task.state.name
@@ -113,19 +120,23 @@ class StoreQueries:
                     ),
                 )
                 continue
-            upstream = self._upstream.get(task.task_id.subtopology, {}).get(
-                question.store, NO_UPSTREAM
-            )
-            past_cache = question.read is not None and question.read.past_cache
-            known = reached(task, upstream, question.store, past_cache=past_cache)
             yield self._answer(
                 question,
                 opened,
                 partition=partition,
                 role=role,
-                known=known,
+                known=self._known(question, task),
                 page_ms=PAGE_MS / share,
             )
+
+    def _known(self, question: AskStore, task: StreamTask) -> Position | None:
+        """How far a store is, by what its task has read; None if nobody wants to know."""
+        if not question.with_position and not question.bound:
+            return None
+        upstreams = self._upstream.get(task.task_id.subtopology, {})
+        past_cache = question.read is not None and question.read.past_cache
+        upstream = upstreams.get(question.store, NO_UPSTREAM)
+        return reached(task, upstream, question.store, past_cache=past_cache)
 
     def _having(self, question: AskStore) -> Iterator[tuple[StreamTask, OpenStore]]:
         """The tasks that are asked, with their stores."""
@@ -142,13 +153,13 @@ class StoreQueries:
         *,
         partition: int,
         role: str,
-        known: Position,
+        known: Position | None,
         page_ms: float = PAGE_MS,
     ) -> TaskAnswer:
         started = time.perf_counter_ns()
         if question.read is None:
             answer = StoreAnswer(
-                known,
+                known or NO_POSITION,
                 reason=FailureReason.UNKNOWN_QUERY_TYPE,
                 message=unknown_query(question.store, question.query),
             )
@@ -157,9 +168,10 @@ class StoreQueries:
                 question.store,
                 opened,
                 question.read,
-                bound=Position(question.bound),
+                bound=Position(question.bound) if question.bound else NO_POSITION,
                 partition=partition,
                 reached=known,
+                with_position=question.with_position,
             )
         page: Page = ()
         cursor: str | None = None

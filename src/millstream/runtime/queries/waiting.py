@@ -11,6 +11,7 @@ from typing import Any, Final
 from millstream.clock import Clock
 from millstream.errors import ThreadUnavailableError
 from millstream.runtime.control import Asked, Control
+from millstream.runtime.queries.pace import Pace
 from millstream.runtime.queries.questions import StoreQuestion
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class WaitingQuestions:
         answer: finds the answer.
         control: brings questions among other commands, and takes answers away.
         clock: time.
-        on_asked: called for each question that comes.
+        pace: told of each question that comes.
     """
 
     def __init__(
@@ -41,12 +42,12 @@ class WaitingQuestions:
         answer: Callable[[StoreQuestion[Any]], Any],
         control: Control,
         clock: Clock,
-        on_asked: Callable[[], None] = lambda: None,
+        pace: Pace,
     ) -> None:
         self._answer = answer
         self._control = control
         self._clock = clock
-        self._on_asked = on_asked
+        self._pace = pace
         self._waiting: deque[tuple[Asked, StoreQuestion[Any], int]] = deque()
         #: Commands that came while only questions were looked for.
         self._put_off: list[Asked] = []
@@ -56,8 +57,14 @@ class WaitingQuestions:
         """Whether some wait."""
         return bool(self._waiting)
 
+    def attend(self) -> None:
+        """Let questions come and answers go now, if somebody has asked a moment ago."""
+        if self._pace.is_asked:
+            self._control.attend()
+
     def commands(self) -> list[Asked]:
         """The other commands that have come, oldest first. Questions join those that wait."""
+        self.attend()
         self.hear()
         found, self._put_off = self._put_off, []
         return found
@@ -72,7 +79,7 @@ class WaitingQuestions:
 
     def add(self, asked: Asked, question: StoreQuestion[Any]) -> None:
         """One has come."""
-        self._on_asked()
+        self._pace.asked()
         arrived_ms = asked.arrived_ms
         if arrived_ms is None:
             arrived_ms = self._clock.monotonic_ms()
@@ -109,5 +116,6 @@ class WaitingQuestions:
                 given_up += 1
             else:
                 self._control.reply(asked, self._answer(question))
+        self.attend()
         if given_up:
             logger.info("%d questions about stores are not answered: nobody waits", given_up)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from millstream.errors import StreamsError
 from millstream.query.requests.answers import FailureReason
@@ -11,9 +11,11 @@ from millstream.state.opening.open_store import OpenStore
 from millstream.state.queries.reads import Read, ReadKind, nothing
 from millstream.state.storage.bytes_store import ByteItems
 
+#: Of who was not asked for one.
+NO_POSITION: Final = Position()
 
-@dataclass(frozen=True)
-class StoreAnswer:
+
+class StoreAnswer(NamedTuple):
     """What a store says.
 
     Args:
@@ -39,6 +41,7 @@ def read_store(
     bound: Position,
     partition: int,
     reached: Position | None = None,
+    with_position: bool = True,
 ) -> StoreAnswer:
     """Read a store, if it is far enough. What is read is the store as it is at this moment.
 
@@ -51,8 +54,11 @@ def read_store(
         bound: how far it must be.
         partition: of its task.
         reached: how far its task knows it to be, beyond what processors have put.
+        with_position: whether anybody wants to know how far it is.
     """
-    position = opened.position.position(past_cache=asked.past_cache)
+    position = NO_POSITION
+    if with_position or bound:
+        position = opened.position.position(past_cache=asked.past_cache)
     if reached is not None:
         position = position.merge(reached)
     if not position.reaches(bound, partition):

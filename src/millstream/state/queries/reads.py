@@ -47,7 +47,7 @@ class ReadKind(enum.Enum):
     VERSIONS = "versions"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Read:
     """What is read of one store. Which fields count, the kind says.
 

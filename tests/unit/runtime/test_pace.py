@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.runtime.loop.pace import Pace
+from millstream.runtime.queries.pace import Pace
 
 
 class HandClock:
