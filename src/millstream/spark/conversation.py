@@ -247,7 +247,8 @@ class ControlLink:
     Args:
         connection: an authenticated connection, on which nothing else is sent any more.
         conversation: what is carried.
-        on_message: called with each message, once, in order, on the thread that is in `run`.
+        on_message: called with each message, once, in order, on the thread that is in `run` or in
+            `attend`.
         heartbeat_s: seconds between signs of life.
         gather_s: seconds for which further messages gather after some were sent, to be sent
             together. One that comes alone is sent at once.
