@@ -43,6 +43,7 @@ _DELIVERY = "kafka/data/delivery.py"
 
 _POST_COMMIT = """        acked = self._producer.acked_offsets()
         for task in needing:
+            meanwhile()
             task.post_commit(offsets, acked)
 """
 _PUBLISH = "        self._publication.publish(offsets, whole)\n"
@@ -114,8 +115,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "stores of the first task only are written",
         _COMMITS,
-        "        for task in needing:\n            task.post_commit",
-        "        for task in needing[:1]:\n            task.post_commit",
+        "        for task in needing:\n            meanwhile()\n            task.post_commit",
+        "        for task in needing[:1]:\n            meanwhile()\n            task.post_commit",
     ),
     _mutant(
         "tasks that have nothing to commit are committed",
