@@ -110,8 +110,7 @@ class Connection:
                     while left:
                         left = left[self._sock.send(left[:_CHUNK_BYTES]) :]
             except OSError as error:
-                self.close()
-                raise ConnectionError(f"The control connection broke: {error}") from error
+                raise self._broke(error) from error
             self._rest = b""
 
     def receive(self) -> bytes:
@@ -128,8 +127,7 @@ class Connection:
             code = self._take(_CODE_BYTES)
             body = self._take(length)
         except OSError as error:
-            self.close()
-            raise ConnectionError(f"The control connection broke: {error}") from error
+            raise self._broke(error) from error
         expected = self._code(self._receives, self._received_frames, body)
         self._received_frames += 1
         if not hmac.compare_digest(code, expected):
@@ -162,8 +160,7 @@ class Connection:
             except BlockingIOError:
                 self._rest = frames
             except OSError as error:
-                self.close()
-                raise ConnectionError(f"The control connection broke: {error}") from error
+                raise self._broke(error) from error
 
     def receive_now(self, most: int) -> list[bytes]:
         """Up to so many frames that have come, without waiting for any. Not while another thread
@@ -180,11 +177,9 @@ class Connection:
             # Nothing has come; of what came before there may be whole frames left.
             pass
         except OSError as error:
-            self.close()
-            raise ConnectionError(f"The control connection broke: {error}") from error
+            raise self._broke(error) from error
         if part == b"":
-            self.close()
-            raise ConnectionError("The control connection broke: the other end closed it")
+            raise self._broke("the other end closed it")
         self._arrived += part or b""
         bodies: list[bytes] = []
         while len(bodies) < most and self._has_whole_frame:
@@ -207,6 +202,10 @@ class Connection:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
+
+    def _broke(self, why: object) -> ConnectionError:
+        self.close()
+        return ConnectionError(f"The control connection broke: {why}")
 
     def _framed(self, bodies: Sequence[bytes]) -> bytes:
         parts: list[bytes] = []

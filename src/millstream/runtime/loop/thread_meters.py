@@ -223,7 +223,3 @@ class ThreadMeters:
 
     def _count_of(self, key: tuple[str, tuple[tuple[str, str], ...]]) -> float:
         return self._counted[key]
-
-
-def _labels(place: TopicPartition) -> tuple[tuple[str, str], ...]:
-    return (("topic", place.topic), ("partition", str(place.partition)))
