@@ -6,12 +6,12 @@ from typing import Final
 
 from starlette.responses import Response
 
+from millstream.export.prometheus import CONTENT_TYPE
 from millstream.server.parameters import bad_request
 from millstream.server.routing import Asked, Endpoint
 from millstream.server.served import Served
 from millstream.server.workers import Workers
 
-_PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 _MSGPACK: Final = "application/msgpack"
 
 
@@ -20,7 +20,7 @@ def metrics_endpoint(served: Served, workers: Workers) -> Endpoint:
 
     async def answer(_: Asked) -> Response:
         text = await workers.run(served.metrics_text)
-        return Response(text, headers={"content-type": _PROMETHEUS})
+        return Response(text, headers={"content-type": CONTENT_TYPE})
 
     return Endpoint(
         "GET",
