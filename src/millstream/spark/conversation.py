@@ -4,8 +4,8 @@ Messages are numbered and kept until the other end has acknowledged them, so tha
 each is delivered once and in order: a blip of the network loses no state change and runs no command
 twice. `Conversation` is that memory; `ControlLink` moves it over one connection while that lasts.
 
-A frame's body is: type (1 byte), number of this message, number of the last one received from the
-other end (8 bytes each, big-endian), then the message.
+A frame's body is: type (1 byte), number of its first message, number of the last one received from
+the other end (8 bytes each, big-endian), then messages, each after its size (4 bytes).
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ _ATTENDED_S: Final = 0.05
 _AGAIN_S: Final = 0.001
 
 _HEAD: Final = struct.Struct(">BQQ")
+_SIZE: Final = struct.Struct(">I")
 _MESSAGE: Final = 1
 _SIGN_OF_LIFE: Final = 2
 _REFUSAL: Final = 3
 #: Seconds that an acknowledgement may wait for a message that takes it along. Answers mostly do:
 #: at a thousand questions a second that halves what goes over the wire.
 ACKNOWLEDGE_WITHIN_S: Final = 0.02
-#: How many messages are taken for sending under one lock, and so go out together: so many, or the
-#: one that brings them above so many bytes.
+#: How many messages are taken for sending under one lock, and go out in one frame: so many, or the
+#: one that brings them above so many bytes, which has a frame of its own.
 _BATCH: Final = 64
 _BATCH_BYTES: Final = 256 * 1024
 
@@ -105,14 +106,15 @@ class Conversation:
         with self._made_room:
             if latest_key is not None and self._replace(latest_key, payload):
                 return not self._ended
-            if wait_s > 0 and not self._has_room(payload):
-                self._made_room.wait_for(lambda: self._ended or self._has_room(payload), wait_s)
+            if not self._has_room(payload):
+                if wait_s > 0:
+                    self._made_room.wait_for(lambda: self._ended or self._has_room(payload), wait_s)
+                if self._drop_oldest:
+                    self._make_room(payload)
+                elif not self._has_room(payload):
+                    return False
             if self._ended:
                 return False
-            if not self._has_room(payload):
-                if not self._drop_oldest:
-                    return False
-                self._make_room(payload)
             self._last_number += 1
             self._unsent.append(_Entry(self._last_number, payload, latest_key))
             self._bytes += len(payload)
@@ -211,9 +213,12 @@ class Conversation:
             quietly: whether the next sign of life is soon enough to acknowledge it, if nothing is
                 sent before.
         """
+        self.received = number
+        # Where an acknowledgement is due already, whoever sends it looks at the number later.
+        if quietly or self._acknowledge_at is not None:
+            return
         with self._to_send:
-            self.received = number
-            if self._acknowledge_at is None and not quietly:
+            if self._acknowledge_at is None:
                 self._acknowledge_at = time.monotonic() + ACKNOWLEDGE_WITHIN_S
                 self._to_send.notify_all()
 
@@ -305,14 +310,14 @@ class ControlLink:
         costs more than a message.
 
         Args:
-            most: how many messages are received.
+            most: how many messages may be received.
         """
         if not self._connection.may_go_on:
             return
         before, self._attended_at = self._attended_at, time.monotonic()
         try:
             if self._attended_at - before > _AGAIN_S:
-                self._receive_now(most)
+                self._receive_now(most // _BATCH)
             self._send_now()
         except ConnectionError:
             # As for the link's own threads; what was taken is sent again.
@@ -355,7 +360,12 @@ class ControlLink:
 
     def _bodies(self, batch: Sequence[tuple[int, bytes]]) -> list[bytes]:
         received = self._conversation.received
-        return [_HEAD.pack(_MESSAGE, number, received) + payload for number, payload in batch]
+        if sum(len(payload) for _, payload in batch) > _BATCH_BYTES:
+            # One of them may be as long as a frame may be.
+            frames = [[each] for each in batch]
+        else:
+            frames = [list(batch)] if batch else []
+        return [_body(frame, received) for frame in frames]
 
     def close(self) -> None:
         """Cut the connection. `run` returns soon after."""
@@ -391,14 +401,23 @@ class ControlLink:
         kind, number, acknowledged = _HEAD.unpack_from(body)
         self._conversation.acknowledged(acknowledged)
         if kind == _MESSAGE:
-            # After a reconnect the other end repeats what it has seen no acknowledgement of.
-            if number > self._conversation.received:
-                self._on_message(body[_HEAD.size :])
-                self._conversation.note_received(number, quietly=quietly)
+            self._hear(number, body, quietly=quietly)
         elif kind == _REFUSAL:
             self.refusal = body[_HEAD.size :].decode()
             return False
         return True
+
+    def _hear(self, number: int, body: bytes, *, quietly: bool) -> None:
+        conversation = self._conversation
+        start = _HEAD.size
+        while start < len(body):
+            end = start + _SIZE.size + _SIZE.unpack_from(body, start)[0]
+            # After a reconnect the other end repeats what it has seen no acknowledgement of.
+            if number > conversation.received:
+                self._on_message(body[start + _SIZE.size : end])
+                conversation.note_received(number, quietly=quietly or end < len(body))
+            start = end
+            number += 1
 
     def _write(self) -> None:
         try:
@@ -424,3 +443,11 @@ class ControlLink:
             if batch and self._gather_s:
                 time.sleep(self._gather_s)
             due = time.monotonic() + self._heartbeat_s
+
+
+def _body(batch: Sequence[tuple[int, bytes]], received: int) -> bytes:
+    """A frame of messages of which each has the number that follows the last one's."""
+    parts = [_HEAD.pack(_MESSAGE, batch[0][0], received)]
+    for _, payload in batch:
+        parts += (_SIZE.pack(len(payload)), payload)
+    return b"".join(parts)

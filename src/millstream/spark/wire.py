@@ -33,7 +33,7 @@ Stream = socket.socket | EncryptedSocket
 #: The most that one frame may hold; a longer one ends the connection.
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 
-_MAGIC: Final = b"millstream-control-1\n"
+_MAGIC: Final = b"millstream-control-2\n"
 _NONCE_BYTES: Final = 32
 _PROOF_BYTES: Final = 32
 _CODE_BYTES: Final = 16

@@ -162,7 +162,7 @@ def test_who_does_not_encrypt_is_refused(
     """Goal: the greeting of a worker that does not encrypt is answered by nothing of use."""
     server, _, _ = serve(identity)
     with socket.create_connection(server.address) as plain, contextlib.suppress(OSError):
-        plain.sendall(b"millstream-control-1\n" + bytes(64))
+        plain.sendall(b"millstream-control-2\n" + bytes(64))
         assert b"millstream" not in plain.recv(1 << 16)
     wait_for(lambda: "not admitted to the control port" in caplog.text, 30, "it is refused")
     assert server.registered("t") is None
