@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from millstream.assignment.assignment_info import HostInfo
 from millstream.errors import StateStoreNotAvailableError, StreamsError

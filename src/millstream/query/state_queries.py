@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from millstream.assignment.assignment_info import HostInfo
 from millstream.errors import (

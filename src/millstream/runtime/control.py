@@ -17,22 +17,19 @@ from millstream.runtime.states import TaskState, ThreadState
 R = TypeVar("R")
 
 
-class Plain:
-    """Data of Millstream's own classes and of Python's alone: nothing of the user's is in it, so
-    that it is pickled a hundred times as fast as what may hold code."""
-
-
 # --- from the driver to the thread ----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Command:
     """Something that the driver asks of a thread."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True)
+
 class Question(Command, Generic[R]):
     """A command that is answered, with an `R`."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)

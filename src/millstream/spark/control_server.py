@@ -8,7 +8,6 @@ thread outlives a broken connection: see `conversation`.
 from __future__ import annotations
 
 import logging
-import pickle
 import socket
 import threading
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, Protocol, TypeVar
 
 from millstream.errors import SparkError, ThreadUnavailableError
-from millstream.runtime.control import Command, Plain, Question, Report
+from millstream.runtime.control import Command, Question, Report
+from millstream.runtime.queries.questions import Compact, encode_compact
 from millstream.spark import wire
 from millstream.spark.conversation import SILENCE_LIMIT_S, ControlLink, Conversation
 from millstream.spark.encryption import Identity
@@ -234,8 +234,10 @@ class ControlServer:
 
     def _send(self, name: str, command: Command, number: int | None) -> None:
         attempt = self._attempt(name)
-        plain = isinstance(command, Plain)
-        encoded = pickle.dumps(command) if plain else dumps(outbound(command))
+        if isinstance(command, Compact):
+            encoded = encode_compact(command)
+        else:
+            encoded = dumps(outbound(command))
         if len(encoded) > MAX_DATA_BYTES:
             raise SparkError(
                 f"The command {_named(command)} to stream thread {name} has {len(encoded)} bytes "

@@ -1,7 +1,8 @@
 """What travels on the control connection: hello, reports, commands, replies, a thread's end.
 
 Bodies are pickled with cloudpickle, because exceptions and other objects of the user's travel in
-them. Something that does not survive the journey arrives as a description of itself instead: a
+them; questions about stores and their answers, which come by the thousand, have bytes of their own.
+Something that does not survive the journey arrives as a description of itself instead: a
 report or an error must never be lost because of what it holds.
 """
 
@@ -19,7 +20,8 @@ from typing import Any, Final, Literal, NamedTuple
 import cloudpickle
 
 from millstream.errors import StreamsError
-from millstream.runtime.control import Plain, Report, ThreadFailed
+from millstream.runtime.control import Report, ThreadFailed
+from millstream.runtime.queries.questions import Compact, decode_compact, encode_compact
 from millstream.spark.wire import MAX_FRAME_BYTES
 
 _TRACEBACK_CHARS: Final = 64 * 1024
@@ -29,6 +31,8 @@ _CAUSES: Final = 8
 #: In front of the data of a message: what it is, and its number.
 _MESSAGE: Final = struct.Struct(">Bq")
 _NO_NUMBER: Final = -1
+#: With what every pickle begins, and nothing that is encoded compactly.
+_PICKLE: Final = pickle.PROTO[0]
 #: The most that the data of one message may take; the rest of a frame is for its other fields.
 MAX_DATA_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
 
@@ -156,11 +160,12 @@ class ShippedError:
 
 
 def encode_value(value: Any) -> bytes:
-    """Pickle one value; exceptions as `ShippedError`, what cannot be sent as `Undeliverable`."""
+    """One value in bytes; exceptions as `ShippedError`, what cannot be sent as `Undeliverable`."""
     try:
-        data: bytes = (
-            pickle.dumps(value) if isinstance(value, Plain) else cloudpickle.dumps(outbound(value))
-        )
+        if isinstance(value, Compact):
+            data = encode_compact(value)
+        else:
+            data = cloudpickle.dumps(outbound(value))
         if len(data) <= MAX_DATA_BYTES:
             return data
         why = f"its {len(data)} bytes are above the limit of {MAX_DATA_BYTES} bytes"
@@ -172,6 +177,8 @@ def encode_value(value: Any) -> bytes:
 def decode_value(data: bytes) -> Any:
     """The inverse of `encode_value`. Never raises: see `Undeliverable`."""
     try:
+        if data[0] != _PICKLE:
+            return decode_compact(data)
         return _inbound(pickle.loads(data))
     except Exception as error:
         return Undeliverable("unknown", f"{len(data)} bytes", f"{type(error).__name__}: {error}")

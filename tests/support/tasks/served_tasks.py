@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Self, cast
+
+from msgspec.structs import replace
 
 from millstream import (
     Materialized,

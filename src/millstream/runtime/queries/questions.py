@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
 
 from millstream.query.requests.answers import FailureReason
 from millstream.record import TopicPartition
-from millstream.runtime.control import Plain, Question
+from millstream.runtime.control import Question
 from millstream.state.queries.reads import Read
 
 R = TypeVar("R")
@@ -23,15 +25,16 @@ Offsets = Mapping[str, Mapping[int, int]]
 ANSWER_MS: Final = 10_000
 
 
-@dataclass(frozen=True)
-class StoreQuestion(Question[R], Plain):
+class StoreQuestion(
+    msgspec.Struct, Question[R], frozen=True, kw_only=True, tag=True, array_like=True
+):
     """Whatever is asked of stores.
 
     Args:
         within_ms: how long its asker waits; afterwards it need not be answered.
     """
 
-    within_ms: int = field(default=ANSWER_MS, kw_only=True)
+    within_ms: int = ANSWER_MS
 
 
 #: Of who was not asked how far he is.
@@ -65,8 +68,7 @@ class TaskAnswer(NamedTuple):
     retriable: bool = False
 
 
-@dataclass(frozen=True)
-class ThreadAnswer(Plain):
+class ThreadAnswer(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """What a thread says of a store.
 
     Args:
@@ -76,8 +78,7 @@ class ThreadAnswer(Plain):
     tasks: tuple[TaskAnswer, ...] = ()
 
 
-@dataclass(frozen=True)
-class AskStore(StoreQuestion[ThreadAnswer]):
+class AskStore(StoreQuestion[ThreadAnswer], frozen=True):
     """What do your tasks have in this store?
 
     Args:
@@ -96,13 +97,12 @@ class AskStore(StoreQuestion[ThreadAnswer]):
     query: str
     partitions: frozenset[int] | None = None
     active_only: bool = False
-    bound: Offsets = field(default_factory=dict)
+    bound: Offsets = msgspec.field(default_factory=dict)
     with_position: bool = True
     page_bytes: int = 256 * 1024
 
 
-@dataclass(frozen=True)
-class NextPage(Plain):
+class NextPage(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Some more pairs.
 
     Args:
@@ -114,8 +114,7 @@ class NextPage(Plain):
     cursor: str | None
 
 
-@dataclass(frozen=True)
-class AskNextPage(StoreQuestion[NextPage]):
+class AskNextPage(StoreQuestion[NextPage], frozen=True):
     """What comes next?
 
     Args:
@@ -132,8 +131,7 @@ class AskNextPage(StoreQuestion[NextPage]):
     page_bytes: int = 256 * 1024
 
 
-@dataclass(frozen=True)
-class CloseCursor(StoreQuestion[None]):
+class CloseCursor(StoreQuestion[None], frozen=True):
     """Nobody wants the rest any more.
 
     Args:
@@ -159,6 +157,29 @@ class StoreOffset:
     following: int | None
 
 
-@dataclass(frozen=True)
-class AskOffsets(StoreQuestion[tuple[StoreOffset, ...]]):
+class AskOffsets(StoreQuestion[tuple[StoreOffset, ...]], frozen=True):
     """How far have the stores of your tasks read their changelogs?"""
+
+
+#: What travels in bytes of its own: nothing of the user's is in it, and at a thousand questions a
+#: second a pickle of each, 6 us to write and as many to read, is felt (0.3 and 0.6 us).
+Compact: Final = (AskStore, AskNextPage, CloseCursor, AskOffsets, ThreadAnswer, NextPage)
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(
+    AskStore | AskNextPage | CloseCursor | AskOffsets | ThreadAnswer | NextPage
+)
+
+
+def encode_compact(value: Any) -> bytes:
+    """One of `Compact` in bytes."""
+    return _ENCODER.encode(value)
+
+
+def decode_compact(data: bytes) -> Any:
+    """The inverse of `encode_compact`.
+
+    Raises:
+        msgspec.DecodeError: it is not one.
+    """
+    return _DECODER.decode(data)

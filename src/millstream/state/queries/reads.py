@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from millstream.state.storage.bytes_store import ByteItems
 
@@ -47,8 +48,7 @@ class ReadKind(enum.Enum):
     VERSIONS = "versions"
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(msgspec.Struct, frozen=True, array_like=True):
     """What is read of one store. Which fields count, the kind says.
 
     Args:
