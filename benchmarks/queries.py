@@ -21,6 +21,7 @@ ROUNDS = 4
 RECORDS = 6_000_000
 _JOB = "count"
 _ALONE, _BY_VIEW, _OVER_HTTP = "alone", "by view", "over HTTP"
+_WARM_UP = "to warm up"
 _WAYS = (_ALONE, _BY_VIEW, _OVER_HTTP)
 
 
@@ -29,6 +30,8 @@ class Queried:
 
     def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
         self._rounds: int = options.rounds or ROUNDS
+        #: A broker that has just been loaded takes a minute to settle, on the second of two cores.
+        self._warm_ups = 0 if options.smoke else 3
         self._folder = folder / "queries"
         self._folder.mkdir()
         self._runs = Throughput(options, cluster, self._folder, [])
@@ -45,6 +48,8 @@ class Queried:
         # A consumer first: librdkafka's admin client dies where a broker has no coordinator yet.
         loaded = records_on(runs.servers, runs.input_topic)
         print(f"job {_JOB}, {loaded:,} records, {RATE:,} queries/s of random keys")
+        for number in range(1, self._warm_ups + 1):
+            self._runs.one("ours", Case(_JOB, _WARM_UP), number)
         for number in range(1, self._rounds + 1):
             for way in _WAYS if number % 2 else reversed(_WAYS):
                 self._one(number, way)
