@@ -85,15 +85,25 @@ def test_bytes_that_are_neither_arrive_as_a_description(data: bytes) -> None:
     assert isinstance(decode_value(data), Undeliverable)
 
 
+class _Counting(Connection):
+    """Counts the frames that it has sent."""
+
+    frames = 0
+
+    def send(self, *bodies: bytes) -> None:
+        super().send(*bodies)
+        self.frames += len(bodies)
+
+
 @contextmanager
 def _linked(
     says: Conversation, hears: Conversation, on_message: Callable[[bytes], None]
-) -> Iterator[tuple[Connection, ControlLink]]:
+) -> Iterator[tuple[_Counting, ControlLink]]:
     """The connection of who says, and the link of who hears; only the first has threads."""
     here, there = socket.socketpair()
-    saying = Connection(here, b"k" * 32, sends=b"a", receives=b"b", silence_limit_s=10)
+    saying = _Counting(here, b"k" * 32, sends=b"a", receives=b"b", silence_limit_s=10)
     hearing = Connection(there, b"k" * 32, sends=b"b", receives=b"a", silence_limit_s=10)
-    link = ControlLink(saying, says, _nothing_is_said)
+    link = ControlLink(saying, says, _nothing_is_said, heartbeat_s=60)
     running = threading.Thread(target=link.run, args=("sender",))
     running.start()
     other = ControlLink(hearing, hears, on_message)
@@ -109,10 +119,6 @@ def _nothing_is_said(message: bytes) -> None:
     raise AssertionError(message)
 
 
-def _frames(connection: Connection) -> int:
-    return connection._sent_frames
-
-
 def test_what_is_said_at_once_goes_in_one_frame_and_is_heard_one_by_one() -> None:
     says, hears = Conversation(drop_oldest=False), Conversation(drop_oldest=False)
     messages = [b"", b"one", b"x" * 1_000, b"last"]
@@ -120,7 +126,7 @@ def test_what_is_said_at_once_goes_in_one_frame_and_is_heard_one_by_one() -> Non
         says.post(message)
     heard: list[bytes] = []
     with _linked(says, hears, heard.append) as (connection, link):
-        wait_for(lambda: not says.has_unsent and _frames(connection) == 1, 10)
+        wait_for(lambda: not says.has_unsent and connection.frames == 1, 10)
         link.attend(1_000)
         assert heard == messages
         assert hears.received == len(messages)
@@ -135,7 +141,7 @@ def test_of_a_frame_that_is_repeated_only_what_is_new_is_heard() -> None:
     hears.note_received(2)
     heard: list[bytes] = []
     with _linked(says, hears, heard.append) as (connection, link):
-        wait_for(lambda: _frames(connection) == 1, 10)
+        wait_for(lambda: connection.frames == 1, 10)
         link.attend(1_000)
         assert heard == [b"3", b"4"]
         assert hears.received == 4
@@ -155,7 +161,7 @@ def test_large_messages_have_frames_of_their_own() -> None:
         link.close()
         running.join()
         assert heard == messages
-        assert _frames(connection) >= 3
+        assert connection.frames >= 3
 
 
 def test_who_has_no_room_for_a_frame_hears_none() -> None:
@@ -164,7 +170,7 @@ def test_who_has_no_room_for_a_frame_hears_none() -> None:
     says.post(b"one")
     heard: list[bytes] = []
     with _linked(says, hears, heard.append) as (connection, link):
-        wait_for(lambda: _frames(connection) == 1, 10)
+        wait_for(lambda: connection.frames == 1, 10)
         link.attend(5)
         assert heard == []
 
