@@ -15,6 +15,9 @@ from typing import Self
 
 from support.waiting import wait_for
 
+#: How long what a program wrote last may take to be read.
+_LAST_LINES_S = 2.0
+
 
 class Program:
     """A command that runs until it ends, or until the `with` block does, with all its children.
@@ -111,8 +114,11 @@ class Program:
         self._child.wait(30)
 
     def wait_ended(self, timeout_s: float) -> int:
-        """Wait until the program has ended; its exit code."""
-        return self._child.wait(timeout_s)
+        """Wait until the program has ended, and what it wrote last is read; its exit code."""
+        code = self._child.wait(timeout_s)
+        # Without an end where a child of its own still holds the other end.
+        self._reading.join(_LAST_LINES_S)
+        return code
 
     def group_exists(self) -> bool:
         """Whether any process of its group is still there: not those in groups of their own."""
