@@ -33,17 +33,14 @@ class Pace:
     @property
     def limit(self) -> int:
         """How many records the next batch may have."""
-        if self._until_ms is None:
-            return self._most
-        if self._clock.monotonic_ms() > self._until_ms:
-            self._until_ms = None
-            return self._most
-        return self._limit
+        return self._limit if self.is_asked else self._most
 
     @property
     def is_asked(self) -> bool:
         """Whether somebody has asked a moment ago, and so may ask again."""
-        return self._until_ms is not None and self._clock.monotonic_ms() <= self._until_ms
+        if self._until_ms is not None and self._clock.monotonic_ms() > self._until_ms:
+            self._until_ms = None
+        return self._until_ms is not None
 
     def asked(self) -> None:
         """Somebody asks."""
