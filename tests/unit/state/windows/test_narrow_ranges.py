@@ -64,6 +64,13 @@ def opened(tmp_path: Path) -> Callable[[KeyLayout], tuple[SegmentedWindows, Over
     return open_one
 
 
+def fill(store: SegmentedWindows) -> None:
+    """500 keys with 4 windows each."""
+    for number in range(2_000):
+        store.put(window_key(b"key%04d" % (number % 500), number * 100), b"v", 0)
+    store.commit((CHANGELOG, 1))
+
+
 def whole_of(store: SegmentedWindows, first: int, last: int) -> list[tuple[bytes, bytes]]:
     return list(store.read_keys(None, None, first, last))
 
@@ -106,9 +113,7 @@ def test_nor_are_those_beside_an_open_range(
 ) -> None:
     """Whatever lies behind the last key, or before the first."""
     store, base = opened(WINDOWS)
-    for number in range(2_000):
-        store.put(window_key(b"key%04d" % (number % 500), number * 100), b"v", 0)
-    store.commit((CHANGELOG, 1))
+    fill(store)
     looked = Looked(base)
     upto = list(store.read_keys(None, b"key0001", 0, RETENTION_MS, reverse=reverse))
     since = list(store.read_keys(b"key0498", None, 0, RETENTION_MS, reverse=reverse))
@@ -138,9 +143,7 @@ def test_other_keys_are_not_looked_at(
     opened: Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]],
 ) -> None:
     store, base = opened(WINDOWS)
-    for number in range(2_000):
-        store.put(window_key(b"key%04d" % (number % 500), number * 100), b"v", 0)
-    store.commit((CHANGELOG, 1))
+    fill(store)
     looked = Looked(base)
     found = list(store.read_keys(b"key0042", b"key0043", 0, RETENTION_MS))
     assert len(found) == 8
