@@ -200,9 +200,8 @@ class ControlChannel:
         """Receive commands and send replies on the calling thread, without waiting; see
         `ControlLink.attend`."""
         link = self._link
-        room = _MAX_COMMANDS - self._commands.qsize()
-        if link is not None and room > 0:
-            link.attend(room)
+        if link is not None:
+            link.attend(_MAX_COMMANDS - self._commands.qsize())
 
     def commands(self) -> list[Asked]:
         """The commands that have come since the last call, oldest first. Does not wait."""

@@ -17,7 +17,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 from millstream.errors import SparkError, ThreadUnavailableError
 from millstream.runtime.control import Command, Question, Report
-from millstream.runtime.queries.questions import Compact, encode_compact
 from millstream.spark import wire
 from millstream.spark.conversation import SILENCE_LIMIT_S, ControlLink, Conversation
 from millstream.spark.encryption import Identity
@@ -30,7 +29,7 @@ from millstream.spark.messages import (
     decode_value,
     encode_message,
     encode_value,
-    outbound,
+    encoded,
 )
 from millstream.spark.shipping import dumps
 from millstream.spark.wire import Connection
@@ -234,16 +233,13 @@ class ControlServer:
 
     def _send(self, name: str, command: Command, number: int | None) -> None:
         attempt = self._attempt(name)
-        if isinstance(command, Compact):
-            encoded = encode_compact(command)
-        else:
-            encoded = dumps(outbound(command))
-        if len(encoded) > MAX_DATA_BYTES:
+        data = encoded(command, dumps)
+        if len(data) > MAX_DATA_BYTES:
             raise SparkError(
-                f"The command {_named(command)} to stream thread {name} has {len(encoded)} bytes "
+                f"The command {_named(command)} to stream thread {name} has {len(data)} bytes "
                 f"of data; the limit is {MAX_DATA_BYTES} bytes."
             )
-        message = encode_message(What.COMMAND, encoded, number)
+        message = encode_message(What.COMMAND, data, number)
         if not attempt.conversation.post(message):
             raise ThreadUnavailableError(
                 f"Stream thread {name} takes no commands: too many wait for it, or it just ended. "

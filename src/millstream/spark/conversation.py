@@ -109,7 +109,7 @@ class Conversation:
             if not self._has_room(payload):
                 if wait_s > 0:
                     self._made_room.wait_for(lambda: self._ended or self._has_room(payload), wait_s)
-                if self._drop_oldest:
+                if self._drop_oldest and not self._ended:
                     self._make_room(payload)
                 elif not self._has_room(payload):
                     return False
@@ -310,13 +310,13 @@ class ControlLink:
         costs more than a message.
 
         Args:
-            most: how many messages may be received.
+            most: how many messages may be received. None are where a frame may have more.
         """
         if not self._connection.may_go_on:
             return
         before, self._attended_at = self._attended_at, time.monotonic()
         try:
-            if self._attended_at - before > _AGAIN_S:
+            if most >= _BATCH and self._attended_at - before > _AGAIN_S:
                 self._receive_now(most // _BATCH)
             self._send_now()
         except ConnectionError:
@@ -362,9 +362,9 @@ class ControlLink:
         received = self._conversation.received
         if sum(len(payload) for _, payload in batch) > _BATCH_BYTES:
             # One of them may be as long as a frame may be.
-            frames = [[each] for each in batch]
+            frames: list[Sequence[tuple[int, bytes]]] = [[each] for each in batch]
         else:
-            frames = [list(batch)] if batch else []
+            frames = [batch] if batch else []
         return [_body(frame, received) for frame in frames]
 
     def close(self) -> None:

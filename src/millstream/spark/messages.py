@@ -162,10 +162,7 @@ class ShippedError:
 def encode_value(value: Any) -> bytes:
     """One value in bytes; exceptions as `ShippedError`, what cannot be sent as `Undeliverable`."""
     try:
-        if isinstance(value, Compact):
-            data = encode_compact(value)
-        else:
-            data = cloudpickle.dumps(outbound(value))
+        data = encoded(value, cloudpickle.dumps)
         if len(data) <= MAX_DATA_BYTES:
             return data
         why = f"its {len(data)} bytes are above the limit of {MAX_DATA_BYTES} bytes"
@@ -202,7 +199,17 @@ def decode_message(payload: bytes) -> tuple[What, bytes, int | None]:
     return What(what), payload[_MESSAGE.size :], None if number == _NO_NUMBER else number
 
 
-def outbound(value: Any) -> Any:
+def encoded(value: Any, pickled: Callable[[Any], bytes]) -> bytes:
+    """One value in bytes.
+
+    Args:
+        value: it, with exceptions or without.
+        pickled: what is done where it has no bytes of its own.
+    """
+    return encode_compact(value) if isinstance(value, Compact) else pickled(_outbound(value))
+
+
+def _outbound(value: Any) -> Any:
     """The value as it is pickled: exceptions made ready for the journey."""
     if isinstance(value, BaseException):
         return ShippedError.of(value)
