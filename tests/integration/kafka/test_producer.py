@@ -11,6 +11,7 @@ from support.broker.data_clients import (
     LARGE,
     TIMEOUT_MS,
     Clients,
+    begin_again,
     numbered,
     place,
     until_end,
@@ -120,6 +121,7 @@ def test_purged_records_are_not_written(
         producer.purge(TIMEOUT_MS)
         assert producer.unacknowledged == 0
         assert producer.acked_offsets() == {}
+        begin_again(producer)
     written.append(b"last")
     producer.send(topic, 0, None, written[-1], 1)
     finish(TIMEOUT_MS)

@@ -91,6 +91,12 @@ class Clients:
             client.close()
 
 
+def begin_again(producer: RecordProducer) -> None:
+    """What whoever sends does after a purge, which may have replaced the client."""
+    if isinstance(producer, TransactionalRecordProducer) and not producer.is_ready:
+        producer.init_transactions(TIMEOUT_MS)
+
+
 def place(topic: str, partition: int = 0) -> TopicPartition:
     return TopicPartition(topic, partition)
 

@@ -202,8 +202,10 @@ class TransactionalRecordProducer(RecordProducer):
     def purge(self, timeout_ms: int = _ABORT_TIMEOUT_MS) -> None:
         """Give up what was sent since the last commit, as `RecordProducer.purge` does: abort.
 
-        If that cannot be done, because another producer took over or no broker answers in time, the
-        producer has to be initialized again, which puts an end to the transaction, too.
+        If that cannot be done, the producer has to be initialized again, which puts an end to the
+        transaction, too: another producer took over, no broker answers in time, or records were
+        sent a moment ago: librdkafka then may end what the broker has not heard of yet, which that
+        one refuses (confluentinc/librdkafka issue 4849).
         """
         if self._apart is not None and self._apart.is_pending:
             self._must_renew = True
