@@ -49,6 +49,7 @@ SECTIONS = {
     "serdes": "default_key_serde",
     "assignment": "task_assignor_class",
     "metrics": "metrics_recording_level",
+    "elastic": "elastic_lag_target_ms",
     "server": "server_port",
     "connections": "connections_max_idle_ms",
     "dictionaries": "clients",

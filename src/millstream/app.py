@@ -281,7 +281,7 @@ class KafkaStreams:
             >>> streams.start()
             >>> name = streams.add_stream_thread()
         """
-        return self._supervisor.add_thread()
+        return self._supervisor.changes.add()
 
     def remove_stream_thread(self, timeout: timedelta | None = None) -> str | None:
         """Close one of the stream threads for good (KIP-663).
@@ -306,7 +306,7 @@ class KafkaStreams:
             >>> name = streams.remove_stream_thread(timedelta(seconds=30))
         """
         seconds = None if timeout is None else timeout.total_seconds()
-        return self._supervisor.remove_thread(seconds)
+        return self._supervisor.changes.remove(seconds)
 
     # --- looking ---------------------------------------------------------------------------------
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from millstream.config_checks import check_together
+from millstream.config_elastic import ElasticSettings
 from millstream.config_fields import PathSetting, ServersSetting, setting
 from millstream.config_properties import read_properties
-from millstream.config_server import ServerSettings
+from millstream.config_threads import ThreadsSetting, bounds_of
 
 __all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE_V2", "StreamsConfig"]
 
@@ -24,7 +25,7 @@ _WINDOWED: Final = "it configures Java's windowed deserializers; see serdes.time
 _LIST_SERDE: Final = "use millstream.serdes.list_of(inner) as the default serde."
 
 
-class StreamsConfig(ServerSettings):
+class StreamsConfig(ElasticSettings):
     """The settings of one application. Frozen; every Kafka Streams 4.3 setting, with its default.
 
     Durations that end in `_ms` are whole milliseconds (int, not timedelta). Serdes, handlers and
@@ -59,8 +60,13 @@ class StreamsConfig(ServerSettings):
     )
 
     # Threads, tasks and time.
-    num_stream_threads: int = setting(
-        "num.stream.threads", default=1, least=1, doc="Stream threads (Spark tasks) to start."
+    num_stream_threads: ThreadsSetting = setting(
+        "num.stream.threads",
+        default=1,
+        least=1,
+        doc="Stream threads (Spark tasks) to start; or a pair (least, most), in properties 1-8, "
+        "between which they come and go with the load.",
+        kind="threads",
     )
     processing_guarantee: str = setting(
         "processing.guarantee",
@@ -460,6 +466,16 @@ class StreamsConfig(ServerSettings):
         """
         values = {name: getattr(self, name) for name in self.given}
         return type(self)(**{**values, **changes})
+
+    @property
+    def least_stream_threads(self) -> int:
+        """With how many threads it begins: the first of the pair, or the only number."""
+        return bounds_of(self.num_stream_threads)[0]
+
+    @property
+    def most_stream_threads(self) -> int:
+        """How many there may become by themselves: the second of the pair, or the only number."""
+        return bounds_of(self.num_stream_threads)[1]
 
     @property
     def exactly_once(self) -> bool:

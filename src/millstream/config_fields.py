@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
 
+from millstream.config_threads import checked_threads, parse_threads
 from millstream.errors import ConfigError
 
 _REQUIRED: Final = object()
@@ -56,8 +57,8 @@ class Setting:
     """One setting: its names, type, default, bounds and meaning. What a docs generator reads.
 
     `kind` is one of "int", "float", "bool", "str", "path", "list", "servers" (a "str" that may be
-    given as a list), "mapping" and "object". A "choice" is a "str" with `choices`. `unsupported`
-    tells why a value other than the default is refused.
+    given as a list), "threads" (an "int", or two as a pair), "mapping" and "object". A "choice" is
+    a "str" with `choices`. `unsupported` tells why a value other than the default is refused.
     """
 
     dotted: str
@@ -272,6 +273,8 @@ def parse(name: str, kind: str, text: str) -> Any:
         ConfigError: it cannot be read as one.
     """
     stripped = text.strip()
+    if kind == "threads":
+        return parse_threads(name, stripped)
     try:
         if kind == "int":
             return int(stripped)
@@ -320,6 +323,8 @@ def _kind_of(default: Any) -> str:
 def _typed(name: str, kind: str, value: Any) -> Any:
     if kind == "int":
         return _integer(name, value)
+    if kind == "threads":
+        return checked_threads(name, value)
     if kind == "float" and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if kind in ("bool", "str") and isinstance(value, bool if kind == "bool" else str):

@@ -71,6 +71,8 @@ class ClientMetrics:
         self._failed = failed
         self._threads: dict[str, FrameReader] = {}
         self._told: dict[str, list[Metric]] = {}
+        #: What others count for the instance.
+        self.more: Callable[[], Iterable[Metric]] = tuple
 
     @property
     def has_reports(self) -> bool:
@@ -98,6 +100,10 @@ class ClientMetrics:
         self._threads.pop(thread, None)
         self._told.pop(thread, None)
 
+    def told(self) -> dict[str, list[Metric]]:
+        """What each thread has told last."""
+        return dict(self._told)
+
     def processed_by_task(self, thread: str) -> dict[str, int]:
         """How many records the tasks of a thread have processed."""
         return {
@@ -112,6 +118,7 @@ class ClientMetrics:
         """All of them."""
         client = {"client-id": self._client_id()}
         own = [Metric(name, client, value, CLIENT_GROUP) for name, value in self._own().items()]
+        own += [one._replace(labels=client) for one in self.more()]
         # Copied first: a report may come meanwhile.
         told, stalls = dict(self._told), self._stalls()
         stalled = [

@@ -91,7 +91,7 @@ class Crew:
             NotPicklableError: the topology holds something that cannot be shipped.
         """
         self._payloads = {
-            index: self._payload(index) for index in range(1, self._config.num_stream_threads + 1)
+            index: self._payload(index) for index in range(1, self._config.least_stream_threads + 1)
         }
 
     def start(self) -> None:
@@ -100,8 +100,11 @@ class Crew:
             self._start(index, payload)
         self._payloads = {}
 
-    def begin_to_add(self) -> str:
+    def begin_to_add(self, register_ms: int | None = None) -> str:
         """Start one more thread, under the lowest index that is free; its name.
+
+        Args:
+            register_ms: how long it may wait for a slot; by default as long as any thread.
 
         Raises:
             NotEnoughSlotsError: the local session has no slot for it.
@@ -117,7 +120,7 @@ class Crew:
             payload, name = self._payload(index), self._name(index)
             self._indexes[name] = index
             self._on_trial.add(name)
-        self._start(index, payload, anew=True)
+        self._start(index, payload, anew=True, register_ms=register_ms)
         with self._changed:
             self._share_cache()
             logger.info("%s is added: %d threads now", short_name(name), self.live)
@@ -157,10 +160,11 @@ class Crew:
 
     # --- going -----------------------------------------------------------------------------------
 
-    def begin_to_remove(self) -> str | None:
+    def begin_to_remove(self, which: str | None = None) -> str | None:
         """Ask a thread to close, leave the group and not come back; its name.
 
-        Follows Kafka Streams: it is the first of those that are alive.
+        Args:
+            which: its name. Follows Kafka Streams: by default the first of those that are alive.
         """
         engine = self.engine
         assert engine is not None
@@ -168,6 +172,8 @@ class Crew:
         known = self._states.threads()
         with self._changed:
             staying = [name for name in self._indexes if name not in self._leaving]
+            if which is not None:
+                staying = [name for name in staying if name == which]
             if not staying:
                 return None
             alive = [name for name in staying if name in known and known[name][0] in _ALIVE]
@@ -220,6 +226,12 @@ class Crew:
     # --- all of them -----------------------------------------------------------------------------
 
     @property
+    def leaving(self) -> frozenset[str]:
+        """The threads that are to go."""
+        with self._changed:
+            return frozenset(self._leaving)
+
+    @property
     def live(self) -> int:
         """How many threads there are, those left out that are to go."""
         with self._changed:
@@ -269,7 +281,15 @@ class Crew:
     def _name(self, index: int) -> str:
         return self._main_of(index).thread_name
 
-    def _start(self, index: int, payload: bytes, pause_ms: int = 0, *, anew: bool = False) -> None:
+    def _start(
+        self,
+        index: int,
+        payload: bytes,
+        pause_ms: int = 0,
+        *,
+        anew: bool = False,
+        register_ms: int | None = None,
+    ) -> None:
         assert self.engine is not None
         name = self._name(index)
         with self._changed:
@@ -277,7 +297,9 @@ class Crew:
         when = f" in {pause_ms} ms" if pause_ms else ""
         self._states.thread_is(name, ThreadState.CREATED, f"submitted to Spark{when}")
         try:
-            self.engine.start_thread(name, index, payload, pause_ms=pause_ms, anew=anew)
+            self.engine.start_thread(
+                name, index, payload, pause_ms=pause_ms, anew=anew, register_ms=register_ms
+            )
         except Exception:
             self._states.thread_is(name, ThreadState.DEAD, "could not be submitted")
             self.ended(name)

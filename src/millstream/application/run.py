@@ -64,10 +64,11 @@ def run_script(
     say = _voice()
     supervisor.judge.raises_error = True
     began = time.monotonic()
-    threads = config.num_stream_threads
+    least, most = config.least_stream_threads, config.most_stream_threads
+    threads = f"{least}" if least == most else f"{least} to {most}"
     say(
         f"millstream {version('millstream')} starts {config.application_id}: {threads} stream "
-        f"thread{'' if threads == 1 else 's'}, brokers {config.bootstrap_servers}"
+        f"thread{'' if most == 1 else 's'}, brokers {config.bootstrap_servers}"
     )
     with _counting_signals(supervisor) as signals:
         application.start()

@@ -6,18 +6,19 @@ import logging
 import ssl
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.application.client_metrics import ClientMetrics
 from millstream.application.crew import Crew
+from millstream.application.elastic.elastic_threads import ElasticThreads, Parts
 from millstream.application.judge import Judge
 from millstream.application.listeners import told
 from millstream.application.metrics_port import MetricsPort
 from millstream.application.restore_bars import RestoreBars
 from millstream.application.story.story import ApplicationStory
+from millstream.application.thread_changes import ThreadChanges
 from millstream.application.workers import Workers
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
@@ -131,6 +132,15 @@ class ThreadSupervisor:
         self.metrics_port = MetricsPort(config, self.metrics.all)
         #: Where its threads run.
         self.workers = Workers()
+        #: Adds threads and removes them.
+        self.changes = ThreadChanges(states, self._crew, self._starting)
+        #: Does so by itself, if that was asked for.
+        parts = Parts(
+            states, self._crew, self.changes, self.metrics, self.story, self.workers.host_of
+        )
+        on_disk = keeps_state_on_disk(topology, config)
+        self.elastic = ElasticThreads(config, parts, self._clock, state_on_disk=on_disk)
+        self.metrics.more = self.elastic.metrics
 
     def is_reached_at(self, address: str | None, token: str, tls: ssl.SSLContext | None) -> None:
         """Tell other instances where this one serves, unless the settings do. Before `start`."""
@@ -215,57 +225,7 @@ class ThreadSupervisor:
     @property
     def num_threads(self) -> int:
         """How many threads there are: those of the settings before the start."""
-        return self._config.num_stream_threads if self._engine is None else self._crew.live
-
-    def add_thread(self) -> str | None:
-        """Start one more thread and wait until it runs; its name, or None if it is no time for it.
-
-        Raises:
-            SparkError: Spark has no place for it, or cannot run it.
-            NotPicklableError: the topology cannot be shipped any more.
-        """
-        if self._crew.shutdown_why is not None:
-            logger.warning("no thread is added: the application is to shut down")
-            return None
-        with self._changing_threads() as engine:
-            if engine is None:
-                return None
-            name = self._crew.begin_to_add()
-        failure = engine.await_start(name)
-        if failure is not None:
-            raise failure
-        return name if self._states.is_live else None
-
-    def remove_thread(self, timeout_s: float | None) -> str | None:
-        """Close a thread for good; its name, or None if there is none, or it is no time for it.
-
-        Raises:
-            TimeoutError: it has not closed in time. It goes on closing.
-        """
-        with self._changing_threads() as engine:
-            if engine is None:
-                return None
-            name = self._crew.begin_to_remove()
-        if name is None:
-            logger.warning("there is no thread to remove")
-        elif not self._crew.await_removed(name, timeout_s):
-            raise TimeoutError(
-                f"{name} has not closed within {timeout_s} s. It goes on closing: what its tasks "
-                "have not committed by then is repeated by the threads that take them over."
-            )
-        return name
-
-    @contextmanager
-    def _changing_threads(self) -> Iterator[SparkEngine | None]:
-        """The engine, while nothing is started or closed; None if this is no time for it."""
-        # Looked at before as well: who closes waits for those who are told of it.
-        if self._states.is_live:
-            with self._starting:
-                if self._states.is_live and self._engine is not None:
-                    yield self._engine
-                    return
-        logger.warning("threads are neither added nor removed while %s", self._states.state.name)
-        yield None
+        return self._config.least_stream_threads if self._engine is None else self._crew.live
 
     @property
     def topology(self) -> Topology:
@@ -313,18 +273,22 @@ class ThreadSupervisor:
         self._engine = SparkEngine(
             self._spark,
             config.application_id,
-            num_threads=config.num_stream_threads,
+            num_threads=config.most_stream_threads,
             on_event=self._on_event,
             register_timeout_ms=_REGISTER_TIMEOUT_MS,
             clock=self._clock,
             given_up=self._given_up,
             greet=self._crew.greet,
-            look=self.judge.look,
+            look=self._look,
             keeps_state=keeps_state_on_disk(self._topology, config),
         )
         self._crew.engine = self._engine
         self._engine.start()
-        require_slots(self._engine.session, config.num_stream_threads)
+        require_slots(self._engine.session, config.least_stream_threads)
+
+    def _look(self) -> None:
+        self.judge.look()
+        self.elastic.look()
 
     def _ask(self, thread: str, question: Question[Any]) -> Future[Any]:
         if self._engine is None:
@@ -462,7 +426,7 @@ class ThreadSupervisor:
         self._thread_is(thread, ThreadState.DEAD, "cannot be run")
         if not self._crew.is_on_trial(thread):
             self.judge.died(thread, error)
-        elif self._states.is_live:
+        elif self._states.is_live and not self.elastic.withdraws(thread, error):
             # Whoever wanted to add it is told; the others go on.
             logger.error("%s was added, and cannot be run: %s", short_name(thread), error)
         self._follow_end(thread)

@@ -52,6 +52,10 @@ class Workers:
         """A thread runs no more."""
         self._workers.pop(thread, None)
 
+    def host_of(self, thread: str) -> str | None:
+        """The host of a thread, if it runs."""
+        return self.of(thread).host
+
     def of(self, thread: str) -> Worker:
         """Where a thread runs; `NOWHERE` if it does not."""
         return self._workers.get(thread, NOWHERE)

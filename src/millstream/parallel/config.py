@@ -77,7 +77,7 @@ class SubscriptionConfig:
     @property
     def num_threads(self) -> int:
         """How many consumers."""
-        return int(self.streams.num_stream_threads)
+        return self.streams.least_stream_threads
 
 
 def checked_choice(name: str, value: object, known: tuple[str, ...]) -> None:

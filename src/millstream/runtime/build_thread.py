@@ -435,7 +435,7 @@ class _Parts:
 
 def cache_share_bytes(config: StreamsConfig, num_threads: int | None = None) -> int:
     """The bytes that the record caches of one thread may use, of so many or as at the start."""
-    return config.statestore_cache_max_bytes // max(1, num_threads or config.num_stream_threads)
+    return config.statestore_cache_max_bytes // max(1, num_threads or config.least_stream_threads)
 
 
 def _assignment_config(config: StreamsConfig) -> AssignmentConfig:

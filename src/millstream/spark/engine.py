@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.clock import Clock, SystemClock
@@ -205,6 +206,7 @@ class SparkEngine:
         *,
         pause_ms: int = 0,
         anew: bool = False,
+        register_ms: int | None = None,
     ) -> None:
         """Start a stream thread; events tell what becomes of it. Does not wait for anything.
 
@@ -216,6 +218,7 @@ class SparkEngine:
             pause_ms: how long it is before Spark is asked to run it; less if it is closed.
             anew: whether nothing is concluded from an earlier thread of that name: then Spark has
                 to prove that it has a place for it.
+            register_ms: how long it may take to register, if not as long as all.
 
         Raises:
             NotPicklableError: the code holds something that cannot be shipped.
@@ -231,17 +234,10 @@ class SparkEngine:
             if known is not None and not known.is_over:
                 raise IllegalStateError(f"A stream thread of the name {name} is running already.")
             proven = known is not None and known.proven and not anew
-            thread = self._host(
-                name,
-                index,
-                payload,
-                self._server,
-                self._jobs,
-                known,
-                proven=proven,
-                pause_ms=pause_ms,
-            )
-            self._threads[name] = thread
+            waits_ms = register_ms or self._patience.register_ms
+            patience = replace(self._patience, register_ms=waits_ms)
+            args = (self._server, self._jobs, known, patience, proven, pause_ms)
+            thread = self._threads[name] = self._host(name, index, payload, *args)
         threading.Thread(target=thread.run, name=f"{name}-job", daemon=True).start()
 
     def send(self, name: str, command: Command) -> None:
@@ -384,7 +380,7 @@ class SparkEngine:
         server: ControlServer,
         jobs: SparkJobs,
         before: HostedThread | None,
-        *,
+        patience: Patience,
         proven: bool,
         pause_ms: int,
     ) -> HostedThread:
@@ -425,7 +421,7 @@ class SparkEngine:
             needed=lambda: len(self.threads),
             slots=lambda: slots(session),
             policy=self._restart_policy,
-            patience=self._patience,
+            patience=patience,
             clock=self._clock,
             proven=proven,
             pause_ms=pause_ms,

@@ -65,7 +65,14 @@ class Engine:
         self.closed = threading.Event()
 
     def start_thread(
-        self, name: str, index: int, main: bytes, *, pause_ms: int = 0, anew: bool = False
+        self,
+        name: str,
+        index: int,
+        main: bytes,
+        *,
+        pause_ms: int = 0,
+        anew: bool = False,
+        register_ms: int | None = None,
     ) -> None:
         self.started.append((name, pause_ms))
 

@@ -260,7 +260,7 @@ def _remedy(error: BaseException, settings: Mapping[str, Any]) -> str:
 
 
 def _share(total_kbytes: int, config: StreamsConfig, least_kbytes: int) -> int:
-    return max(least_kbytes, total_kbytes // config.num_stream_threads)
+    return max(least_kbytes, total_kbytes // config.most_stream_threads)
 
 
 def _translated(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Stream threads that come and go with the load."""

@@ -1,0 +1,291 @@
+"""How many stream threads there should be, decided from numbers alone.
+
+Threads are added when what waits would take longer than the target to be worked off, and removed
+when fewer would have been enough for the whole cool-down. The two never follow each other in a
+circle: what a thread can do was measured when all of them could not keep up, and threads are only
+removed if those that stay would be well below that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["add", "remove", "withdraw", "stay"]
+
+#: Threads that stay must be busy for no more than this part of their time.
+ROOM: Final = 0.6
+#: The rate and the trend are taken over a third of the lag target, within these bounds.
+_WINDOW_LEAST_MS: Final = 3_000
+_WINDOW_MOST_MS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What was asked for.
+
+    Args:
+        least: threads that there are in any case.
+        most: threads beyond which none is added.
+        lag_target_ms: within which what waits is to be worked off.
+        cooldown_ms: for how long fewer threads must have been enough.
+        slot_patience_ms: how long a thread beyond the least may wait for a slot.
+    """
+
+    least: int
+    most: int
+    lag_target_ms: int
+    cooldown_ms: int
+    slot_patience_ms: int = 60_000
+
+    @property
+    def window_ms(self) -> int:
+        """Over how long rates are taken."""
+        return min(max(self.lag_target_ms // 3, _WINDOW_LEAST_MS), _WINDOW_MOST_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How things are at one moment.
+
+    Args:
+        now_ms: of a clock that never goes back.
+        threads: how many there are, those left out that are to go.
+        late: how many of them have waited for a slot for longer than they may.
+        unsettled: why nothing may change just now, such as a rebalance; empty if it may.
+        tasks: how many are processed here.
+        shares: whether a task that lags shares its thread with others.
+        lag: records that wait.
+        processed: records processed so far; it only grows.
+        busy: how many threads' time is spent with work: 1.5 of 3 threads that are half busy.
+        alone: why no thread can go without its state being rebuilt elsewhere; empty if one can.
+    """
+
+    now_ms: int
+    threads: int
+    late: int = 0
+    unsettled: str = ""
+    tasks: int = 0
+    shares: bool = True
+    lag: int = 0
+    processed: int = 0
+    busy: float = 0.0
+    alone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where further threads could run.
+
+    Args:
+        free: slots that nobody uses.
+        may_grow: whether Spark looks for another executor when a thread waits.
+    """
+
+    free: int
+    may_grow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done.
+
+    Args:
+        kind: a thread that is withdrawn never got a slot, or lost it.
+        count: of threads.
+        wanted: how many threads the load asks for, whatever there is room for.
+        why: with the numbers that it rests on.
+    """
+
+    kind: Kind
+    count: int
+    wanted: int
+    why: str
+
+
+class Decisions:
+    """Decides again and again. Called by one thread at a time.
+
+    Args:
+        bounds: what was asked for.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._looks: deque[Look] = deque()
+        #: Records per second of one thread, when all of them could not keep up.
+        self._capacity: float | None = None
+        self._enough_since_ms: int | None = None
+        self._enough = 0
+        self._no_room_until_ms: int | None = None
+
+    def no_room(self, now_ms: int) -> None:
+        """A thread that was added has got no slot: none is tried for a while."""
+        self._no_room_until_ms = now_ms + self._bounds.cooldown_ms
+
+    def decide(self, look: Look, room: Callable[[], Room]) -> Decision:
+        """What is to be done now.
+
+        Args:
+            look: how things are.
+            room: tells where threads could run. Only asked if one is to be added.
+        """
+        bounds = self._bounds
+        beyond = min(look.late, look.threads - bounds.least)
+        if beyond > 0:
+            return self._change(
+                "withdraw",
+                beyond,
+                look.threads - beyond,
+                f"{look.late} of {look.threads} threads have had no slot for more than "
+                f"{_seconds(bounds.slot_patience_ms)}",
+            )
+        if look.unsettled:
+            self._forget()
+            return Decision("stay", 0, look.threads, look.unsettled)
+        if look.threads < bounds.least:
+            wanted = bounds.least
+            return self._add(look, wanted, room, f"{look.threads} threads, at least {wanted}")
+        self._looks.append(look)
+        while len(self._looks) > 2 and look.now_ms - self._looks[1].now_ms >= bounds.window_ms:
+            self._looks.popleft()
+        first = self._looks[0]
+        passed_s = (look.now_ms - first.now_ms) / 1_000
+        if passed_s * 1_000 < bounds.window_ms:
+            return Decision("stay", 0, look.threads, "it is looked at for a while first")
+        pace = _Pace(
+            # A burst that is gone again, or the one record that is just on its way, is no backlog.
+            min(each.lag for each in self._looks),
+            (look.processed - first.processed) / passed_s,
+            (look.lag - first.lag) / passed_s,
+        )
+        return self._by_lag(look, pace, room) or self._by_room_to_spare(look, pace)
+
+    def _by_lag(self, look: Look, pace: _Pace, room: Callable[[], Room]) -> Decision | None:
+        """What follows if too much waits; None if that is not so."""
+        target_s = self._bounds.lag_target_ms / 1_000
+        if pace.backlog_s <= target_s:
+            return None
+        self._enough_since_ms = None
+        story = f"{pace}, more than {target_s:g} s"
+        if pace.ends_in_s <= target_s:
+            return Decision("stay", 0, look.threads, f"{story}, but it will be gone before")
+        if not look.shares:
+            return Decision(
+                "stay", 0, look.threads, f"{story}, but of tasks that have a thread each"
+            )
+        self._capacity = pace.rate / look.threads
+        needed = math.ceil((pace.arriving + pace.lag / target_s) / self._capacity)
+        # Twice as many at a time: what they achieve together is measured before more come.
+        wanted = min(max(needed, look.threads + 1), 2 * look.threads, self._bounds.most)
+        return self._add(look, wanted, room, story)
+
+    def _by_room_to_spare(self, look: Look, pace: _Pace) -> Decision:
+        """Whether fewer threads would have been enough all the time."""
+        bounds = self._bounds
+        busy = f"{pace}; {look.busy:.1f} of {look.threads} threads are busy"
+        enough = self._enough_for(look, pace)
+        if enough >= look.threads:
+            self._enough_since_ms = None
+            return Decision("stay", 0, look.threads, busy)
+        if self._enough_since_ms is None:
+            self._enough_since_ms, self._enough = look.now_ms, 0
+        self._enough = max(self._enough, enough)
+        lasted_ms = look.now_ms - self._enough_since_ms
+        story = f"{busy}: {self._enough} would be enough, for {_seconds(lasted_ms)} now"
+        if lasted_ms < bounds.cooldown_ms:
+            return Decision("stay", 0, self._enough, story)
+        if look.alone:
+            return Decision("stay", 0, self._enough, f"{story}; {look.alone}")
+        # Half of them at a time, as with those that are added.
+        stay = max(self._enough, math.ceil(look.threads / 2))
+        return self._change("remove", look.threads - stay, self._enough, story)
+
+    def _enough_for(self, look: Look, pace: _Pace) -> int:
+        """How many threads would be enough, with room to spare."""
+        bounds = self._bounds
+        if pace.backlog_s > bounds.lag_target_ms / 2_000:
+            return look.threads
+        needed = math.ceil(round(look.busy / ROOM, 3))
+        if self._capacity is not None:
+            needed = max(needed, math.ceil(round(pace.arriving / (ROOM * self._capacity), 3)))
+        return max(bounds.least, min(needed, look.tasks))
+
+    def _add(self, look: Look, wanted: int, room: Callable[[], Room], story: str) -> Decision:
+        useful = max(min(wanted, look.tasks), self._bounds.least)
+        if useful <= look.threads:
+            if look.threads >= self._bounds.most:
+                limit = f"there may be {self._bounds.most} threads at most"
+            else:
+                limit = f"there are {look.tasks} tasks for {look.threads} threads"
+            return Decision("stay", 0, wanted, f"{story}; {limit}")
+        if self._no_room_until_ms is not None and look.now_ms < self._no_room_until_ms:
+            left_ms = self._no_room_until_ms - look.now_ms
+            return Decision(
+                "stay", 0, wanted, f"{story}; no slot was free, tried again in {_seconds(left_ms)}"
+            )
+        found = room()
+        count = min(useful - look.threads, found.free)
+        if count > 0:
+            return self._change("add", count, wanted, f"{story}; {found.free} slots are free")
+        if found.may_grow:
+            # Spark starts executors for tasks that wait: one thread waits to ask for them.
+            return self._change(
+                "add", 1, wanted, f"{story}; no slot is free, it asks Spark for an executor"
+            )
+        return Decision("stay", 0, wanted, f"{story}; no slot is free")
+
+    def _change(self, kind: Kind, count: int, wanted: int, why: str) -> Decision:
+        self._forget()
+        return Decision(kind, count, wanted, why)
+
+    def _forget(self) -> None:
+        """What was seen of other threads says nothing about those to come."""
+        self._looks.clear()
+        self._enough_since_ms = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How fast what waits is worked off.
+
+    Args:
+        lag: records that wait.
+        rate: records processed per second.
+        growth: how many more of them wait after a second; negative where they get fewer.
+    """
+
+    lag: int
+    rate: float
+    growth: float
+
+    @property
+    def arriving(self) -> float:
+        """Records that come in per second."""
+        return max(0.0, self.rate + self.growth)
+
+    @property
+    def backlog_s(self) -> float:
+        """How long it would take to work off what waits, if nothing came in. What nobody works on,
+        such as a transaction's marker at the end of a topic, is no work for further threads."""
+        return self.lag / self.rate if self.rate > 0 else 0.0
+
+    @property
+    def ends_in_s(self) -> float:
+        """When nothing will wait any more, if all goes on like this."""
+        return -self.lag / self.growth if self.growth < 0 else math.inf
+
+    def __str__(self) -> str:
+        if self.rate <= 0:
+            return f"{self.lag:,} records wait, none is processed"
+        return (
+            f"{self.lag:,} records wait, {self.backlog_s:,.1f} s of work at {self.rate:,.0f}/s; "
+            f"{self.arriving:,.0f}/s come in"
+        )
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1_000:,.0f} s"

@@ -1,0 +1,151 @@
+"""How things are with the threads of an instance: what is decided from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from millstream.application.elastic.decisions import Look
+from millstream.application.story.events import Restore
+from millstream.metrics.values import Metric
+from millstream.runtime.loop.thread_meters import CONSUMER_GROUP, THREAD_GROUP
+from millstream.runtime.states import ThreadState
+
+#: Thread → its state, and the states of its tasks.
+Threads = Mapping[str, tuple[ThreadState, Mapping[str, str]]]
+
+_SETTLED = frozenset({"RUNNING", "STANDBY"})
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a thread has told of itself last."""
+
+    processed: int = 0
+    polls: float = 1.0
+    lags: Counter[str] = field(default_factory=Counter)
+
+
+class Looking:
+    """Makes a `Look` of what is known. Called by one thread at a time.
+
+    Args:
+        slot_patience_ms: how long a thread may wait for a slot.
+        warm_lag: how many records a copy of state may be behind that counts as warm.
+        alone: tells why no thread can go without its state being rebuilt elsewhere.
+    """
+
+    def __init__(
+        self, slot_patience_ms: int, warm_lag: int, alone: Callable[[Iterable[str]], str]
+    ) -> None:
+        self._slot_patience_ms = slot_patience_ms
+        self._warm_lag = warm_lag
+        self._alone = alone
+        self._processed: dict[str, int] = {}
+        self._total = 0
+        self._waiting_since_ms: dict[str, int] = {}
+
+    def look(
+        self,
+        now_ms: int,
+        threads: Threads,
+        leaving: frozenset[str],
+        metrics: Mapping[str, Iterable[Metric]],
+        restores: Iterable[Restore],
+        *,
+        paused: bool,
+    ) -> Look:
+        """How things are now.
+
+        Args:
+            now_ms: of a clock that never goes back.
+            threads: all of the instance.
+            leaving: those that are to go.
+            metrics: what each thread has told last.
+            restores: copies of state that are read, or were.
+            paused: whether the application is.
+        """
+        staying = {name: each for name, each in threads.items() if name not in leaving}
+        told = {name: _told(metrics.get(name, ())) for name in staying}
+        self._count(told)
+        lagging = {
+            name: sum(1 for lag in one.lags.values() if lag > 0) for name, one in told.items()
+        }
+        return Look(
+            now_ms=now_ms,
+            threads=len(staying),
+            late=len(self.late(now_ms, staying)),
+            unsettled=self._unsettled(staying, leaving & threads.keys(), restores, paused=paused),
+            tasks=sum(len(_active(tasks)) for _, tasks in staying.values()),
+            shares=any(
+                lagging[name] and len(_active(tasks)) > 1 for name, (_, tasks) in staying.items()
+            ),
+            lag=sum(one.lags.total() for one in told.values()),
+            processed=self._total,
+            busy=sum(1.0 - one.polls for one in told.values()),
+            alone=self._alone(staying),
+        )
+
+    def late(self, now_ms: int, threads: Threads) -> list[str]:
+        """Those that have waited for a slot for too long."""
+        waiting = {name for name, (state, _) in threads.items() if state is ThreadState.CREATED}
+        since_ms = {name: self._waiting_since_ms.get(name, now_ms) for name in waiting}
+        self._waiting_since_ms = since_ms
+        return [name for name in waiting if now_ms - since_ms[name] >= self._slot_patience_ms]
+
+    def _unsettled(
+        self,
+        threads: Threads,
+        leaving: Iterable[str],
+        restores: Iterable[Restore],
+        *,
+        paused: bool,
+    ) -> str:
+        if paused:
+            return "the application is paused"
+        if closing := sorted(leaving):
+            return f"{len(closing)} threads close"
+        states = Counter(state.name for state, _ in threads.values())
+        if any(state != "RUNNING" for state in states):
+            return "not all threads run: " + _counted(states)
+        tasks = Counter(state for _, each in threads.values() for state in each.values())
+        if any(state not in _SETTLED for state in tasks):
+            return "not all tasks run: " + _counted(tasks)
+        behind = [
+            each.end - each.at
+            for each in restores
+            if each.kind == "standby" and each.state == "running"
+        ]
+        if max(behind, default=0) > self._warm_lag:
+            return f"a copy of state warms up: it is {max(behind):,} records behind"
+        return ""
+
+    def _count(self, told: Mapping[str, _Told]) -> None:
+        for name, one in told.items():
+            before = self._processed.get(name, 0)
+            # A thread that was started again counts from zero.
+            self._total += one.processed - (before if one.processed >= before else 0)
+        self._processed = {name: one.processed for name, one in told.items()}
+
+
+def _told(metrics: Iterable[Metric]) -> _Told:
+    told = _Told()
+    for one in metrics:
+        if isinstance(one.value, str) or one.value != one.value:
+            continue
+        if one.group == CONSUMER_GROUP and one.name == "records-lag":
+            told.lags[one.labels["task-id"]] += int(one.value)
+        elif one.group == THREAD_GROUP and one.name == "process-total":
+            told.processed = int(one.value)
+        elif one.group == THREAD_GROUP and one.name == "poll-ratio":
+            told.polls = float(one.value)
+    return told
+
+
+def _active(tasks: Mapping[str, str]) -> list[str]:
+    return [task for task, state in tasks.items() if state != "STANDBY"]
+
+
+def _counted(states: Counter[str]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
