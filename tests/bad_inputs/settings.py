@@ -72,6 +72,30 @@ SETTINGS = Family(
             {"num_stream_thread": 2},
             refused("num_stream_thread", "num_stream_threads"),
         ),
+        case(
+            "threads-turned",
+            "more threads at least than at most",
+            {"num_stream_threads": (8, 1)},
+            refused("num_stream_threads", "(8, 1)", "write (1, 8)"),
+        ),
+        case(
+            "threads-of-three",
+            "a range of three numbers",
+            {"num_stream_threads": (1, 4, 8)},
+            refused("num_stream_threads", "(1, 4, 8)", "pair (least, most)"),
+        ),
+        case(
+            "threads-none",
+            "a range that begins with no thread",
+            {"num_stream_threads": (0, 4)},
+            refused("num_stream_threads", "(0, 4)", "at least 1"),
+        ),
+        properties(
+            "threads-in-words",
+            "a range of threads in words",
+            {"num.stream.threads": "1 to 8"},
+            refused("num.stream.threads", "'1 to 8'", "1-8"),
+        ),
         case("unknown", "an unknown name", {"colour": "red"}, refused("colour")),
         case(
             "java-name",

@@ -31,25 +31,28 @@ class Standalone:
         folder: where workers keep what they write.
         hosts: their addresses, such as 127.0.0.2, with variables of their environments.
         slots: how many tasks each host runs at a time.
+
+    Attributes:
+        master: what a session is told.
     """
 
     def __init__(self, folder: Path, hosts: Mapping[str, Mapping[str, str]], slots: int) -> None:
         self._folder = folder
         self._hosts = hosts
         self._slots = slots
-        self._url = f"spark://127.0.0.1:{free_port()}"
+        self.master = f"spark://127.0.0.1:{free_port()}"
         self._all = contextlib.ExitStack()
         self._workers: dict[str, Program] = {}
 
     def __enter__(self) -> Self:
-        address, port = self._url.removeprefix("spark://").split(":")
+        address, port = self.master.removeprefix("spark://").split(":")
         self._start("master.Master", "--host", address, "--port", port, environment={})
         # Whoever does not find it at once waits for twenty seconds.
         wait_for(lambda: _listens(address, int(port)), _START_S, "the master listens")
         for host, environment in self._hosts.items():
             work = str(self._folder / f"worker-{host}")
             slots = str(self._slots)
-            given = ("--host", host, "-c", slots, "-m", "1g", "-d", work, self._url)
+            given = ("--host", host, "-c", slots, "-m", "1g", "-d", work, self.master)
             self._workers[host] = self._start("worker.Worker", *given, environment=environment)
         return self
 
@@ -68,20 +71,19 @@ class Standalone:
                 *given,
                 "--webui-port",
                 "0",
-                environment={**environment, "SPARK_HOME": str(_HOME)},
+                environment={"PYTHONPATH": _imports(), **environment, "SPARK_HOME": str(_HOME)},
             )
         )
 
     @contextlib.contextmanager
     def session(self) -> Iterator[SparkSession]:
         """A session with an executor on each host."""
-        imports = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_TESTS))))
         session = (
-            SparkSession.builder.master(self._url)
+            SparkSession.builder.master(self.master)
             .config("spark.ui.enabled", "false")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.executor.memory", "512m")
-            .config("spark.executorEnv.PYTHONPATH", imports)
+            .config("spark.executorEnv.PYTHONPATH", _imports())
             .getOrCreate()
         )
         context: Any = session.sparkContext
@@ -93,6 +95,11 @@ class Standalone:
             yield session
         finally:
             session.stop()
+
+
+def _imports() -> str:
+    """Where executors find the modules of the tests."""
+    return os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_TESTS))))
 
 
 def _listens(address: str, port: int) -> bool:

@@ -3,18 +3,21 @@ what its tasks do.
 
     python identified_instance.py BOOTSTRAP NAME STATE SETTINGS
 
-SETTINGS are those of the application, as JSON. Threads that fail are replaced. The lines `add` and
-`remove` on stdin change how many there are.
+SETTINGS are those of the application, as JSON, and `master`, where Spark runs. Threads that fail
+are replaced. The lines `add` and `remove` on stdin change how many there are.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
+
+from pyspark.sql import SparkSession
 
 from millstream import (
     DeadLetter,
@@ -85,10 +88,21 @@ class SetsPoisonAside:
         return HandlerResponse.CONTINUE.with_dead_letters(letter)
 
 
+def session(master: str) -> SparkSession:
+    """One of a cluster, whose executors have two slots each."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+    for name in ("host", "bindAddress"):
+        builder = builder.config(f"spark.driver.{name}", "127.0.0.1")
+    for name, value in (("executor.cores", "2"), ("cores.max", "2"), ("executor.memory", "512m")):
+        builder = builder.config(f"spark.{name}", value)
+    return builder.getOrCreate()
+
+
 def main() -> None:
     bootstrap, name, state, given = sys.argv[1:]
     settings = json.loads(given)
-    caching = settings.pop("caching", True)
+    caching, master = settings.pop("caching", True), settings.pop("master", None)
     if "dead_letter_queue" in settings:
         handler = SetsPoisonAside(settings.pop("dead_letter_queue"))
         settings["processing_exception_handler"] = handler
@@ -103,7 +117,7 @@ def main() -> None:
         },
     )
     topology = identified_topology(name, caching=caching, mapper=Misbehaves(state))
-    streams = KafkaStreams(topology, config)
+    streams = KafkaStreams(topology, config, None if master is None else session(master))
     listener = Told()
     streams.set_global_state_restore_listener(listener)
     streams.set_standby_update_listener(listener)

@@ -155,3 +155,11 @@ def test_lists_of_brokers() -> None:
     """Java takes a list where a string will do."""
     listed = StreamsConfig.from_properties({**BASE, "bootstrap.servers": ["a:1", "b:2"]})
     assert listed.bootstrap_servers == "a:1,b:2"
+
+
+@pytest.mark.parametrize(
+    ("text", "threads"), [("4", 4), ("1-8", (1, 8)), (" 2 - 3 ", (2, 3)), ("5-5", 5)]
+)
+def test_threads_may_be_a_range(text: str, threads: object) -> None:
+    given = {"application.id": "a", "bootstrap.servers": "b:1", "num.stream.threads": text}
+    assert StreamsConfig.from_properties(given).num_stream_threads == threads

@@ -156,6 +156,12 @@ def test_required_settings_are_required(missing: str) -> None:
         ({"num_stream_threads": 0}, "at least 1"),
         ({"num_stream_threads": True}, "must be an int"),
         ({"num_stream_threads": 1.5}, "must be an int"),
+        (
+            {"num_stream_threads": (1, 2.5)},
+            "must be an int, or a pair",
+        ),
+        ({"num_stream_threads": (3, 2)}, "write (2, 3"),
+        ({"num_stream_threads": "1-8"}, "must be an int, or a pair"),
         ({"commit_interval_ms": -1}, "at least 0"),
         ({"commit_interval_ms": "100"}, "must be an int"),
         ({"commit_interval_ms": timedelta(seconds=2)}, "commit_interval_ms=2000"),
@@ -308,3 +314,15 @@ def test_paths_and_lists_are_taken(tmp_path: Path) -> None:
         config(bootstrap_servers=9092)
     with pytest.raises(ConfigError, match="empty"):
         config(bootstrap_servers=[])
+
+
+def test_a_range_of_threads_begins_with_the_least() -> None:
+    """Whoever needs one number takes the one or the other; a copy has the range as well."""
+    ranged = config(num_stream_threads=[1, 8])
+    assert ranged.num_stream_threads == (1, 8)
+    assert (ranged.least_stream_threads, ranged.most_stream_threads) == (1, 8)
+    assert ranged.replace(poll_ms=5).num_stream_threads == (1, 8)
+    assert pickle.loads(pickle.dumps(ranged)) == ranged
+    fixed = config(num_stream_threads=(3, 3))
+    assert fixed.num_stream_threads == 3
+    assert (fixed.least_stream_threads, fixed.most_stream_threads) == (3, 3)

@@ -19,7 +19,7 @@ Kind = Literal["add", "remove", "withdraw", "stay"]
 #: Threads that stay must be busy for no more than this part of their time.
 ROOM: Final = 0.6
 #: The rate and the trend are taken over a third of the lag target, within these bounds.
-_WINDOW_LEAST_MS: Final = 3_000
+_WINDOW_LEAST_MS: Final = 2_000
 _WINDOW_MOST_MS: Final = 30_000
 
 
@@ -121,6 +121,9 @@ class Decisions:
         self._enough_since_ms: int | None = None
         self._enough = 0
         self._no_room_until_ms: int | None = None
+        #: The lag before a change of ours, and how much of it that change has made.
+        self._lag_before: int | None = None
+        self._excused = 0
 
     def no_room(self, now_ms: int) -> None:
         """A thread that was added has got no slot: none is tried for a while."""
@@ -136,7 +139,8 @@ class Decisions:
         bounds = self._bounds
         beyond = min(look.late, look.threads - bounds.least)
         if beyond > 0:
-            return self._change(
+            self._forget()
+            return Decision(
                 "withdraw",
                 beyond,
                 look.threads - beyond,
@@ -152,22 +156,31 @@ class Decisions:
         self._looks.append(look)
         while len(self._looks) > 2 and look.now_ms - self._looks[1].now_ms >= bounds.window_ms:
             self._looks.popleft()
+        if look.now_ms - self._looks[0].now_ms < bounds.window_ms:
+            return Decision("stay", 0, look.threads, "it is looked at for a while first")
+        pace = self._pace(look)
+        return self._by_lag(look, pace, room) or self._by_room_to_spare(look, pace)
+
+    def _pace(self, look: Look) -> _Pace:
         first = self._looks[0]
         passed_s = (look.now_ms - first.now_ms) / 1_000
-        if passed_s * 1_000 < bounds.window_ms:
-            return Decision("stay", 0, look.threads, "it is looked at for a while first")
-        pace = _Pace(
-            # A burst that is gone again, or the one record that is just on its way, is no backlog.
-            min(each.lag for each in self._looks),
+        # A burst that is gone again, or the one record that is just on its way, is no backlog.
+        lag = min(each.lag for each in self._looks)
+        if self._lag_before is not None:
+            self._excused, self._lag_before = max(0, look.lag - self._lag_before), None
+        # Nor is what has come while threads changed: they work that off beside the rest.
+        self._excused = min(self._excused, lag)
+        return _Pace(
+            lag,
+            self._excused,
             (look.processed - first.processed) / passed_s,
             (look.lag - first.lag) / passed_s,
         )
-        return self._by_lag(look, pace, room) or self._by_room_to_spare(look, pace)
 
     def _by_lag(self, look: Look, pace: _Pace, room: Callable[[], Room]) -> Decision | None:
         """What follows if too much waits; None if that is not so."""
         target_s = self._bounds.lag_target_ms / 1_000
-        if pace.backlog_s <= target_s:
+        if pace.to_answer_s <= target_s:
             return None
         self._enough_since_ms = None
         story = f"{pace}, more than {target_s:g} s"
@@ -202,7 +215,7 @@ class Decisions:
             return Decision("stay", 0, self._enough, f"{story}; {look.alone}")
         # Half of them at a time, as with those that are added.
         stay = max(self._enough, math.ceil(look.threads / 2))
-        return self._change("remove", look.threads - stay, self._enough, story)
+        return self._change(look, "remove", look.threads - stay, self._enough, story)
 
     def _enough_for(self, look: Look, pace: _Pace) -> int:
         """How many threads would be enough, with room to spare."""
@@ -230,16 +243,17 @@ class Decisions:
         found = room()
         count = min(useful - look.threads, found.free)
         if count > 0:
-            return self._change("add", count, wanted, f"{story}; {found.free} slots are free")
+            return self._change(look, "add", count, wanted, f"{story}; {found.free} slots are free")
         if found.may_grow:
             # Spark starts executors for tasks that wait: one thread waits to ask for them.
             return self._change(
-                "add", 1, wanted, f"{story}; no slot is free, it asks Spark for an executor"
+                look, "add", 1, wanted, f"{story}; no slot is free, it asks Spark for an executor"
             )
         return Decision("stay", 0, wanted, f"{story}; no slot is free")
 
-    def _change(self, kind: Kind, count: int, wanted: int, why: str) -> Decision:
+    def _change(self, look: Look, kind: Kind, count: int, wanted: int, why: str) -> Decision:
         self._forget()
+        self._lag_before = look.lag - self._excused
         return Decision(kind, count, wanted, why)
 
     def _forget(self) -> None:
@@ -254,11 +268,13 @@ class _Pace:
 
     Args:
         lag: records that wait.
+        excused: those of them that have come while threads changed.
         rate: records processed per second.
         growth: how many more of them wait after a second; negative where they get fewer.
     """
 
     lag: int
+    excused: int
     rate: float
     growth: float
 
@@ -272,6 +288,11 @@ class _Pace:
         """How long it would take to work off what waits, if nothing came in. What nobody works on,
         such as a transaction's marker at the end of a topic, is no work for further threads."""
         return self.lag / self.rate if self.rate > 0 else 0.0
+
+    @property
+    def to_answer_s(self) -> float:
+        """The part of it that says that there are too few threads."""
+        return (self.lag - self.excused) / self.rate if self.rate > 0 else 0.0
 
     @property
     def ends_in_s(self) -> float:

@@ -1,0 +1,110 @@
+"""What is decided from: made of what threads tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from millstream.application.elastic.decisions import Look
+from millstream.application.elastic.looking import Looking
+from millstream.application.story.events import Restore
+from millstream.metrics.values import Metric
+from millstream.runtime.states import ThreadState
+
+RUNNING = ThreadState.RUNNING
+COPY = Restore(
+    *("counts", "counts-changelog", 0, "1_0", "a", "standby"), 0, 10, 20, 10, "running", 0, 0
+)
+
+
+def told(processed: int, polls: float, **lags: int) -> list[Metric]:
+    """Of a thread: what it has processed, the part of its time that it polls, and lags by task."""
+    return [
+        Metric("process-total", {"thread-id": "t"}, float(processed), "stream-thread-metrics"),
+        Metric("process-total", {"task-id": "0_0"}, 99.0, "stream-task-metrics"),
+        Metric("poll-ratio", {"thread-id": "t"}, polls, "stream-thread-metrics"),
+        *(
+            Metric("records-lag", {"task-id": task}, float(lag), "consumer-fetch-manager-metrics")
+            for task, lag in lags.items()
+        ),
+    ]
+
+
+class Threads:
+    """Two threads that run two tasks each, and what is looked at beside."""
+
+    def __init__(self) -> None:
+        self.looking = Looking(60_000, warm_lag=100, alone=lambda names: ",".join(sorted(names)))
+        self.states: dict[str, tuple[ThreadState, dict[str, str]]] = {
+            "a": (RUNNING, {"0_0": "RUNNING", "0_1": "RUNNING"}),
+            "b": (RUNNING, {"0_2": "RUNNING", "1_0": "STANDBY"}),
+        }
+        self.metrics = {"a": told(10, 0.25, **{"0_0": 5, "0_1": 0}), "b": told(5, 0.75)}
+
+    def look(self, now_ms: int = 0, **others: Any) -> Look:
+        given = {"leaving": frozenset(), "restores": (), "paused": False, **others}
+        leaving, restores = given["leaving"], given["restores"]
+        return self.looking.look(
+            now_ms, self.states, leaving, self.metrics, restores, paused=given["paused"]
+        )
+
+
+def test_what_threads_tell_is_summed_up() -> None:
+    look = Threads().look(7)
+    assert look == Look(
+        now_ms=7,
+        threads=2,
+        tasks=3,
+        shares=True,
+        lag=5,
+        processed=15,
+        busy=1.0,
+        alone="a,b",
+    )
+
+
+def test_what_was_processed_only_grows() -> None:
+    """Though a thread that is started again counts from zero, and one that goes tells no more."""
+    threads = Threads()
+    assert threads.look().processed == 15
+    threads.metrics["a"] = told(12, 0.0)
+    assert threads.look().processed == 17
+    threads.metrics["a"] = told(3, 0.0)
+    assert threads.look().processed == 20
+    del threads.states["a"]
+    assert threads.look().processed == 20
+    threads.metrics["b"] = told(6, 0.0)
+    assert threads.look().processed == 21
+
+
+def test_a_task_that_lags_alone_on_its_thread_shares_it_with_nobody() -> None:
+    threads = Threads()
+    threads.metrics = {"a": told(1, 0.0), "b": told(1, 0.0, **{"0_2": 1_000})}
+    assert not threads.look().shares
+
+
+def test_nothing_may_change_while_something_does() -> None:
+    threads = Threads()
+    assert threads.look(paused=True).unsettled == "the application is paused"
+    leaving = threads.look(leaving=frozenset({"b"}))
+    assert (leaving.threads, leaving.unsettled) == (1, "1 threads close")
+    behind = replace(COPY, end=1_000)
+    assert threads.look(restores=[COPY]).unsettled == ""
+    assert "warms up: it is 990 records behind" in threads.look(restores=[behind]).unsettled
+    assert threads.look(restores=[replace(behind, state="suspended")]).unsettled == ""
+    threads.states["b"] = (RUNNING, {"0_2": "RESTORING"})
+    assert threads.look().unsettled == "not all tasks run: 1 RESTORING, 2 RUNNING"
+    threads.states["b"] = (ThreadState.PARTITIONS_ASSIGNED, {})
+    assert threads.look().unsettled == "not all threads run: 1 PARTITIONS_ASSIGNED, 1 RUNNING"
+
+
+def test_a_thread_that_waits_for_its_slot_is_late_after_a_while() -> None:
+    threads = Threads()
+    threads.states["b"] = (ThreadState.CREATED, {})
+    assert threads.look(1_000).late == 0
+    assert threads.look(60_999).late == 0
+    assert threads.look(61_000).late == 1
+    threads.states["b"] = (ThreadState.STARTING, {})
+    assert threads.look(62_000).late == 0
+    threads.states["b"] = (ThreadState.CREATED, {})
+    assert threads.look(63_000).late == 0
