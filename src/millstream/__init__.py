@@ -134,6 +134,7 @@ from millstream.topology.dsl.streams_and_tables import (
 from millstream.topology.options.join_windows import JoinWindows
 from millstream.topology.options.materialized import Materialized
 from millstream.topology.options.suppressed import BufferConfig, Suppressed
+from millstream.topology.options.trigger import Trigger
 from millstream.topology.options.windows import (
     EmitStrategy,
     SessionWindows,
@@ -265,6 +266,7 @@ __all__ = [
     "Topology",
     "TopologyDescription",
     "TopologyError",
+    "Trigger",
     "UnknownStateStoreError",
     "UnknownTopicError",
     "UnlimitedWindows",
