@@ -10,6 +10,7 @@ from millstream.kafka.settings.clients import isolation_level
 from millstream.kafka.settings.java_options import java_client_options
 from millstream.serdes import BYTES, STRING
 from millstream.spark.columns import Column
+from millstream.structured.arrow_map import map_in_arrow
 from millstream.structured.plan import StagePlan
 from millstream.structured.rows import Decode
 
@@ -78,7 +79,7 @@ def decoded(raw: DataFrame, plan: StagePlan) -> DataFrame:
         ]
     )
     decode = Decode(plan.reads, keys=not native["key"], values=not native["value"])
-    return shown.mapInArrow(decode.run, schema)
+    return map_in_arrow(shown, decode.run, schema)
 
 
 def _is_native(column: Column) -> bool:

@@ -14,6 +14,7 @@ from millstream.config_checks import transaction_timeout_ms
 from millstream.errors import DataFrameError, StreamsError
 from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
+from millstream.structured.arrow_map import map_in_arrow
 from millstream.structured.checkpoints import Checkpoint
 from millstream.structured.frames import as_records, output_mode, read_stage, transformed
 from millstream.structured.plan import StagePlan
@@ -141,13 +142,14 @@ class StageQuery:
         encode = Encode(writes, self._partitions)
         if not self._config.exactly_once:
             target = self._target("producer")
-            frame.mapInArrow(Send(encode, target).run, SENT_SCHEMA).collect()
+            map_in_arrow(frame, Send(encode, target).run, SENT_SCHEMA).collect()
             return
         batch = Batch(number, self.id, self._plan.marks, self._plan.query_name)
-        rows = frame.mapInArrow(encode.run, WIRE_SCHEMA)
+        rows = map_in_arrow(frame, encode.run, WIRE_SCHEMA)
         rows = rows.repartitionById(self._partitions, "partition")
         rows = rows.sortWithinPartitions("partition", "task", "row")
-        rows.mapInArrow(SendOnce(self._target("producer"), batch).run, SENT_SCHEMA).collect()
+        send = SendOnce(self._target("producer"), batch)
+        map_in_arrow(rows, send.run, SENT_SCHEMA).collect()
 
     def _target(self, role: str) -> Target:
         writes, config = self._plan.writes, self._config
