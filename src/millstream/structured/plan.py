@@ -1,4 +1,4 @@
-"""What a stage is on a cluster: real names of topics and groups, serdes, and where it keeps notes."""
+"""What a stage is on a cluster: real names of topics and groups, serdes, its checkpoint."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from millstream.config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.serdes import Serde
 from millstream.structured.rows import Serdes
+from millstream.topology.options.trigger import Trigger
 from millstream.topology.physical.dataframe_stage import DataFrameSink, DataFrameStage
 from millstream.topology.physical.internal_topics import decorated
-from millstream.topology.options.trigger import Trigger
 
 
 @dataclass(frozen=True)

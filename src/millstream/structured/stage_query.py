@@ -24,7 +24,8 @@ from millstream.topology.options.trigger import Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 logger = logging.getLogger(__name__)
 
@@ -112,8 +113,7 @@ class StageQuery:
         if error is None or self._stopping.is_set():
             return None
         return DataFrameError(
-            f"The query of the DataFrame function {self._plan.name!r} failed: "
-            f"{_told(str(error))}",
+            f"The query of the DataFrame function {self._plan.name!r} failed: {_told(str(error))}",
             declared_at=self._plan.declared_at or None,
         )
 
@@ -171,9 +171,7 @@ def finished_by(progress: Mapping[str, Any], topic: str) -> dict[TopicPartition,
         offsets = json.loads(told) if isinstance(told, str) else told
         for name, places in (offsets or {}).items():
             if name == topic:
-                ends |= {
-                    TopicPartition(topic, int(number)): end for number, end in places.items()
-                }
+                ends |= {TopicPartition(topic, int(number)): end for number, end in places.items()}
     return ends
 
 
@@ -182,7 +180,10 @@ def _triggered(writer: DataStreamWriter, trigger: Trigger) -> DataStreamWriter:
     if trigger.kind == "available_now":
         return writer.trigger(availableNow=True)
     if trigger.kind == "real_time":
-        return writer.trigger(realTime=interval)
+        # Its signatures do not list it yet.
+        real_time: Any = writer.trigger
+        triggered: DataStreamWriter = real_time(realTime=interval)
+        return triggered
     return writer.trigger(processingTime=interval)
 
 
