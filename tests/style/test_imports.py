@@ -51,6 +51,9 @@ LATE_IMPORTS = {
     ("spark.local_session", "pyspark"): _LARGE,
     ("spark.session", "pyspark"): _LARGE,
     ("spark.worker_task", "pyspark"): _LARGE,
+    ("structured.arrow_map", "pyspark"): _LARGE,
+    ("structured.frames", "pyspark"): _LARGE,
+    ("structured.rows", "pyspark"): _LARGE,
     ("testing.pytest_plugin", "millstream"): "pytest loads the plugin whatever it is to test",
 }
 

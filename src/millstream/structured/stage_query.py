@@ -110,8 +110,14 @@ class StageQuery:
     def failure(self) -> StreamsError | None:
         """Of a query that has ended: why; None if it was to end."""
         error = self._query.exception()
-        if error is None or self._stopping.is_set():
+        if self._stopping.is_set() or (error is None and self._plan.trigger.kind == "available_now"):
             return None
+        if error is None:
+            return DataFrameError(
+                f"The query of the DataFrame function {self._plan.name!r} was stopped by somebody "
+                "else in the Spark session. Pause or close the application instead.",
+                declared_at=self._plan.declared_at or None,
+            )
         return DataFrameError(
             f"The query of the DataFrame function {self._plan.name!r} failed: {_told(str(error))}",
             declared_at=self._plan.declared_at or None,
