@@ -44,6 +44,7 @@ LATE_IMPORTS = {
     ("application.restore_bars", "rich"): _LARGE,
     ("application.serving", "millstream"): "the server's own needs may not be installed",
     ("serdes._registry", "confluent_kafka"): "its schema registry's own needs may not be installed",
+    ("spark.columns", "pyspark"): _LARGE,
     ("spark.environment", "importlib"): "the function runs on executors as it is",
     ("spark.environment", "sys"): "the function runs on executors as it is",
     ("spark.environment", "millstream"): "the function runs on executors as it is",
@@ -51,6 +52,9 @@ LATE_IMPORTS = {
     ("spark.jobs", "pyspark"): _LARGE,
     ("spark.session", "pyspark"): _LARGE,
     ("spark.worker_task", "pyspark"): _LARGE,
+    ("structured.arrow_map", "pyspark"): _LARGE,
+    ("structured.frames", "pyspark"): _LARGE,
+    ("structured.rows", "pyspark"): _LARGE,
     ("testing.pytest_plugin", "millstream"): "pytest loads the plugin whatever it is to test",
 }
 

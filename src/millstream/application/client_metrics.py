@@ -72,7 +72,7 @@ class ClientMetrics:
         self._threads: dict[str, FrameReader] = {}
         self._told: dict[str, list[Metric]] = {}
         #: What others count for the instance.
-        self.more: Callable[[], Iterable[Metric]] = tuple
+        self.more: Iterable[Callable[[], Iterable[Metric]]] = ()
 
     @property
     def has_reports(self) -> bool:
@@ -118,7 +118,11 @@ class ClientMetrics:
         """All of them."""
         client = {"client-id": self._client_id()}
         own = [Metric(name, client, value, CLIENT_GROUP) for name, value in self._own().items()]
-        own += [one._replace(labels=client) for one in self.more()]
+        own += [
+            one._replace(labels={**client, **one.labels})
+            for metrics in self.more
+            for one in metrics()
+        ]
         # Copied first: a report may come meanwhile.
         told, stalls = dict(self._told), self._stalls()
         stalled = [

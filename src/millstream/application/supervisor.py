@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.application.client_metrics import ClientMetrics
 from millstream.application.crew import Crew
+from millstream.application.dataframes import DataFrameStages
 from millstream.application.elastic.elastic_threads import ElasticThreads, Parts
 from millstream.application.judge import Judge
 from millstream.application.listeners import told
@@ -113,6 +114,8 @@ class ThreadSupervisor:
             self._give_up,
             has_group=has_tasks(topology),
         )
+        #: The DataFrame functions.
+        self.dataframes = DataFrameStages(topology, config, self.judge)
         #: What the instance has been through.
         self.story = ApplicationStory(self._clock)
         states.remember(self.story.state_changed)
@@ -140,7 +143,7 @@ class ThreadSupervisor:
         )
         on_disk = keeps_state_on_disk(topology, config)
         self.elastic = ElasticThreads(config, parts, self._clock, state_on_disk=on_disk)
-        self.metrics.more = self.elastic.metrics
+        self.metrics.more = (self.elastic.metrics, self.dataframes.metrics)
 
     def is_reached_at(self, address: str | None, token: str, tls: ssl.SSLContext | None) -> None:
         """Tell other instances where this one serves, unless the settings do. Before `start`."""
@@ -217,6 +220,7 @@ class ThreadSupervisor:
     def pause(self, paused: bool) -> None:
         """Stop or resume processing in all threads."""
         self._crew.pause(paused)
+        self.dataframes.pause(paused)
 
     def change_properties(self, given: Mapping[str, Any]) -> None:
         """Let all threads of a subscription work by these."""
@@ -285,9 +289,11 @@ class ThreadSupervisor:
         self._crew.engine = self._engine
         self._engine.start()
         require_slots(self._engine.session, config.least_stream_threads)
+        self.dataframes.start(self._engine.session)
 
     def _look(self) -> None:
         self.judge.look()
+        self.dataframes.look()
         self.elastic.look()
 
     def _ask(self, thread: str, question: Question[Any]) -> Future[Any]:
@@ -299,6 +305,7 @@ class ThreadSupervisor:
         try:
             if self._engine is None:
                 return True
+            self.dataframes.close(timeout_ms)
             # A cluster that does not answer must leave a thread time to close what it has.
             return self._engine.close(timeout_ms, Close(leave_group, timeout_ms // 2))
         finally:
@@ -403,14 +410,7 @@ class ThreadSupervisor:
             logger.warning("%s goes on, after more than %d s", short_name(thread), silent_s)
             return
         self._stalls[thread] = stall
-        logger.error(
-            "%s has made no progress for %d s: it hangs in %s. Its tasks go to other threads "
-            "until it goes on. Its stack, the innermost call last:\n  %s",
-            short_name(thread),
-            stall.silent_ms // 1_000,
-            stall.place,
-            "\n  ".join(stall.stack),
-        )
+        logger.error("%s", stall.told_of(short_name(thread)))
 
     def _on_exit(self, thread: str, ended: ThreadExit) -> None:
         self._thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)
