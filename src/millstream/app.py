@@ -56,7 +56,7 @@ class KafkaStreams:
         topology: what to compute.
         config: settings.
         spark: where the threads run; by default the active session, else a local one with
-            `num_stream_threads + 4` slots, which is stopped at the end.
+            `num_stream_threads + 4` slots (of a pair the most), which is stopped at the end.
 
     Raises:
         TopologyError: the topology cannot be run as it is.

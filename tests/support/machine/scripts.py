@@ -153,7 +153,8 @@ class Script(Program):
         self, path: Path, *arguments: str, home: Path, imports: Path | None = None
     ) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        environment = {} if imports is None else {"PYTHONPATH": str(imports)}
+        found = [str(imports or ""), os.environ.get("PYTHONPATH", "")]
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, found))}
         super().__init__(sys.executable, path, *arguments, home=home, environment=environment)
 
 

@@ -28,8 +28,10 @@ from millstream import (
     StreamsUncaughtExceptionHandlerResponse,
 )
 from millstream.processor.handlers import HandlerAnswer
+from millstream.spark.free_slots import free_slots
 from support.running.identified import POISON, identified_topology
 from support.running.telling import obey, tell, tell_changes
+from support.waiting import wait_for
 
 
 class Told:
@@ -96,7 +98,9 @@ def session(master: str) -> SparkSession:
         builder = builder.config(f"spark.driver.{name}", "127.0.0.1")
     for name, value in (("executor.cores", "2"), ("cores.max", "2"), ("executor.memory", "512m")):
         builder = builder.config(f"spark.{name}", value)
-    return builder.getOrCreate()
+    made = builder.getOrCreate()
+    wait_for(lambda: free_slots(made).free >= 2, 90, "an executor is there")
+    return made
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 Kind = Literal["add", "remove", "withdraw", "stay"]
@@ -58,8 +58,8 @@ class Look:
         unsettled: why nothing may change just now, such as a rebalance; empty if it may.
         tasks: how many are processed here.
         shares: whether a task that lags shares its thread with others.
-        lag: records that wait.
-        processed: records processed so far; it only grows.
+        lags: records that wait, by sub-topology, whose records take unlike long.
+        processed: records processed so far, in the same way; these only grow.
         busy: how many threads' time is spent with work: 1.5 of 3 threads that are half busy.
         alone: why no thread can go without its state being rebuilt elsewhere; empty if one can.
     """
@@ -70,8 +70,8 @@ class Look:
     unsettled: str = ""
     tasks: int = 0
     shares: bool = True
-    lag: int = 0
-    processed: int = 0
+    lags: Mapping[str, int] = field(default_factory=dict)
+    processed: Mapping[str, int] = field(default_factory=dict)
     busy: float = 0.0
     alone: str = ""
 
@@ -116,14 +116,14 @@ class Decisions:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._looks: deque[Look] = deque()
-        #: Records per second of one thread, when all of them could not keep up.
-        self._capacity: float | None = None
+        #: Records per second of one thread by sub-topology, when all threads could not keep up.
+        self._capacity: dict[str, float] = {}
         self._enough_since_ms: int | None = None
         self._enough = 0
         self._no_room_until_ms: int | None = None
-        #: The lag before a change of ours, and how much of it that change has made.
-        self._lag_before: int | None = None
-        self._excused = 0
+        #: The lags before a change of ours, and how much of them that change has made.
+        self._lags_before: Mapping[str, int] | None = None
+        self._excused: dict[str, int] = {}
 
     def no_room(self, now_ms: int) -> None:
         """A thread that was added has got no slot: none is tried for a while."""
@@ -158,27 +158,32 @@ class Decisions:
             self._looks.popleft()
         if look.now_ms - self._looks[0].now_ms < bounds.window_ms:
             return Decision("stay", 0, look.threads, "it is looked at for a while first")
-        pace = self._pace(look)
-        return self._by_lag(look, pace, room) or self._by_room_to_spare(look, pace)
+        paces = self._paces(look)
+        return self._by_lag(look, paces, room) or self._by_room_to_spare(look, paces)
 
-    def _pace(self, look: Look) -> _Pace:
+    def _paces(self, look: Look) -> list[_Pace]:
         first = self._looks[0]
         passed_s = (look.now_ms - first.now_ms) / 1_000
-        # A burst that is gone again, or the one record that is just on its way, is no backlog.
-        lag = min(each.lag for each in self._looks)
-        if self._lag_before is not None:
-            self._excused, self._lag_before = max(0, look.lag - self._lag_before), None
-        # Nor is what has come while threads changed: they work that off beside the rest.
-        self._excused = min(self._excused, lag)
-        return _Pace(
-            lag,
-            self._excused,
-            (look.processed - first.processed) / passed_s,
-            (look.lag - first.lag) / passed_s,
-        )
+        before, self._lags_before = self._lags_before, None
+        paces = []
+        for part in sorted({*look.lags, *look.processed}) or [""]:
+            lags = [each.lags.get(part, 0) for each in self._looks]
+            # A burst that is gone again, or the one record that is on its way, is no backlog.
+            lag = min(lags)
+            if before is not None:
+                self._excused[part] = max(0, lags[-1] - before.get(part, 0))
+            # Nor is what has come while threads changed: they work that off beside the rest.
+            self._excused[part] = min(self._excused.get(part, 0), lag)
+            done = look.processed.get(part, 0) - first.processed.get(part, 0)
+            growth = (lags[-1] - lags[0]) / passed_s
+            paces.append(_Pace(part, lag, self._excused[part], done / passed_s, growth))
+        return paces
 
-    def _by_lag(self, look: Look, pace: _Pace, room: Callable[[], Room]) -> Decision | None:
+    def _by_lag(
+        self, look: Look, paces: Sequence[_Pace], room: Callable[[], Room]
+    ) -> Decision | None:
         """What follows if too much waits; None if that is not so."""
+        pace = max(paces, key=lambda each: each.to_answer_s)
         target_s = self._bounds.lag_target_ms / 1_000
         if pace.to_answer_s <= target_s:
             return None
@@ -190,17 +195,18 @@ class Decisions:
             return Decision(
                 "stay", 0, look.threads, f"{story}, but of tasks that have a thread each"
             )
-        self._capacity = pace.rate / look.threads
-        needed = math.ceil((pace.arriving + pace.lag / target_s) / self._capacity)
+        self._capacity = {each.part: each.rate / look.threads for each in paces if each.rate > 0}
+        needed = math.ceil((pace.arriving + pace.lag / target_s) / self._capacity[pace.part])
         # Twice as many at a time: what they achieve together is measured before more come.
         wanted = min(max(needed, look.threads + 1), 2 * look.threads, self._bounds.most)
         return self._add(look, wanted, room, story)
 
-    def _by_room_to_spare(self, look: Look, pace: _Pace) -> Decision:
+    def _by_room_to_spare(self, look: Look, paces: Sequence[_Pace]) -> Decision:
         """Whether fewer threads would have been enough all the time."""
         bounds = self._bounds
+        pace = max(paces, key=lambda each: (each.backlog_s, each.rate))
         busy = f"{pace}; {look.busy:.1f} of {look.threads} threads are busy"
-        enough = self._enough_for(look, pace)
+        enough = self._enough_for(look, paces)
         if enough >= look.threads:
             self._enough_since_ms = None
             return Decision("stay", 0, look.threads, busy)
@@ -217,15 +223,16 @@ class Decisions:
         stay = max(self._enough, math.ceil(look.threads / 2))
         return self._change(look, "remove", look.threads - stay, self._enough, story)
 
-    def _enough_for(self, look: Look, pace: _Pace) -> int:
+    def _enough_for(self, look: Look, paces: Sequence[_Pace]) -> int:
         """How many threads would be enough, with room to spare."""
         bounds = self._bounds
-        if pace.backlog_s > bounds.lag_target_ms / 2_000:
+        if any(pace.backlog_s > bounds.lag_target_ms / 2_000 for pace in paces):
             return look.threads
-        needed = math.ceil(round(look.busy / ROOM, 3))
-        if self._capacity is not None:
-            needed = max(needed, math.ceil(round(pace.arriving / (ROOM * self._capacity), 3)))
-        return max(bounds.least, min(needed, look.tasks))
+        needed = look.busy / ROOM
+        for pace in paces:
+            if pace.part in self._capacity:
+                needed = max(needed, pace.arriving / (ROOM * self._capacity[pace.part]))
+        return max(bounds.least, min(math.ceil(round(needed, 3)), look.tasks))
 
     def _add(self, look: Look, wanted: int, room: Callable[[], Room], story: str) -> Decision:
         useful = max(min(wanted, look.tasks), self._bounds.least)
@@ -253,7 +260,8 @@ class Decisions:
 
     def _change(self, look: Look, kind: Kind, count: int, wanted: int, why: str) -> Decision:
         self._forget()
-        self._lag_before = look.lag - self._excused
+        excused = self._excused
+        self._lags_before = {part: lag - excused.get(part, 0) for part, lag in look.lags.items()}
         return Decision(kind, count, wanted, why)
 
     def _forget(self) -> None:
@@ -267,12 +275,14 @@ class _Pace:
     """How fast what waits is worked off.
 
     Args:
+        part: the number of the sub-topology.
         lag: records that wait.
         excused: those of them that have come while threads changed.
         rate: records processed per second.
         growth: how many more of them wait after a second; negative where they get fewer.
     """
 
+    part: str
     lag: int
     excused: int
     rate: float
@@ -302,9 +312,10 @@ class _Pace:
     def __str__(self) -> str:
         if self.rate <= 0:
             return f"{self.lag:,} records wait, none is processed"
+        where = f" in sub-topology {self.part}" if self.part else ""
         return (
-            f"{self.lag:,} records wait, {self.backlog_s:,.1f} s of work at {self.rate:,.0f}/s; "
-            f"{self.arriving:,.0f}/s come in"
+            f"{self.lag:,} records wait{where}, {self.backlog_s:,.1f} s of work at "
+            f"{self.rate:,.0f}/s; {self.arriving:,.0f}/s come in"
         )
 
 

@@ -74,12 +74,20 @@ class ElasticThreads:
         parts: of the instance.
         clock: time.
         state_on_disk: whether a host keeps state for the threads that run there.
+        room: asks where threads could run.
     """
 
     def __init__(
-        self, config: StreamsConfig, parts: Parts, clock: Clock, *, state_on_disk: bool
+        self,
+        config: StreamsConfig,
+        parts: Parts,
+        clock: Clock,
+        *,
+        state_on_disk: bool,
+        room: Callable[[SparkEngine], Room] = lambda engine: Room(*free_slots(engine.session)),
     ) -> None:
         self._config = config
+        self._room = room
         self._parts = parts
         self._clock = clock
         #: Without standbys only the host where a task runs has its state.
@@ -160,10 +168,7 @@ class ElasticThreads:
         )
 
     def _decide(self, engine: SparkEngine, look: Look) -> None:
-        def room() -> Room:
-            return Room(*free_slots(engine.session))
-
-        decision = self._decisions.decide(look, room)
+        decision = self._decisions.decide(look, lambda: self._room(engine))
         self._wanted = decision.wanted
         is_news = decision.kind != "stay"
         if is_news or decision.wanted > look.threads:

@@ -11,6 +11,7 @@ from millstream.application.story.events import Restore
 from millstream.metrics.values import Metric
 from millstream.runtime.loop.thread_meters import CONSUMER_GROUP, THREAD_GROUP
 from millstream.runtime.states import ThreadState
+from millstream.runtime.task.task_meters import TASK_GROUP
 
 #: Thread → its state, and the states of its tasks.
 Threads = Mapping[str, tuple[ThreadState, Mapping[str, str]]]
@@ -22,8 +23,9 @@ _SETTLED = frozenset({"RUNNING", "STANDBY"})
 class _Told:
     """What a thread has told of itself last."""
 
-    processed: int = 0
     polls: float = 1.0
+    #: By task.
+    processed: Counter[str] = field(default_factory=Counter)
     lags: Counter[str] = field(default_factory=Counter)
 
 
@@ -42,8 +44,8 @@ class Looking:
         self._slot_patience_ms = slot_patience_ms
         self._warm_lag = warm_lag
         self._alone = alone
-        self._processed: dict[str, int] = {}
-        self._total = 0
+        self._processed: dict[tuple[str, str], int] = {}
+        self._totals: Counter[str] = Counter()
         self._waiting_since_ms: dict[str, int] = {}
 
     def look(
@@ -81,8 +83,8 @@ class Looking:
             shares=any(
                 lagging[name] and len(_active(tasks)) > 1 for name, (_, tasks) in staying.items()
             ),
-            lag=sum(one.lags.total() for one in told.values()),
-            processed=self._total,
+            lags=_by_part(one.lags for one in told.values()),
+            processed=dict(self._totals),
             busy=sum(1.0 - one.polls for one in told.values()),
             alone=self._alone(staying),
         )
@@ -122,11 +124,17 @@ class Looking:
         return ""
 
     def _count(self, told: Mapping[str, _Told]) -> None:
-        for name, one in told.items():
-            before = self._processed.get(name, 0)
-            # A thread that was started again counts from zero.
-            self._total += one.processed - (before if one.processed >= before else 0)
-        self._processed = {name: one.processed for name, one in told.items()}
+        processed = {
+            (name, task): total
+            for name, one in told.items()
+            for task, total in one.processed.items()
+        }
+        for key, total in processed.items():
+            before = self._processed.get(key, 0)
+            # A task that has come to a thread, or back to it, counts from zero.
+            grown = total - before if total >= before else total
+            self._totals[_part_of(key[1])] += grown
+        self._processed = processed
 
 
 def _told(metrics: Iterable[Metric]) -> _Told:
@@ -136,11 +144,24 @@ def _told(metrics: Iterable[Metric]) -> _Told:
             continue
         if one.group == CONSUMER_GROUP and one.name == "records-lag":
             told.lags[one.labels["task-id"]] += int(one.value)
-        elif one.group == THREAD_GROUP and one.name == "process-total":
-            told.processed = int(one.value)
+        elif one.group == TASK_GROUP and one.name == "process-total":
+            told.processed[one.labels["task-id"]] += int(one.value)
         elif one.group == THREAD_GROUP and one.name == "poll-ratio":
             told.polls = float(one.value)
     return told
+
+
+def _by_part(lags: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    sums: Counter[str] = Counter()
+    for each in lags:
+        for task, lag in each.items():
+            sums[_part_of(task)] += lag
+    return dict(sums)
+
+
+def _part_of(task: str) -> str:
+    """The number of a task's sub-topology."""
+    return task.split("_")[0]
 
 
 def _active(tasks: Mapping[str, str]) -> list[str]:

@@ -80,8 +80,8 @@ class Load:
             threads=self.threads,
             unsettled="a rebalance is going on" if self.unsettled_s else "",
             tasks=self.tasks,
-            lag=int(self.lag),
-            processed=int(self.processed),
+            lags={"0": int(self.lag)},
+            processed={"0": int(self.processed)},
             busy=self.seems_busy * done / self.capacity,
         )
         decision = self.last = self.decisions.decide(look, lambda: self.room)
@@ -188,7 +188,7 @@ def test_what_was_seen_before_a_rebalance_counts_no_more() -> None:
     decisions = Decisions(BOUNDS)
 
     def decide(at_s: int, lag: int, processed: int, unsettled: str = "") -> Decision:
-        look = Look(at_s * 1_000, 2, 0, unsettled, 8, True, lag, processed, 2.0)
+        look = Look(at_s * 1_000, 2, 0, unsettled, 8, True, {"0": lag}, {"0": processed}, 2.0)
         return decisions.decide(look, lambda: PLENTY)
 
     for second in range(9):
@@ -202,14 +202,14 @@ def test_what_was_seen_before_a_rebalance_counts_no_more() -> None:
 @pytest.mark.parametrize(
     ("look", "why"),
     [
-        (Look(0, 2, tasks=8, shares=False, lag=90_000), "of tasks that have a thread each"),
-        (Look(0, 2, tasks=2, lag=90_000), "2 tasks for 2 threads"),
+        (Look(0, 2, tasks=8, shares=False, lags={"0": 90_000}), "of tasks that have a thread each"),
+        (Look(0, 2, tasks=2, lags={"0": 90_000}), "2 tasks for 2 threads"),
     ],
 )
 def test_where_more_threads_do_not_help_none_come(look: Look, why: str) -> None:
     decisions = Decisions(BOUNDS)
     for second in range(60):
-        now = replace(look, now_ms=second * 1_000, processed=second * 100, busy=2.0)
+        now = replace(look, now_ms=second * 1_000, processed={"0": second * 100}, busy=2.0)
         decision = decisions.decide(now, lambda: PLENTY)
         assert decision.kind == "stay"
     assert why in decision.why
@@ -219,15 +219,37 @@ def test_a_record_now_and_then_is_no_backlog() -> None:
     """One waits each time that somebody looks; at this rate it is minutes of work."""
     decisions = Decisions(BOUNDS)
     for second in range(600):
-        look = Look(second * 1_000, 1, tasks=8, lag=second % 2, processed=second // 50)
+        look = Look(
+            second * 1_000, 1, tasks=8, lags={"0": second % 2}, processed={"0": second // 50}
+        )
         assert decisions.decide(look, lambda: PLENTY).kind == "stay"
+
+
+def test_the_sub_topology_that_is_behind_most_decides() -> None:
+    """A thousand records of the one are a second's work, of the other minutes."""
+    decisions = Decisions(BOUNDS)
+    for second in range(30):
+        look = Look(
+            second * 1_000,
+            2,
+            tasks=8,
+            lags={"0": 1_000, "1": 1_000},
+            processed={"0": second * 5, "1": second * 2_000},
+        )
+        decision = decisions.decide(look, lambda: PLENTY)
+        if decision.kind == "add":
+            break
+    assert decision.count == 2
+    assert decision.why.startswith(
+        "1,000 records wait in sub-topology 0, 200.0 s of work at 5/s; 5/s come in, more than 30 s"
+    )
 
 
 def test_what_nobody_processes_keeps_no_thread() -> None:
     """Such as the marker of a transaction, at the end of a topic, which counts as a record."""
     decisions = Decisions(BOUNDS)
     kinds = [
-        decisions.decide(Look(second * 1_000, 4, tasks=8, lag=8), lambda: PLENTY).kind
+        decisions.decide(Look(second * 1_000, 4, tasks=8, lags={"0": 8}), lambda: PLENTY).kind
         for second in range(200)
     ]
     assert kinds.count("remove") == 1

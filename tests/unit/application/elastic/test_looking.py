@@ -17,12 +17,15 @@ COPY = Restore(
 )
 
 
-def told(processed: int, polls: float, **lags: int) -> list[Metric]:
-    """Of a thread: what it has processed, the part of its time that it polls, and lags by task."""
+def told(polls: float, processed: dict[str, int], lags: dict[str, int]) -> list[Metric]:
+    """Of a thread: the part of its time that it polls, and what its tasks have processed or not."""
     return [
-        Metric("process-total", {"thread-id": "t"}, float(processed), "stream-thread-metrics"),
-        Metric("process-total", {"task-id": "0_0"}, 99.0, "stream-task-metrics"),
+        Metric("process-total", {"thread-id": "t"}, 99.0, "stream-thread-metrics"),
         Metric("poll-ratio", {"thread-id": "t"}, polls, "stream-thread-metrics"),
+        *(
+            Metric("process-total", {"task-id": task}, float(total), "stream-task-metrics")
+            for task, total in processed.items()
+        ),
         *(
             Metric("records-lag", {"task-id": task}, float(lag), "consumer-fetch-manager-metrics")
             for task, lag in lags.items()
@@ -36,10 +39,13 @@ class Threads:
     def __init__(self) -> None:
         self.looking = Looking(60_000, warm_lag=100, alone=lambda names: ",".join(sorted(names)))
         self.states: dict[str, tuple[ThreadState, dict[str, str]]] = {
-            "a": (RUNNING, {"0_0": "RUNNING", "0_1": "RUNNING"}),
+            "a": (RUNNING, {"0_0": "RUNNING", "1_1": "RUNNING"}),
             "b": (RUNNING, {"0_2": "RUNNING", "1_0": "STANDBY"}),
         }
-        self.metrics = {"a": told(10, 0.25, **{"0_0": 5, "0_1": 0}), "b": told(5, 0.75)}
+        self.metrics = {
+            "a": told(0.25, {"0_0": 7, "1_1": 3}, {"0_0": 5, "1_1": 0}),
+            "b": told(0.75, {"0_2": 5}, {"0_2": 1}),
+        }
 
     def look(self, now_ms: int = 0, **others: Any) -> Look:
         given = {"leaving": frozenset(), "restores": (), "paused": False, **others}
@@ -56,8 +62,8 @@ def test_what_threads_tell_is_summed_up() -> None:
         threads=2,
         tasks=3,
         shares=True,
-        lag=5,
-        processed=15,
+        lags={"0": 6, "1": 0},
+        processed={"0": 12, "1": 3},
         busy=1.0,
         alone="a,b",
     )
@@ -66,20 +72,20 @@ def test_what_threads_tell_is_summed_up() -> None:
 def test_what_was_processed_only_grows() -> None:
     """Though a thread that is started again counts from zero, and one that goes tells no more."""
     threads = Threads()
-    assert threads.look().processed == 15
-    threads.metrics["a"] = told(12, 0.0)
-    assert threads.look().processed == 17
-    threads.metrics["a"] = told(3, 0.0)
-    assert threads.look().processed == 20
+    assert threads.look().processed == {"0": 12, "1": 3}
+    threads.metrics["a"] = told(0.0, {"0_0": 9, "1_1": 3}, {})
+    assert threads.look().processed == {"0": 14, "1": 3}
+    threads.metrics["a"] = told(0.0, {"0_0": 3}, {})
+    assert threads.look().processed == {"0": 17, "1": 3}
     del threads.states["a"]
-    assert threads.look().processed == 20
-    threads.metrics["b"] = told(6, 0.0)
-    assert threads.look().processed == 21
+    assert threads.look().processed == {"0": 17, "1": 3}
+    threads.metrics["b"] = told(0.0, {"0_2": 6, "1_1": 1}, {})
+    assert threads.look().processed == {"0": 18, "1": 4}
 
 
 def test_a_task_that_lags_alone_on_its_thread_shares_it_with_nobody() -> None:
     threads = Threads()
-    threads.metrics = {"a": told(1, 0.0), "b": told(1, 0.0, **{"0_2": 1_000})}
+    threads.metrics = {"a": told(0.0, {}, {}), "b": told(0.0, {}, {"0_2": 1_000})}
     assert not threads.look().shares
 
 
