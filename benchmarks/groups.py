@@ -184,9 +184,7 @@ class SimulatedGroup:
             member = self._members[name]
             member.given = decode_assignment(received.partitions, received.user_data)
             member.owned = received.partitions
-        return Rebalance(
-            took_s, tuple(map(len, joined.values())), tuple(map(len, synced.values()))
-        )
+        return Rebalance(took_s, tuple(map(len, joined.values())), tuple(map(len, synced.values())))
 
     def settle(self) -> list[Rebalance]:
         """Rebalance until nobody asks for another one at once."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from millstream.assignment.assignment_info import HostInfo
-from millstream.assignment.lags import lags_of
+from millstream.assignment.lags import TaskLags
 from millstream.assignment.protocol import LATEST_OFFSET, LATEST_VERSION, AssignorError
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignor import ProcessState, process_order
@@ -93,7 +93,7 @@ class Client:
             previous_active=frozenset(active),
             previous_standby=frozenset(standby - active),
             client_tags=self.client_tags,
-            lags=lags_of(reported, ends or {}),
+            lags=TaskLags(reported, ends or {}),
             rack=self.rack,
         )
 
