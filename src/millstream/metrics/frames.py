@@ -104,6 +104,7 @@ class FrameReader:
 
     def __init__(self) -> None:
         self._known = _Known([], [])
+        self._names = b""
         self._number = 0
         #: Where the values of a metric are, by its group and name, once somebody has asked.
         self._places: dict[tuple[str, str], list[int]] = {}
@@ -113,8 +114,11 @@ class FrameReader:
         one with everything comes."""
         keys = self._known.keys
         if frame.names is not None:
-            keys = unpack_names(frame.names)
-            self._places.clear()
+            # Those that come now and then are mostly what is known.
+            if frame.names != self._names:
+                keys = unpack_names(frame.names)
+                self._names = frame.names
+                self._places.clear()
         elif frame.number != self._number + 1:
             return
         self._number = frame.number
