@@ -186,8 +186,8 @@ def encode_hosts(active: HostPartitions, standby: HostPartitions) -> bytes:
 
 def _read_task(reader: Reader, version: int) -> TaskId:
     task_id = TaskId(reader.int32(), reader.int32())
-    if version >= TOPOLOGY_NAME_VERSION:
-        reader.refuse_topology_name(reader.int32() != 0)
+    if version >= TOPOLOGY_NAME_VERSION and reader.int32():
+        reader.refuse_topology_name()
     return task_id
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice, permutations
-from typing import Literal
+from itertools import islice
+from typing import Final, Literal
 
+from millstream.assignment.least_loaded import LeastLoaded
 from millstream.assignment.protocol import LATEST_OFFSET
 from millstream.assignment.task_assignor import ProcessAssignment, ProcessState
 from millstream.record import TaskId
@@ -19,6 +20,9 @@ log = logging.getLogger(__name__)
 
 #: Which of a process' tasks are meant.
 Role = Literal["active", "standby"]
+
+#: The lag of who says nothing of a task.
+NOTHING_KNOWN: Final = 2**63 - 1
 
 
 class ClientLoad:
@@ -67,7 +71,7 @@ class ClientLoad:
     def lag(self, task_id: TaskId) -> int:
         """How many changelog records it would have to restore; `LATEST_OFFSET` for a task that it
         runs. One that says nothing of a task would have to restore all of it."""
-        return self.process.lags.get(task_id, _NOTHING_KNOWN)
+        return self.process.lags.get(task_id, NOTHING_KNOWN)
 
     def runs(self, task_id: TaskId) -> bool:
         """Whether the task is running there as active."""
@@ -79,16 +83,9 @@ class ClientLoad:
         return ProcessAssignment(frozenset(self.active), frozenset(self.standby))
 
 
-_NOTHING_KNOWN = 2**63 - 1
-
-
-def least_loaded(
-    clients: Iterable[ClientLoad],
-    fits: Callable[[ClientLoad], bool],
-    load: Callable[[ClientLoad], float] = lambda client: client.load,
-) -> ClientLoad | None:
-    """The first of the least loaded clients that fit."""
-    return min(filter(fits, clients), key=load, default=None)
+def least_loaded(clients: Iterable[ClientLoad]) -> ClientLoad | None:
+    """The first of the least loaded clients."""
+    return min(clients, key=lambda client: client.load, default=None)
 
 
 def balance_over_threads(
@@ -106,9 +103,42 @@ def balance_over_threads(
         role: which tasks may move.
         may_move: whether tasks may go from one client to another.
     """
-    pairs = [pair for pair in permutations(clients, 2) if may_move(*pair)]
-    while sum(_even_out(source, destination, role) for source, destination in pairs):
-        pass
+    moved = True
+    while moved:
+        moved = False
+        lightest = _lightest(clients)
+        for source in clients:
+            # Mostly there is nothing to even out, and to ask all pairs of 500 takes long.
+            if not any(_surplus(source, destination) for destination in lightest):
+                continue
+            if _even_out_with_all(source, clients, role, may_move):
+                moved = True
+                lightest = _lightest(clients)
+
+
+def _lightest(clients: Iterable[ClientLoad]) -> list[ClientLoad]:
+    """Of the clients with each number of threads one that has the fewest tasks: who cannot give a
+    task to any of these cannot give one to anybody."""
+    found: dict[int, ClientLoad] = {}
+    for client in clients:
+        lightest = found.setdefault(client.process.threads, client)
+        if client.count < lightest.count:
+            found[client.process.threads] = client
+    return list(found.values())
+
+
+def _even_out_with_all(
+    source: ClientLoad,
+    clients: Iterable[ClientLoad],
+    role: Role,
+    may_move: Callable[[ClientLoad, ClientLoad], bool],
+) -> int:
+    """Even one client out with each other in turn; how many tasks have moved."""
+    return sum(
+        _even_out(source, destination, role)
+        for destination in clients
+        if _surplus(source, destination) and may_move(source, destination)
+    )
 
 
 def _even_out(source: ClientLoad, destination: ClientLoad, role: Role) -> int:
@@ -141,10 +171,11 @@ def place_standbys(
         missing: how many standbys each task is still to get.
         replicas: how many each should have (`num.standby.replicas`), for the log.
     """
+    by_load = LeastLoaded(enumerate(clients), lambda client: client.load)
     short: list[TaskId] = []
     for task_id, count in missing.items():
         placed = 0
-        while placed < count and (client := _without(task_id, clients)) is not None:
+        while placed < count and (client := _without(task_id, by_load)) is not None:
             client.standby.add(task_id)
             placed += 1
         if placed < count:
@@ -160,5 +191,5 @@ def place_standbys(
         )
 
 
-def _without(task_id: TaskId, clients: Iterable[ClientLoad]) -> ClientLoad | None:
-    return least_loaded(clients, lambda client: not client.has(task_id))
+def _without(task_id: TaskId, by_load: LeastLoaded[ClientLoad]) -> ClientLoad | None:
+    return by_load.first(lambda client: not client.has(task_id))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from millstream.assignment.assignment_info import HostInfo
-from millstream.assignment.lags import lags_of
+from millstream.assignment.lags import TaskLags
 from millstream.assignment.protocol import LATEST_OFFSET, LATEST_VERSION, AssignorError
 from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignor import ProcessState, process_order
@@ -84,16 +84,13 @@ class Client:
                         total if total == LATEST_OFFSET else max(total, reported.get(task_id, 0))
                     )
         active = {task_of[tp] for tp in self.owner_of if tp in task_of}
-        standby: set[TaskId] = set()
-        for sums in self.offset_sums.values():
-            for task_id, offset_sum in sums.items():
-                (active if offset_sum == LATEST_OFFSET else standby).add(task_id)
+        active.update(task_id for task_id, total in reported.items() if total == LATEST_OFFSET)
         return ProcessState(
             threads=len(self.consumers),
             previous_active=frozenset(active),
-            previous_standby=frozenset(standby - active),
+            previous_standby=frozenset(reported.keys() - active),
             client_tags=self.client_tags,
-            lags=lags_of(reported, ends or {}),
+            lags=TaskLags(reported, ends or {}),
             rack=self.rack,
         )
 

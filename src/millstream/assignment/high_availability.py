@@ -12,7 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, takewhile
+from itertools import cycle
 
 from millstream.assignment.client_load import (
     ClientLoad,
@@ -21,12 +21,14 @@ from millstream.assignment.client_load import (
     least_loaded,
     place_standbys,
 )
+from millstream.assignment.least_loaded import LeastLoaded
 from millstream.assignment.rack_aware import STATELESS, Costs, RackAwareness, rack_awareness
 from millstream.assignment.standby_tags import (
     keeps_copies_apart,
     may_move_standby,
     place_standbys_by_tags,
 )
+from millstream.assignment.state_at_hand import StateAtHand
 from millstream.assignment.task_assignor import ApplicationState, ProcessAssignment
 from millstream.java_priority_queue import JavaPriorityQueue
 from millstream.record import TaskId
@@ -63,11 +65,12 @@ def assign_high_availability(state: ApplicationState) -> dict[uuid.UUID, Process
     if racks:
         racks.optimize_active(stateful, clients, _costs(state))
     _place_standbys(stateful, clients, state, racks)
-    movements = _Movements(stateful, clients, state)
+    movements = _Movements(clients, state)
     waiting = movements.of_actives() + movements.of_standbys()
     stateless = [task_id for task_id, info in state.tasks.items() if not info.is_stateful]
+    by_active_load = LeastLoaded(enumerate(clients), lambda client: client.active_load)
     for task_id in stateless:
-        client = least_loaded(clients, lambda client: True, lambda client: client.active_load)
+        client = by_active_load.first()
         assert client is not None
         client.active.add(task_id)
     if racks:
@@ -129,33 +132,22 @@ class _Movement:
     Args:
         task_id: the task.
         destination: where it should be, without enough of its state.
+        caught_up: how many could go on with it.
     """
 
     task_id: TaskId
     destination: ClientLoad
+    caught_up: int
 
 
 class _Movements:
     """Puts tasks where their state is, and warm-up copies where they should be in the end."""
 
-    def __init__(
-        self, stateful: Sequence[TaskId], clients: Sequence[ClientLoad], state: ApplicationState
-    ) -> None:
+    def __init__(self, clients: Sequence[ClientLoad], state: ApplicationState) -> None:
         self._clients = clients
         self._warmups_left = state.config.max_warmup_replicas
         self._warmups: set[tuple[uuid.UUID, TaskId]] = set()
-        bound = state.config.acceptable_recovery_lag
-        self._caught_up = {
-            task_id: {
-                client.process_id
-                for client in clients
-                if client.runs(task_id) or 0 <= client.lag(task_id) <= bound
-            }
-            for task_id in stateful
-        }
-        self._by_lag = {
-            task_id: sorted(clients, key=lambda client: client.lag(task_id)) for task_id in stateful
-        }
+        self._at_hand = StateAtHand(clients, state.config.acceptable_recovery_lag)
 
     def of_actives(self) -> int:
         """Let active tasks wait where their state is; how many do."""
@@ -206,32 +198,29 @@ class _Movements:
         that; which of them comes first matters where warm-ups run out in between.
         """
         needed = JavaPriorityQueue[_Movement](
-            lambda movement: (len(self._caught_up[movement.task_id]), movement.task_id)
+            lambda movement: (movement.caught_up, movement.task_id)
         )
         for client in self._clients:
             for task_id in sorted(client.tasks(role)):
                 if (
                     (client.process_id, task_id) not in self._warmups
-                    and client.process_id not in self._caught_up[task_id]
-                    and self._by_lag[task_id][0].lag(task_id) < client.lag(task_id)
+                    and not self._at_hand.is_caught_up(client, task_id)
+                    and self._at_hand.least_lag(task_id) < client.lag(task_id)
                 ):
-                    needed.offer(_Movement(task_id, client))
+                    caught_up = len(self._at_hand.caught_up(task_id))
+                    needed.offer(_Movement(task_id, client, caught_up))
         return [needed.poll() for _ in range(len(needed))]
 
     def _least_loaded_caught_up(
         self, task_id: TaskId, fits: Callable[[ClientLoad], bool]
     ) -> ClientLoad | None:
-        caught_up = self._caught_up[task_id]
-        return least_loaded(
-            self._clients, lambda client: client.process_id in caught_up and fits(client)
-        )
+        return least_loaded(filter(fits, self._at_hand.caught_up(task_id)))
 
     def _more_caught_up(
         self, task_id: TaskId, destination: ClientLoad, fits: Callable[[ClientLoad], bool]
     ) -> ClientLoad | None:
         """The one with the least lag of those that have less than the destination."""
-        ahead = takewhile(lambda client: client is not destination, self._by_lag[task_id])
-        return next(filter(fits, ahead), None)
+        return next(filter(fits, self._at_hand.ahead_of(destination, task_id)), None)
 
     def _take_warmup(self) -> bool:
         """Whether one more copy may warm up; if so it counts."""

@@ -5,7 +5,7 @@ Source of the semantics: Kafka Streams' `ClientState.computeTaskLags` (KIP-441).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from millstream.assignment.protocol import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 from millstream.assignment.topics import Cluster, TopicGroup
@@ -61,14 +61,43 @@ def end_offset_sums(
     }
 
 
-def lags_of(reported: Mapping[TaskId, int], ends: Mapping[TaskId, int]) -> dict[TaskId, int]:
+class TaskLags(Mapping[TaskId, int]):
     """How many changelog records a process would have to restore for each stateful task.
+
+    Kept is only what the process has said something of: of all other tasks it lacks everything.
+    A number for each of 10,000 tasks and 500 processes would take seconds.
 
     Args:
         reported: the offset sums that it reported.
         ends: the sums of the end offsets, of every stateful task.
+
+    Attributes:
+        said: the lags of the tasks that it reported something of.
+        ends: as above.
     """
-    return {task_id: _lag(reported.get(task_id, 0), end) for task_id, end in ends.items()}
+
+    __slots__ = ("ends", "said")
+
+    def __init__(self, reported: Mapping[TaskId, int], ends: Mapping[TaskId, int]) -> None:
+        self.ends = ends
+        self.said = {
+            task_id: _lag(total, ends[task_id])
+            for task_id, total in reported.items()
+            if task_id in ends
+        }
+
+    def __getitem__(self, task_id: TaskId) -> int:
+        lag = self.said.get(task_id)
+        return self.ends[task_id] if lag is None else lag
+
+    def __iter__(self) -> Iterator[TaskId]:
+        return iter(self.ends)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __repr__(self) -> str:
+        return f"TaskLags({dict(self)!r})"
 
 
 def _lag(reported: int, end: int) -> int:

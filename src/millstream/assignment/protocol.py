@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
 
 from millstream.errors import TaskAssignmentError
 from millstream.record import TaskId
@@ -94,14 +95,17 @@ class Reader:
         """Text after its size in four bytes."""
         return self._text(self.bytes32())
 
-    def refuse_topology_name(self, present: bool) -> None:
+    def table(self, row: struct.Struct, count: int) -> Iterator[tuple[Any, ...]]:
+        """So many rows, all of them alike."""
+        return row.iter_unpack(self._take(row.size * max(0, count)))
+
+    def refuse_topology_name(self) -> NoReturn:
         """Stop at a task of a named topology, which only Kafka Streams has."""
-        if present:
-            raise TaskAssignmentError(
-                f"Cannot read the {self._what}: it has tasks of a named topology. A Java member of "
-                "this group uses named topologies, which are not supported; use another "
-                "application id."
-            )
+        raise TaskAssignmentError(
+            f"Cannot read the {self._what}: it has tasks of a named topology. A Java member of "
+            "this group uses named topologies, which are not supported; use another "
+            "application id."
+        )
 
     def _text(self, data: bytes) -> str:
         try:

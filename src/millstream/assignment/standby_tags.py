@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from millstream.assignment.client_load import ClientLoad, least_loaded
+from millstream.assignment.client_load import ClientLoad
+from millstream.assignment.least_loaded import LeastLoaded
 from millstream.record import TaskId
 
 log = logging.getLogger(__name__)
@@ -38,14 +39,15 @@ def place_standbys_by_tags(
         }
         for key in tag_keys
     }
+    alike = _alike(clients, tag_keys)
+    owners = {task_id: client for client in clients for task_id in client.active}
     left: dict[TaskId, int] = {}
     for task_id, count in missing.items():
         taken = _TakenTags(values)
-        for client in clients:
-            if task_id in client.active:
-                taken.use(client)
+        if task_id in owners:
+            taken.use(owners[task_id])
         placed = 0
-        while placed < count and (client_apart := _apart(task_id, clients, taken)) is not None:
+        while placed < count and (client_apart := _apart(task_id, alike, taken)) is not None:
             client_apart.standby.add(task_id)
             taken.use(client_apart)
             placed += 1
@@ -104,16 +106,33 @@ class _TakenTags:
             else:
                 self._taken.add((key, value))
 
-    def are_apart_from(self, client: ClientLoad) -> bool:
-        """Whether a client shares none of them."""
-        return self._taken.isdisjoint(client.process.client_tags.items())
+    def are_apart_from(self, tags: frozenset[tuple[str, str]]) -> bool:
+        """Whether somebody's tags are none of them."""
+        return self._taken.isdisjoint(tags)
 
 
-def _apart(task_id: TaskId, clients: Sequence[ClientLoad], taken: _TakenTags) -> ClientLoad | None:
+_Alike = Mapping[frozenset[tuple[str, str]], LeastLoaded[ClientLoad]]
+
+
+def _alike(clients: Sequence[ClientLoad], tag_keys: Sequence[str]) -> _Alike:
+    """The clients by those of their tags that matter: few kinds of many clients."""
+    places: dict[frozenset[tuple[str, str]], list[tuple[int, ClientLoad]]] = {}
+    for place, client in enumerate(clients):
+        tags = client.process.client_tags
+        kind = frozenset((key, tags[key]) for key in tag_keys if key in tags)
+        places.setdefault(kind, []).append((place, client))
+    return {kind: LeastLoaded(each, lambda client: client.load) for kind, each in places.items()}
+
+
+def _apart(task_id: TaskId, alike: _Alike, taken: _TakenTags) -> ClientLoad | None:
     """The least loaded client without the task that shares no tag with those which have it."""
-    return least_loaded(
-        clients, lambda client: not client.has(task_id) and taken.are_apart_from(client)
+    ranks = (
+        each.rank(lambda client: not client.has(task_id))
+        for tags, each in alike.items()
+        if taken.are_apart_from(tags)
     )
+    best = min(filter(None, ranks), default=None)
+    return None if best is None else best[2]
 
 
 def may_move_standby(source: ClientLoad, to: ClientLoad) -> bool:

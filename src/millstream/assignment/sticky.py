@@ -12,11 +12,11 @@ set.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
+from millstream.assignment.least_loaded import LeastLoaded
 from millstream.assignment.rack_aware import STATELESS, Costs, RackAwareness, rack_awareness
 from millstream.assignment.task_assignor import (
     ApplicationState,
@@ -91,6 +91,10 @@ class _Share:
         """Tasks per thread, standbys included."""
         return (len(self.active) + len(self.standby)) / self.process.threads
 
+    def has(self, task_id: TaskId) -> bool:
+        """Whether it gets the task in either role."""
+        return task_id in self.active or task_id in self.standby
+
 
 _ByTask = Mapping[TaskId, list[_Share]]
 
@@ -123,15 +127,10 @@ def _give_up_to_quota(
 
 def _give_to_best(tasks: Iterable[TaskId], shares: Iterable[_Share], holders: _ByTask) -> None:
     """Give tasks to the least loaded shares, or to those that have their state."""
-    # The heap may hold old loads of a share: loads only grow, so those come up first and are
-    # brought up to date then. Looking through all shares for each task would be quadratic.
-    heap = [(share.load, share.order, share) for share in shares]
-    heapq.heapify(heap)
+    by_load = LeastLoaded(((share.order, share) for share in shares), _load)
     for task_id in tasks:
-        while heap[0][0] != heap[0][2].load:
-            _, order, share = heap[0]
-            heapq.heapreplace(heap, (share.load, order, share))
-        best = heap[0][2]
+        best = by_load.first()
+        assert best is not None, "there is a process"
         holder = min(holders.get(task_id, ()), key=_load, default=best)
         # With less than a task per thread a process has idle threads, however others fare.
         if holder.load < 1 or holder.load <= best.load:
@@ -164,24 +163,25 @@ def _move_near(
 
 def _place_standbys(state: ApplicationState, shares: Iterable[_Share], holders: _ByTask) -> None:
     """Keep copies where they are, as long as nobody is less loaded; else with the least loaded."""
+    by_load = LeastLoaded(((share.order, share) for share in shares), _load)
     for task_id, info in state.tasks.items():
         if not info.is_stateful:
             continue
+        held_by = holders.get(task_id, ())
         for _ in range(state.config.num_standby_replicas):
-            free = [
-                share
-                for share in shares
-                if task_id not in share.active and task_id not in share.standby
-            ]
-            best = min(free, key=_load, default=None)
+            best = _without(task_id, by_load)
             if best is None:
                 break
-            held = [share for share in free if share in holders.get(task_id, ())]
+            held = (share for share in held_by if not share.has(task_id))
             holder = min(held, key=_load, default=best)
             # As for active tasks: idle threads first, however others fare.
             if holder.load < 1 or holder.load <= best.load:
                 best = holder
             best.standby.add(task_id)
+
+
+def _without(task_id: TaskId, by_load: LeastLoaded[_Share]) -> _Share | None:
+    return by_load.first(lambda share: not share.has(task_id))
 
 
 def _load(share: _Share) -> float:

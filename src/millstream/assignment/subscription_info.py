@@ -27,6 +27,8 @@ _UNIQUE_FIELD_VERSION = 8
 _ERROR_VERSION = 9
 _TAGS_VERSION = 11
 _UNKNOWN_PROCESS = uuid.UUID(int=0)
+#: A task, its offset sum, and the size of its topology's name: -1 for none.
+_NAMED_SUM = struct.Struct(">iiqh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,7 @@ class SubscriptionInfo:
     def _encoded_offset_sums(self) -> bytes:
         sums = sorted(self.task_offset_sums.items())
         if self.version >= TOPOLOGY_NAME_VERSION:
-            # The last field is the size of the topology's name: -1 for none.
-            parts = [struct.pack(">iiqh", *task_id, total, -1) for task_id, total in sums]
+            parts = [_NAMED_SUM.pack(*task_id, total, -1) for task_id, total in sums]
             return int32(len(parts)) + b"".join(parts)
         groups: dict[int, list[bytes]] = {}
         for task_id, total in sums:
@@ -136,13 +137,16 @@ class SubscriptionInfo:
 
 def _read_offset_sums(reader: Reader, version: int) -> dict[TaskId, int]:
     sums: dict[TaskId, int] = {}
-    for _ in range(reader.int32()):
+    count = reader.int32()
+    if version >= TOPOLOGY_NAME_VERSION:
+        # A leader reads this of each member and task: as a table, in a fourth of the time.
+        for subtopology, partition, total, name_size in reader.table(_NAMED_SUM, count):
+            if name_size > 0:
+                reader.refuse_topology_name()
+            sums[TaskId(subtopology, partition)] = total
+        return sums
+    for _ in range(count):
         subtopology = reader.int32()
-        if version >= TOPOLOGY_NAME_VERSION:
-            task_id = TaskId(subtopology, reader.int32())
-            sums[task_id] = reader.int64()
-            reader.refuse_topology_name(reader.int16() > 0)
-            continue
         for _ in range(reader.int32()):
             task_id = TaskId(subtopology, reader.int32())
             sums[task_id] = reader.int64()

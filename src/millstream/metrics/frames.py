@@ -7,7 +7,7 @@ import zlib
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from millstream.metrics.registry import MetricKey, Scope
 from millstream.metrics.values import Metric
@@ -89,37 +89,70 @@ class FrameWriter:
         )
 
 
+class _Known(NamedTuple):
+    """What a reader knows at a moment. Never changed, so that it can be read on any thread."""
+
+    keys: list[MetricKey]
+    values: list[float | str]
+
+
 class FrameReader:
-    """Puts together what frames tell; on the driver's side, one for each life of a thread."""
+    """Puts together what frames tell; on the driver's side, one for each life of a thread.
+
+    Frames are taken on one thread, and what they have told is read on any.
+    """
 
     def __init__(self) -> None:
-        self._keys: list[MetricKey] = []
-        self._values: list[float | str] = []
+        self._known = _Known([], [])
+        self._names = b""
         self._number = 0
+        #: Where the values of a metric are, by its group and name, once somebody has asked.
+        self._places: dict[tuple[str, str], list[int]] = {}
 
     def take(self, frame: MetricsFrame) -> None:
         """Follow a frame. One that follows a frame which has not come is left out: sooner or later
         one with everything comes."""
+        keys = self._known.keys
         if frame.names is not None:
-            self._keys = unpack_names(frame.names)
+            # Those that come now and then are mostly what is known.
+            if frame.names != self._names:
+                keys = unpack_names(frame.names)
+                self._names = frame.names
+                self._places.clear()
         elif frame.number != self._number + 1:
             return
         self._number = frame.number
-        values = array("d", frame.values)
+        values: list[float | str] = []
+        told = array("d", frame.values)
         if frame.places is None:
-            self._values = list(values)
+            values += told
         else:
-            for place, value in zip(array("I", frame.places), values, strict=True):
-                self._values[place] = value
+            values += self._known.values
+            for place, value in zip(array("I", frame.places), told, strict=True):
+                values[place] = value
         for place, text in frame.texts:
-            self._values[place] = text
+            values[place] = text
+        self._known = _Known(keys, values)
 
     def metrics(self) -> list[Metric]:
         """All of them, as they were told last."""
+        keys, values = self._known
         return [
             Metric(key.name, dict(key.labels), value, key.group)
-            for key, value in zip(self._keys, self._values, strict=True)
+            for key, value in zip(keys, values, strict=True)
         ]
+
+    def by_label(self, group: str, name: str, label: str) -> dict[str, float | str]:
+        """The values of one metric, by one of its labels. On the thread that takes frames.
+
+        Asked with each frame of each thread, where looking through all metrics takes too long.
+        """
+        keys, values = self._known
+        places = self._places.get((group, name))
+        if places is None:
+            places = [at for at, key in enumerate(keys) if (key.group, key.name) == (group, name)]
+            self._places[group, name] = places
+        return {dict(keys[place].labels)[label]: values[place] for place in places}
 
 
 def pack_names(keys: Iterable[MetricKey]) -> bytes:

@@ -28,7 +28,7 @@ from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_meters import ThreadMeters
-from millstream.runtime.loop.thread_settings import ThreadSettings
+from millstream.runtime.loop.thread_settings import ThreadSettings, report_interval_ms
 from millstream.runtime.loop.transactions import Transactions
 from millstream.runtime.metrics_settings import recording_of
 from millstream.runtime.ownership.cleanup import StateCleanup
@@ -430,6 +430,7 @@ class _Parts:
             max_batch_records=poll_records,
             max_task_idle_ms=config.max_task_idle_ms,
             summary_interval_ms=config.log_summary_interval_ms,
+            report_interval_ms=report_interval_ms(config.most_stream_threads),
         )
 
 

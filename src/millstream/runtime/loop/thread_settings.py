@@ -3,6 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+#: How often a thread tells its metrics at most.
+_REPORT_MS: Final = 500
+#: What one report costs the driver, by which the threads of an application may not take more than
+#: a part of one of its processors, however many they are: 500 reports a second from all of them.
+_REPORT_OF_ALL_MS: Final = 2
+
+
+def report_interval_ms(threads: int) -> int:
+    """How often a stream thread tells its driver its metrics, where there are so many threads.
+
+    Example:
+        >>> report_interval_ms(4), report_interval_ms(1_000)
+        (500, 2000)
+    """
+    return max(_REPORT_MS, _REPORT_OF_ALL_MS * threads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,5 +45,5 @@ class ThreadSettings:
     max_batch_records: int
     max_task_idle_ms: int
     poll_pause_ms: int = 1_000
-    report_interval_ms: int = 500
+    report_interval_ms: int = _REPORT_MS
     summary_interval_ms: int = 120_000

@@ -1,0 +1,313 @@
+"""The control connections of a thousand stream threads to one driver: no broker, no Spark.
+
+The driver's end is what it is in an application: the server, the queue of events, and what puts the
+threads' metrics together. At the other ends are stream threads' own channels, a few hundred in each
+of some processes, which report their metrics as often as stream threads do, and process nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import resource
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from millstream import StreamsBuilder, StreamsConfig, TaskId
+from millstream.application.client_metrics import ClientMetrics
+from millstream.clock import SystemClock
+from millstream.metrics.frames import FrameWriter
+from millstream.metrics.registry import Scope
+from millstream.runtime.client_states import ClientStates
+from millstream.runtime.control import AskMetrics, Close, Report, ThreadMetrics
+from millstream.runtime.loop.thread_settings import report_interval_ms
+from millstream.runtime.task.task_meters import TASK_GROUP
+from millstream.spark.control import ControlChannel
+from millstream.spark.control_server import ControlServer
+from millstream.spark.events import EventQueue, ThreadEvent
+from millstream.spark.messages import Epoch, Hello
+
+#: Stream threads in one of the processes at the other end.
+_A_PROCESS: Final = 250
+#: What a thread has, and how many metrics each task has in the job `count` of the bench.
+_TASKS: Final = 10
+_METRICS: Final = 35
+_QUIET_S: Final = 15.0
+_SMOKE_QUIET_S: Final = 2.0
+#: How often all threads are asked at the same time.
+_ASKED: Final = 10
+_DEADLINE_S: Final = 120.0
+_ANSWER_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Connected:
+    """What the connections of so many threads cost the driver.
+
+    Attributes:
+        threads: at the other ends.
+        connected_s: until all of them were there.
+        mb_a_thousand: of memory, for 1,000 of them.
+        python_threads: in the driver's process.
+        files: that it has open.
+        cores: of the processor, while every thread reports.
+        reports: in a second.
+        asked_s: until all have answered that were asked at the same time: median, and most.
+        answered_s: until one of them has: median.
+    """
+
+    threads: int
+    connected_s: float
+    mb_a_thousand: float
+    python_threads: int
+    files: int
+    cores: float
+    reports: float
+    asked_s: tuple[float, float]
+    answered_s: float
+
+
+class Driver:
+    """The driver's end, as an application has it."""
+
+    def __init__(self) -> None:
+        builder = StreamsBuilder()
+        builder.stream("in").to("out")
+        self.key = secrets.token_bytes(32)
+        self.server = ControlServer("bench", self.key, self)
+        self.registered = threading.Semaphore(0)
+        self.reports = 0
+        self._metrics = ClientMetrics(
+            builder.build(),
+            StreamsConfig(application_id="bench", bootstrap_servers="not-used:9092"),
+            ClientStates("bench", SystemClock()),
+            lambda: "bench",
+            dict,
+            lambda: 0,
+        )
+        self._events = EventQueue(self._on_event)
+
+    def start(self, names: list[str]) -> None:
+        """Listen for these threads."""
+        self._events.start()
+        self.server.start()
+        for name in names:
+            self.server.expect(name, 1)
+
+    def on_registered(self, hello: Hello) -> None:
+        self.registered.release()
+
+    def on_report(self, hello: Hello, report: Report) -> None:
+        self._events.put(ThreadEvent(hello.thread_name, "report", report))
+
+    def ask_all(self, names: list[str]) -> list[float]:
+        """Ask all threads at the same time; the seconds until each has answered, in order."""
+        done: queue.SimpleQueue[float] = queue.SimpleQueue()
+        began = time.perf_counter()
+        answers = [self.server.post(name, AskMetrics()) for name in names]
+        for answer in answers:
+            answer.add_done_callback(lambda _: done.put(time.perf_counter() - began))
+        for answer in answers:
+            answer.result(_ANSWER_S)
+        return sorted(done.get(timeout=_ANSWER_S) for _ in names)
+
+    def close(self) -> None:
+        self.server.close()
+        self._events.close(_ANSWER_S)
+
+    def _on_event(self, event: ThreadEvent) -> None:
+        self.reports += 1
+        self._metrics.take(event.thread, event.data)
+        self._metrics.processed_by_task(event.thread)
+
+
+def measure(threads: int, quiet_s: float) -> Connected:
+    """Let so many threads connect, report, and be asked."""
+    driver = Driver()
+    names = [_name(number) for number in range(threads)]
+    memory_kb, files, python_threads = _memory_kb(), _open_files(), threading.active_count()
+    driver.start(names)
+    with ExitStack() as ends:
+        ends.callback(driver.close)
+        began = time.perf_counter()
+        for first in range(0, threads, _A_PROCESS):
+            ends.enter_context(_process(driver, threads, first, min(threads, first + _A_PROCESS)))
+        for _ in names:
+            assert driver.registered.acquire(timeout=_DEADLINE_S), "threads did not connect"
+        connected_s = time.perf_counter() - began
+        reports, cpu_s, now = driver.reports, _cpu_s(), time.perf_counter()
+        time.sleep(quiet_s)
+        took_s = time.perf_counter() - now
+        reports, cpu_s = driver.reports - reports, _cpu_s() - cpu_s
+        rounds = [driver.ask_all(names) for _ in range(_ASKED)]
+        last = sorted(answered[-1] for answered in rounds)
+        middle = sorted(answered[len(answered) // 2] for answered in rounds)
+        result = Connected(
+            threads,
+            connected_s,
+            (_memory_kb() - memory_kb) / 1024 * 1000 / threads,
+            threading.active_count() - python_threads,
+            _open_files() - files,
+            cpu_s / took_s,
+            reports / took_s,
+            (last[len(last) // 2], last[-1]),
+            middle[len(middle) // 2],
+        )
+        for name in names:
+            driver.server.send(name, Close())
+        return result
+
+
+@contextmanager
+def _process(driver: Driver, threads: int, first: int, end: int) -> Iterator[None]:
+    """A process with the stream threads of these numbers."""
+    host, port = driver.server.address
+    numbers = map(str, (threads, first, end))
+    command = [sys.executable, __file__, host, str(port), *numbers]
+    environment = {**os.environ, "MILLSTREAM_BENCH_KEY": driver.key.hex()}
+    process = subprocess.Popen(command, env=environment)
+    try:
+        yield
+        process.wait(_DEADLINE_S)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measure it with more and more threads; what is to be saved."""
+    _allow_files(8_192)
+    counts = (20,) if options.smoke else (100, 500, 1_000)
+    print(f"\nconnections of stream threads with {_TASKS} tasks each to one driver\n")
+    head = f"{'threads':>8} {'there s':>8} {'MB':>6} {'py threads':>10} {'files':>6} {'cores':>6}"
+    print(f"{head} {'reports/s':>10} {'half answer ms':>15} {'all answer ms':>14} {'worst':>7}")
+    measured: dict[str, Any] = {}
+    for count in counts:
+        one = measure(count, _SMOKE_QUIET_S if options.smoke else _QUIET_S)
+        print(
+            f"{count:>8,} {one.connected_s:>8.1f} {one.mb_a_thousand * count / 1000:>6.0f} "
+            f"{one.python_threads:>10,} {one.files:>6,} {one.cores:>6.2f} {one.reports:>10,.0f} "
+            f"{one.answered_s * 1000:>15,.0f} {one.asked_s[0] * 1000:>14,.0f} "
+            f"{one.asked_s[1] * 1000:>7,.0f}"
+        )
+        measured[str(count)] = {
+            "connected_s": one.connected_s,
+            "mb_a_thousand": one.mb_a_thousand,
+            "python_threads": one.python_threads,
+            "files": one.files,
+            "cores": one.cores,
+            "reports": one.reports,
+            "all_answered_s": one.asked_s,
+            "half_answered_s": one.answered_s,
+        }
+    return measured
+
+
+class _StreamThreads:
+    """The other ends, in a process of their own."""
+
+    def __init__(
+        self, address: tuple[str, int], key: bytes, numbers: range, interval_ms: int
+    ) -> None:
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._processed = 0.0
+        self._interval_s = interval_ms / 1000
+        self._ends: list[tuple[ControlChannel, Scope, FrameWriter]] = []
+        for number in numbers:
+            hello = Hello("bench", _name(number), number, Epoch(1, 0), os.getpid(), "localhost")
+            channel = ControlChannel(address, key, hello)
+            channel.on_news = lambda: self._news.put(None)
+            assert channel.open(), channel.lost_reason
+            channel.take_code()
+            scope = self._scope()
+            self._ends.append((channel, scope, FrameWriter(scope)))
+
+    def run(self) -> None:
+        """Report and answer until the driver says that it is over."""
+        interval_s = self._interval_s / len(self._ends)
+        due, turn = time.monotonic(), 0
+        open_ends = len(self._ends)
+        while open_ends:
+            try:
+                self._news.get(timeout=max(0.0, due - time.monotonic()))
+                open_ends -= sum(map(self._obey, self._ends))
+            except queue.Empty:
+                # One after the other, spread over the interval as those of many machines are.
+                channel, _, frames = self._ends[turn]
+                self._processed += 1
+                channel.report(ThreadMetrics(frames.next()))
+                turn = (turn + 1) % len(self._ends)
+                due += interval_s
+        for channel, *_ in self._ends:
+            channel.close()
+
+    def _obey(self, end: tuple[ControlChannel, Scope, FrameWriter]) -> bool:
+        """Do what a thread was asked; whether it was to close."""
+        channel, scope, _ = end
+        is_over = False
+        for asked in channel.commands():
+            is_over |= isinstance(asked.command, Close)
+            if isinstance(asked.command, AskMetrics):
+                channel.reply(asked, ThreadMetrics(FrameWriter(scope).whole()))
+        return is_over
+
+    def _scope(self) -> Scope:
+        scope = Scope(SystemClock())
+        for number in range(_TASKS):
+            task = scope.part(task_id=str(TaskId(0, number)))
+            task.add(TASK_GROUP, "process-total", lambda: self._processed)
+            for metric in range(_METRICS - 1):
+                # Every second one changes from report to report.
+                steady = float(metric)
+                task.add(
+                    TASK_GROUP,
+                    f"metric-{metric}",
+                    (lambda: self._processed) if metric % 2 else (lambda value=steady: value),  # type: ignore[misc]
+                )
+        return scope
+
+
+def _name(number: int) -> str:
+    return f"bench-StreamThread-{number}"
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _memory_kb() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0])
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _allow_files(wanted: int) -> None:
+    """Let this process and those that it starts have so many files open, if the machine does."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    if limit != resource.RLIM_INFINITY and limit < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def _main() -> None:
+    host, port, threads, first, end = sys.argv[1:]
+    key = bytes.fromhex(os.environ.pop("MILLSTREAM_BENCH_KEY"))
+    numbers = range(int(first), int(end))
+    _StreamThreads((host, int(port)), key, numbers, report_interval_ms(int(threads))).run()
+
+
+if __name__ == "__main__":
+    _main()

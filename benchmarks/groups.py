@@ -1,0 +1,233 @@
+"""A group of stream threads in one process, with the bytes that its members and its leader would
+send each other and no broker: what the leader's part of a rebalance costs, and how large it is."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from millstream.assignment.leader_assignor import LeaderAssignor
+from millstream.assignment.protocol import LATEST_OFFSET, REBALANCE_NOW_MS
+from millstream.assignment.subscription_info import SubscriptionInfo
+from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
+from millstream.assignment.task_assignor import AssignmentConfig
+from millstream.assignment.topics import ChangelogSpec, NewTopic, TopicGroup, TopologyTopics
+from millstream.clock import ManualClock
+from millstream.kafka.member import member_assignor
+from millstream.kafka.member.member_assignor import MemberAssignment, MemberSubscription
+from millstream.record import TaskId, TopicPartition
+
+#: Changelog records of each task.
+END: Final = 1_000_000
+#: Three that keep state, and one that does not.
+SUBTOPOLOGIES: Final = 4
+#: Threads of one process.
+THREADS: Final = 4
+RACKS: Final = ("rack-a", "rack-b", "rack-c")
+#: A rebalance in which tasks are given up and one in which they are taken, and a spare one.
+_MOST_ROUNDS: Final = 4
+
+
+def _inputs(number: int) -> str:
+    return f"bench-scale-KSTREAM-AGGREGATE-STATE-STORE-{number:010d}-repartition"
+
+
+def _changelog(number: int) -> str:
+    return f"bench-scale-KSTREAM-AGGREGATE-STATE-STORE-{number:010d}-changelog"
+
+
+class Cluster:
+    """A cluster that answers at once: what it takes to ask is left out.
+
+    Args:
+        partitions: of each topic.
+    """
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+
+    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
+        return dict.fromkeys(topics, self._partitions)
+
+    def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
+        near = [frozenset((rack, RACKS[index - 1])) for index, rack in enumerate(RACKS)]
+        return {
+            TopicPartition(topic, number): near[(number + len(topic)) % len(near)]
+            for topic in topics
+            for number in range(self._partitions)
+        }
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, END)
+
+    def committed_offsets(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> None:
+        raise AssertionError("every topic is there")
+
+
+@dataclass
+class _Process:
+    """What lies on the disk that the threads of one process share."""
+
+    process_id: uuid.UUID
+    host: str
+    rack: str
+    reached: dict[TaskId, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Member:
+    process: _Process
+    given: TaskAssignment = field(default_factory=TaskAssignment)
+    owned: tuple[TopicPartition, ...] = ()
+    joins: int = 0
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """What the leader has done once.
+
+    Attributes:
+        took_s: seconds of the processor, from the members' bytes to the bytes for each.
+        subscription_bytes: of each member, as the broker keeps them.
+        assignment_bytes: likewise.
+    """
+
+    took_s: float
+    subscription_bytes: tuple[int, ...]
+    assignment_bytes: tuple[int, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """What the broker writes as one record when the rebalance is over, members' names aside."""
+        return sum(self.subscription_bytes) + sum(self.assignment_bytes)
+
+
+class SimulatedGroup:
+    """The members of a group and their leader.
+
+    Args:
+        tasks: how many there are, in four sub-topologies of which the first has no state.
+        config: what the assignor may look at.
+        has_hosts: whether each process has an `application.server`.
+    """
+
+    def __init__(self, tasks: int, config: AssignmentConfig, *, has_hosts: bool = False) -> None:
+        groups = tuple(
+            TopicGroup(
+                number,
+                (_inputs(number),),
+                changelog_topics={_changelog(number): ChangelogSpec()} if number else {},
+            )
+            for number in range(SUBTOPOLOGIES)
+        )
+        self._topics = tuple(_inputs(number) for number in range(SUBTOPOLOGIES))
+        self._has_hosts = has_hosts
+        self._clock = ManualClock(0)
+        self._assignor = LeaderAssignor(
+            TopologyTopics(groups),
+            Cluster(tasks // SUBTOPOLOGIES),
+            config=config,
+            process_id=uuid.UUID(int=1),
+            clock=self._clock,
+        )
+        self._members: dict[str, _Member] = {}
+        self._processes = 0
+        # One line a rebalance is much here.
+        logging.getLogger("millstream.assignment").setLevel(logging.ERROR)
+
+    def start(self, threads: int, *, a_process: int = THREADS) -> None:
+        """So many more threads join, `a_process` in each new process."""
+        for first in range(0, threads, a_process):
+            self._processes += 1
+            number = self._processes
+            process = _Process(
+                uuid.UUID(int=(number * 0x9E3779B97F4A7C15) % 2**128),
+                f"host-{number:04d}.example.org:7070",
+                RACKS[number % len(RACKS)],
+            )
+            for thread in range(first, min(threads, first + a_process)):
+                name = f"bench-scale-{process.process_id}-StreamThread-{thread - first + 1}"
+                member_id = f"{name}-consumer-{uuid.UUID(int=thread)}"
+                self._members[member_id] = _Member(process)
+
+    def stop(self, threads: int) -> None:
+        """So many threads leave, those that came first."""
+        for name in list(self._members)[:threads]:
+            del self._members[name]
+
+    def rebalance(self) -> Rebalance:
+        """Everybody joins once, and the leader decides."""
+        joined = {name: self._joined(member) for name, member in self._members.items()}
+        began = time.thread_time()
+        subscriptions = {
+            name: member_assignor.decode_subscription(data, None) for name, data in joined.items()
+        }
+        decided = self._assignor.assign(subscriptions)
+        synced = {
+            name: member_assignor.encode_assignment(
+                MemberAssignment(given.partitions, given.user_data)
+            )
+            for name, given in decided.items()
+        }
+        took_s = time.thread_time() - began
+        for name, data in synced.items():
+            received = member_assignor.decode_assignment(data)
+            member = self._members[name]
+            member.given = decode_assignment(received.partitions, received.user_data)
+            member.owned = received.partitions
+        return Rebalance(took_s, tuple(map(len, joined.values())), tuple(map(len, synced.values())))
+
+    def settle(self) -> list[Rebalance]:
+        """Rebalance until nobody asks for another one at once."""
+        done = [self.rebalance()]
+        while any(m.given.next_rebalance_ms == REBALANCE_NOW_MS for m in self._members.values()):
+            assert len(done) < _MOST_ROUNDS, "the group does not settle"
+            done.append(self.rebalance())
+        return done
+
+    def catch_up(self) -> None:
+        """Every copy that the members keep is as far as it can be."""
+        for member in self._members.values():
+            reached = member.process.reached
+            reached.update(dict.fromkeys(_stateful(member.given.active), END))
+            reached.update(dict.fromkeys(member.given.standby, END))
+
+    def check(self, tasks: int) -> None:
+        """Every task has one owner."""
+        owned = [task_id for m in self._members.values() for task_id in m.given.active]
+        assert len(owned) == len(set(owned)) == tasks // SUBTOPOLOGIES * SUBTOPOLOGIES
+
+    def _joined(self, member: _Member) -> bytes:
+        """What a member sends when it joins."""
+        member.joins += 1
+        process = member.process
+        running = dict.fromkeys(_stateful(member.given.active), LATEST_OFFSET)
+        info = SubscriptionInfo(
+            process_id=process.process_id,
+            end_point=process.host if self._has_hosts else "",
+            task_offset_sums={**process.reached, **running},
+            unique_field=member.joins,
+        )
+        return member_assignor.encode_subscription(
+            MemberSubscription(
+                topics=self._topics,
+                user_data=info.encode(),
+                owned_partitions=member.owned,
+                instance_id=None,
+                rack_id=process.rack,
+                generation=member.joins - 1,
+            )
+        )
+
+
+def _stateful(task_ids: Iterable[TaskId]) -> list[TaskId]:
+    return [task_id for task_id in task_ids if task_id.subtopology]
