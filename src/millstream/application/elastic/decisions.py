@@ -172,10 +172,11 @@ class Decisions:
             lag = min(lags)
             if before is not None:
                 self._excused[part] = max(0, lags[-1] - before.get(part, 0))
-            # Nor is what has come while threads changed: they work that off beside the rest.
-            self._excused[part] = min(self._excused.get(part, 0), lag)
-            done = look.processed.get(part, 0) - first.processed.get(part, 0)
             growth = (lags[-1] - lags[0]) / passed_s
+            # Nor is what has come while threads changed, if they work it off beside the rest.
+            excused = min(self._excused.get(part, 0), lag)
+            self._excused[part] = excused if growth < 0 else 0
+            done = look.processed.get(part, 0) - first.processed.get(part, 0)
             paces.append(_Pace(part, lag, self._excused[part], done / passed_s, growth))
         return paces
 

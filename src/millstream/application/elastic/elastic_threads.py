@@ -64,6 +64,23 @@ class Parts:
     host_of: Callable[[str], str | None]
 
 
+@dataclass(frozen=True, slots=True)
+class ElasticView:
+    """How it is with threads that come and go.
+
+    Args:
+        least: threads that there are in any case.
+        most: threads beyond which none is added.
+        wanted: how many the load asks for.
+        last: the last decision that changed something, or could not; empty before there was one.
+    """
+
+    least: int
+    most: int
+    wanted: int
+    last: str
+
+
 class ElasticThreads:
     """Looks about once a second, decides, and acts without waiting for what becomes of it.
 
@@ -115,10 +132,12 @@ class ElasticThreads:
         """Whether threads come and go by themselves."""
         return self.bounds.most > self.bounds.least
 
-    @property
-    def last(self) -> Decision | None:
-        """The last decision that changed something, or could not; None before there was one."""
-        return self._last
+    def view(self) -> ElasticView | None:
+        """What the console shows of it; None where nothing is elastic."""
+        if not self.is_on:
+            return None
+        last = "" if self._last is None else _in_words(self._last)
+        return ElasticView(self.bounds.least, self.bounds.most, self._wanted, last)
 
     def look(self) -> None:
         """Called a few times a second. Does not wait for anything."""
@@ -143,16 +162,17 @@ class ElasticThreads:
 
     def metrics(self) -> list[Metric]:
         """What is told of it."""
-        if not self.is_on:
+        view = self.view()
+        if view is None:
             return []
         values: dict[str, float | str] = {
-            "threads-least": self.bounds.least,
-            "threads-most": self.bounds.most,
-            "threads-wanted": self._wanted,
+            "threads-least": view.least,
+            "threads-most": view.most,
+            "threads-wanted": view.wanted,
             "threads-added-total": self._counts["add"],
             "threads-removed-total": self._counts["remove"],
             "threads-withdrawn-total": self._counts["withdraw"],
-            "last-decision": "" if self._last is None else _in_words(self._last),
+            "last-decision": view.last,
         }
         return [Metric(name, {}, value, ELASTIC_GROUP) for name, value in values.items()]
 

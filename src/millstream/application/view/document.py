@@ -193,6 +193,7 @@ class ConsoleDocument:
             "guarantee": config.processing_guarantee,
             "error": None if streams.error is None else str(streams.error)[:4_000],
             "has_tasks": self._has_tasks,
+            "elastic": self._supervisor.elastic.view(),
         }
 
     def _totals(

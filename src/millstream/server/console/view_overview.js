@@ -54,9 +54,11 @@ function threads({ threads: all }) {
   return running === all.length ? count(all.length) : `${running} of ${all.length}`;
 }
 
-function hosts({ threads: all }) {
+function hosts({ application, threads: all }) {
   const known = new Set(all.map((each) => each.host).filter(Boolean));
-  return known.size ? `running on ${plural(known.size, "host")}` : "not placed yet";
+  const where = known.size ? `running on ${plural(known.size, "host")}` : "not placed yet";
+  const { elastic } = application;
+  return elastic ? `${where}, ${elastic.least} to ${elastic.most} with the load` : where;
 }
 
 function taskCount({ threads: all }) {

@@ -275,7 +275,7 @@ def test_half_of_the_threads_go_at_a_time_after_the_cooldown() -> None:
 @settings(max_examples=60)
 @given(
     capacity=st.floats(1, 10_000),
-    load=st.floats(0.01, 7.0),
+    load=st.floats(0.01, 7.0) | st.sampled_from([1.0, 2.0, 4.0]),
     threads=st.integers(1, 8),
     least=st.integers(1, 3),
     lag_s=st.floats(0, 200),

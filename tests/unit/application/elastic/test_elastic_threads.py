@@ -123,7 +123,11 @@ def test_threads_come_and_go_and_each_decision_is_told(caplog: pytest.LogCapture
         "app, 2 threads of 1 to 4: a thread is removed: 0 records wait, none is processed; 0.0 of "
         "2 threads are busy: 1 would be enough, for 120 s now",
     ]
-    assert str(instance.metric("last-decision")) in lines[1]
+    view = instance.elastic.view()
+    assert view is not None
+    assert (view.least, view.most, view.wanted) == (1, 4, 1)
+    assert lines[1].endswith(view.last)
+    assert instance.metric("last-decision") == view.last
 
 
 def test_what_cannot_be_done_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -178,6 +182,7 @@ def test_a_fixed_number_stays_and_has_no_metrics() -> None:
     instance = Instance(num_stream_threads=2)
     instance.run(60, lag=5_000, rate=100)
     assert (len(instance.crew.names), instance.elastic.metrics()) == (1, [])
+    assert instance.elastic.view() is None
 
 
 @pytest.mark.parametrize(
