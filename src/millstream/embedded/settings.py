@@ -64,7 +64,7 @@ DEVELOPMENT_DEFAULTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the broker listens: on the loopback interface, unless clients are to come from elsewhere.
+    """Where the broker listens: on the loopback interface, unless its clients are elsewhere.
 
     Args:
         clients: where clients connect.

@@ -129,6 +129,12 @@ class Host:
         self._script: list[str] = []
         self._first: Program | None = None
         self._pid = 0
+        self._is_linked = False
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs and its cable is in."""
+        return self._first is not None and self._is_linked
 
     def prepare(self, script: list[str]) -> None:
         """What it does when it starts, line by line."""
@@ -146,8 +152,11 @@ class Host:
         )
         self._first.wait_for_line("ready")
         self._pid = _child_of(self._first.pid)
-        _do("ip", "link", "add", self._link, "type", "veth", "peer", "eth0", "netns", str(self._pid))
-        _do("ip", "link", "set", self._link, "master", _BRIDGE, "up")
+        _do(
+            "ip", "link", "add", self._link, "type", "veth", "peer", "eth0", "netns", str(self._pid)
+        )
+        _do("ip", "link", "set", self._link, "master", _BRIDGE)
+        self.mend()
         self.do("ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
         self.do("ip", "link", "set", "eth0", "up")
 
@@ -216,21 +225,24 @@ class Host:
     def cut(self) -> None:
         """Take its cable out."""
         _do("ip", "link", "set", self._link, "down")
+        self._is_linked = False
 
     def mend(self) -> None:
         """Put its cable in again."""
         _do("ip", "link", "set", self._link, "up")
+        self._is_linked = True
 
     @contextmanager
     def slowed(self) -> Iterator[str]:
         """A bad line in both directions: how bad, which is what the kernel can do."""
-        for kind, bad in _BAD_LINES.items():
-            outside = ("tc", "qdisc", "add", "dev", self._link, "root", *bad.split())
-            if subprocess.run(outside, capture_output=True).returncode == 0:
-                break
-        else:
-            raise AssertionError("the kernel can slow no link")
-        self.do("tc", "qdisc", "add", "dev", "eth0", "root", *bad.split())
+        outside = ("tc", "qdisc", "add", "dev", self._link, "root")
+        works = (
+            (kind, options)
+            for kind, options in _BAD_LINES.items()
+            if subprocess.run([*outside, *options], capture_output=True).returncode == 0
+        )
+        kind, options = next(works)
+        self.do("tc", "qdisc", "add", "dev", "eth0", "root", *options)
         yield kind
         _do("tc", "qdisc", "del", "dev", self._link, "root")
         self.do("tc", "qdisc", "del", "dev", "eth0", "root")
@@ -252,9 +264,9 @@ class Host:
 
 
 #: From the worst to what every kernel can do.
-_BAD_LINES: Mapping[str, str] = {
-    "200 ms later, 2 % lost": "netem delay 200ms 50ms loss 2%",
-    "256 kbit a second": "tbf rate 256kbit burst 16kb latency 400ms",
+_BAD_LINES: Mapping[str, Sequence[str]] = {
+    "200 ms later, 2 % lost": ("netem", "delay", "200ms", "50ms", "loss", "2%"),
+    "512 kbit a second": ("tbf", "rate", "512kbit", "burst", "16kb", "latency", "400ms"),
 }
 
 

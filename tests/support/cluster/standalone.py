@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 from millstream.testing import EmbeddedKafka
 from support.cluster.environment import packed_environment
@@ -23,6 +21,8 @@ _SOURCES = _TESTS.parent / "src"
 _PORT = 7077
 #: Many programs on few processors: they shall start soon and be small.
 _SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
+#: A master that starts again shall know its workers and applications.
+_REMEMBERS = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={STATE}"
 #: How long Spark waits for a host of which it hears nothing; a minute and two by default.
 SILENCE_S = 10
 
@@ -37,44 +37,49 @@ class Cluster:
         disk_mb: the size of each worker's disk.
     """
 
-    def __init__(self, folder: Path, *, workers: int = 3, cores: int = 2, disk_mb: int = 64) -> None:
+    def __init__(
+        self, folder: Path, *, workers: int = 3, cores: int = 2, disk_mb: int = 64
+    ) -> None:
         spec = util.find_spec("pyspark")
         assert spec is not None
         assert spec.origin is not None
         (folder / "packed").mkdir()
         self._archive = packed_environment(folder / "packed")
         self._cores = cores
+        self._daemons: list[Program] = []
         self.network = Network(folder, Path(spec.origin).parent)
-        own = {"shown": (_TESTS.parent, Path(sys.prefix))}
-        self.broker = self.network.add("broker", **own)
+        own = (_TESTS.parent, Path(sys.prefix))
+        self.broker = self.network.add("broker", shown=own)
         self.kafka = EmbeddedKafka(host=self.broker.address)
         self.broker.call(self.kafka.start)
         self.master = self.network.add("master")
-        self._daemon(self.master, "master.Master", "--port", str(_PORT))
+        self.start_master()
         # Nothing of what is developed here, or installed beside it, may be found there by chance.
         packages = Path(sysconfig.get_paths()["purelib"])
         self.workers = [
-            self.network.add(
-                f"worker{number}", disk_mb=disk_mb, hidden=(_TESTS.parent, packages)
-            )
+            self.network.add(f"worker{number}", disk_mb=disk_mb, hidden=(_TESTS.parent, packages))
             for number in range(1, workers + 1)
         ]
-        self._daemons = {worker.name: self.start_worker(worker) for worker in self.workers}
-        self.driver = self.network.add("driver", files=self._archive.parent, **own)
+        for worker in self.workers:
+            self.start_worker(worker)
+        self.driver = self.network.add("driver", files=self._archive.parent, shown=own)
 
-    def start_worker(self, host: Host) -> Program:
+    def start_master(self) -> None:
+        """Spark's master, on its host. What it knows is on the disk there."""
+        self._daemon(self.master, "master.Master", "--port", str(_PORT))
+
+    def start_worker(self, host: Host) -> None:
         """Spark's worker on a host."""
         options = ("--cores", str(self._cores), "--memory", "1g", "--work-dir", str(WORK))
-        return self._daemon(host, "worker.Worker", *options, f"spark://master:{_PORT}")
+        self._daemon(host, "worker.Worker", *options, f"spark://master:{_PORT}")
 
     def worker(self, name: str) -> Host:
         """The host of that name."""
         return next(each for each in self.workers if each.name == name)
 
-    @contextmanager
-    def submitted(
+    def submit(
         self, script: Path, *arguments: str, settings: Mapping[str, str] | None = None
-    ) -> Iterator[Program]:
+    ) -> Program:
         """A program that `spark-submit` runs on the driver's host, in client mode.
 
         Args:
@@ -82,14 +87,6 @@ class Cluster:
             arguments: for it.
             settings: further ones of Spark's.
         """
-        program = self.submit(script, *arguments, settings=settings)
-        with program:
-            yield program
-
-    def submit(
-        self, script: Path, *arguments: str, settings: Mapping[str, str] | None = None
-    ) -> Program:
-        """The same; whoever submits it ends it."""
         conf = {
             "spark.driver.host": "driver",
             "spark.driver.memory": "512m",
@@ -98,6 +95,7 @@ class Cluster:
             "spark.executor.extraJavaOptions": _SMALL_JVM,
             "spark.executor.heartbeatInterval": "2s",
             "spark.network.timeout": f"{SILENCE_S}s",
+            "spark.network.timeoutInterval": "2s",
             "spark.ui.enabled": "false",
             "spark.speculation": "false",
             **(settings or {}),
@@ -107,38 +105,39 @@ class Cluster:
             SPARK / "bin" / "spark-submit",
             *("--master", f"spark://master:{_PORT}", *given),
             *("--archives", f"{FILES / self._archive.name}#environment"),
-            *(script, *arguments),
+            script,
+            *arguments,
             PYSPARK_DRIVER_PYTHON=sys.executable,
             PYSPARK_PYTHON="./environment/bin/python",
             PYTHONPATH=f"{_SOURCES}:{_TESTS}",
             **_spark_environment(),
         )
 
-    def close(self) -> None:
-        """End all of it."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.kafka.stop()
         self.network.close()
+        for daemon in self._daemons:
+            with daemon:
+                pass
 
-    def _daemon(self, host: Host, what: str, *arguments: str) -> Program:
+    def _daemon(self, host: Host, what: str, *arguments: str) -> None:
         program = host.start(
             SPARK / "bin" / "spark-class",
             f"org.apache.spark.deploy.{what}",
             *("--host", host.name, "--webui-port", "8080", *arguments),
             SPARK_DAEMON_MEMORY="256m",
-            SPARK_DAEMON_JAVA_OPTS=f"{_SMALL_JVM} -Dspark.worker.timeout={SILENCE_S}",
+            SPARK_DAEMON_JAVA_OPTS=f"{_SMALL_JVM} {_REMEMBERS} -Dspark.worker.timeout={SILENCE_S}",
             **_spark_environment(),
         )
         ready = "Successfully registered with master" if "worker" in what else "I have been elected"
         wait_for(lambda: ready in program.errors, 120, lambda: program.errors[-2_000:])
-        return program
+        self._daemons.append(program)
 
 
 def _spark_environment() -> dict[str, str]:
     # What outside is chosen for Spark, if anything, is not meant for these hosts.
     outside = {name: "" for name in os.environ if name.startswith(("SPARK_", "PYSPARK_"))}
     return {**outside, "SPARK_HOME": str(SPARK), "SPARK_LOCAL_DIRS": str(WORK)}
-
-
-def as_json(settings: Mapping[str, Any]) -> str:
-    """Settings of an application, with its state on the disk of whatever host it is on."""
-    return json.dumps({"state_dir": str(STATE / "app"), **settings})
