@@ -368,14 +368,17 @@ class KafkaStreams:
             >>> for thread in streams.metadata_for_local_threads():
             ...     print(thread.thread_name, [task.task_id for task in thread.active_tasks])
         """
+        supervisor = self._supervisor
         return [
             ThreadMetadata(
                 name,
                 state.name,
                 tasks_of(tasks, standby=False),
                 tasks_of(tasks, standby=True),
-                *self._supervisor.worker_of(name),
-                stall=self._supervisor.stall_of(name),
+                (worker := supervisor.workers.of(name)).host,
+                worker.pid,
+                stall=supervisor.stall_of(name),
+                client=worker.client,
             )
             for name, (state, tasks) in self._states.threads().items()
         ]

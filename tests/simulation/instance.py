@@ -19,6 +19,7 @@ from millstream.runtime.control import (
     ThreadFailed,
     ThreadOutcome,
 )
+from millstream.runtime.host import Host
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.thread_identity import ThreadIdentity
@@ -128,12 +129,15 @@ class Instance:
         self._indexes = set(range(1, threads + 1))
         self._on_failure = on_failure
         self._on_end = on_end
-        self._process_id = uuid.UUID(int=self._scheduler.random.getrandbits(128), version=4)
+        self._driver_id = self._new_id()
         self._topology = shape.topology()
         self.workers: dict[int, Worker] = {}
         #: Whether it is meant to run.
         self.wanted = False
         self._starts = 0
+
+    def _new_id(self) -> uuid.UUID:
+        return uuid.UUID(int=self._scheduler.random.getrandbits(128), version=4)
 
     def start(self) -> None:
         """Start all threads that do not run."""
@@ -184,7 +188,7 @@ class Instance:
     def _run(self, worker: Worker) -> None:
         """What the process of a thread does."""
         identity = ThreadIdentity(
-            f"{self.name}-StreamThread-{worker.index}", worker.index, self._process_id
+            f"{self.name}-StreamThread-{worker.index}", worker.index, self._driver_id
         )
 
         def opened(clients: SimulatedClients) -> None:
@@ -207,6 +211,7 @@ class Instance:
                     lambda: None if worker.clients is None else worker.clients.waits,
                     wake,
                 ),
+                host=Host(self.name, new_process_id=self._new_id),
             )
             outcome = worker.thread.run()
         except StreamsError as error:

@@ -74,7 +74,7 @@ ALLOWED: dict[str, set[str]] = {
     # What an application would be told by its threads is told to it, and what it shows is read.
     "integration/server/test_console.py": {"_config", "_serving", "_supervisor"},
     "unit/application/test_serving.py": {"_asked", "_config", "_supervisor"},
-    "support/running/console_sample.py": {"_clock", "_thread_is", "_workers"},
+    "support/running/console_sample.py": {"_clock", "_thread_is"},
     "unit/application/view/test_document.py": {"_served", "_serving"},
     # What a subscription is made of, to be run without Spark, or asked for its processes.
     "integration/parallel/test_subscriptions.py": {"_streams"},

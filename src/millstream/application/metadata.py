@@ -26,7 +26,9 @@ class ThreadMetadata:
     """A stream thread of this instance: its state, the tasks it owns, and where it runs.
 
     `host` and `pid` are of the Spark Python worker that it is, None while it has none. `stall`
-    tells where it hangs if it has made no progress for `max.poll.interval.ms`.
+    tells where it hangs if it has made no progress for `max.poll.interval.ms`. `client` is the
+    process id of the client that it is of: the same for the threads that run on one host, which
+    share a folder of state, and another one for each host.
 
     Example:
         >>> tasks = (TaskMetadata("0_1", "RUNNING"), TaskMetadata("1_1", "RUNNING"))
@@ -42,6 +44,7 @@ class ThreadMetadata:
     host: str | None = None
     pid: int | None = None
     stall: Stall | None = None
+    client: str | None = None
 
 
 def tasks_of(states: Mapping[str, str], *, standby: bool) -> tuple[TaskMetadata, ...]:

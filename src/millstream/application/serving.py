@@ -10,7 +10,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.config import StreamsConfig
@@ -18,6 +17,7 @@ from millstream.errors import ConfigError, IllegalStateError
 from millstream.server.address import AddressFile, ServerAddress, is_loopback, write_address
 from millstream.server.served import Served
 from millstream.server.settings import options_of, peers_context
+from millstream.state.directories.host_path import state_dir_here
 
 if TYPE_CHECKING:
     from millstream.server.serving import Serving
@@ -115,7 +115,7 @@ class ApplicationServing:
 
     def _tell(self, address: ServerAddress, *, is_given: bool) -> None:
         config = self._config
-        folder = Path(config.state_dir) / config.application_id
+        folder = state_dir_here(config.state_dir) / config.application_id
         try:
             self._file = write_address(folder, address, with_token=not is_given)
         except OSError as error:

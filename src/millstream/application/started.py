@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from millstream.config import StreamsConfig
 from millstream.errors import IllegalStateError
 from millstream.runtime.states import ClientState
+from millstream.state.directories.host_path import state_dir_here
 
 _FINAL = frozenset({ClientState.NOT_RUNNING, ClientState.ERROR})
 
@@ -38,7 +38,7 @@ class StartedApplications(Generic[A]):
             IllegalStateError: another one is running in its place.
         """
         servers = sorted(each.strip() for each in config.bootstrap_servers.split(","))
-        key = (config.application_id, str(Path(config.state_dir).resolve()), *servers)
+        key = (config.application_id, str(state_dir_here(config.state_dir).resolve()), *servers)
         with self._lock:
             self._started = {key: each for key, each in self._started.items() if _runs(each)}
             other = self._started.setdefault(key, application)

@@ -18,13 +18,14 @@ from millstream.application.listeners import told
 from millstream.application.metrics_port import MetricsPort
 from millstream.application.restore_bars import RestoreBars
 from millstream.application.story.story import ApplicationStory
+from millstream.application.workers import Workers
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import SparkError, StreamsError, ThreadUnavailableError, as_streams_error
 from millstream.query.asked import Asked
-from millstream.runtime.build_thread import keeps_state_on_disk
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.control import (
+    ClientJoined,
     Close,
     HostsChanged,
     LoopStalled,
@@ -36,6 +37,7 @@ from millstream.runtime.control import (
     ThreadFailed,
     ThreadMetrics,
 )
+from millstream.runtime.ownership.client import keeps_state_on_disk
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.stall import Stall
 from millstream.runtime.start_checks import StartChecks, committed_in_words
@@ -127,7 +129,8 @@ class ThreadSupervisor:
             lambda: self.judge.failed_threads,
         )
         self.metrics_port = MetricsPort(config, self.metrics.all)
-        self._workers: dict[str, tuple[str, int]] = {}
+        #: Where its threads run.
+        self.workers = Workers()
 
     def is_reached_at(self, address: str | None, token: str, tls: ssl.SSLContext | None) -> None:
         """Tell other instances where this one serves, unless the settings do. Before `start`."""
@@ -273,10 +276,6 @@ class ThreadSupervisor:
         """Where a thread hangs, if it does."""
         return self._stalls.get(thread)
 
-    def worker_of(self, thread: str) -> tuple[str | None, int | None]:
-        """The host and the process in which a thread runs."""
-        return self._workers.get(thread, (None, None))
-
     @property
     def master(self) -> str:
         """Where Spark runs, as it calls that itself."""
@@ -351,7 +350,7 @@ class ThreadSupervisor:
         return StreamThreadMain(
             topology=self._topology,
             config=self._config,
-            process_id=self._process_id,
+            driver_id=self._process_id,
             thread_name=f"{self._client_id}-StreamThread-{index}",
             thread_index=index,
             restore_audience=RestoreAudience(
@@ -373,10 +372,9 @@ class ThreadSupervisor:
 
     def _follow(self, event: ThreadEvent) -> None:
         if event.kind == "registered":
-            where = f"runs in process {event.data.pid} on {event.data.host}"
+            where = self.workers.registered(event.data)
             logger.info("%s %s", short_name(event.thread), where)
             self._stalls.pop(event.thread, None)
-            self._workers[event.thread] = (event.data.host, event.data.pid)
             self.story.step(event.thread, where)
             self.metrics.begins(event.thread)
             self.judge.runs(event.thread)
@@ -385,7 +383,7 @@ class ThreadSupervisor:
             self._on_report(event.thread, event.data)
         elif event.kind == "restarting":
             logger.warning("%s is started again: %s", short_name(event.thread), event.data)
-            self._workers.pop(event.thread, None)
+            self.workers.ended(event.thread)
             self._stalls.pop(event.thread, None)
             self._states.tasks_are(event.thread, {})
             self._thread_is(event.thread, ThreadState.CREATED, f"started again: {event.data}")
@@ -402,6 +400,8 @@ class ThreadSupervisor:
                 # A thread that has closed its clients is gone only when its Spark task has ended.
                 if state is not ThreadState.DEAD:
                     self._thread_is(thread, state, why)
+            case ClientJoined():
+                logger.info("%s %s", short_name(thread), self.workers.joined(thread, report))
             case TasksChanged(tasks):
                 states = {str(task_id): state.name for task_id, state in tasks.items()}
                 self._states.tasks_are(thread, states)
@@ -477,7 +477,7 @@ class ThreadSupervisor:
             return
         if self._crew.is_leaving(thread):
             self.metrics.forget(thread)
-        self._workers.pop(thread, None)
+        self.workers.ended(thread)
         self._stalls.pop(thread, None)
         self.judge.forget(thread)
         self._crew.ended(thread)

@@ -20,6 +20,7 @@ from millstream.cli.server_tls import Tls, context_of, tls_options
 from millstream.config import StreamsConfig
 from millstream.errors import StreamsError
 from millstream.server.address import FILE, is_loopback, is_served, read_address
+from millstream.state.directories.host_path import state_dir_here
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -209,7 +210,7 @@ def server_of(sought: Sought, config: StreamsConfig | None = None) -> Server:
         application_id = application_id or config.application_id
         state_dir = state_dir or config.state_dir
     name = "*" if application_id is None else glob.escape(application_id)
-    folders = [Path(state_dir or DEFAULT_STATE_DIR), *passing_state_dirs()]
+    folders = [state_dir_here(state_dir or DEFAULT_STATE_DIR), *passing_state_dirs()]
     told = {
         path.parent: address
         for folder in folders

@@ -20,6 +20,7 @@ from millstream.operators.apart.calls import Apart
 from millstream.operators.apart.real import RealApart
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.control import Control
+from millstream.runtime.host import Host
 from millstream.runtime.loop.at_least_once import AtLeastOnce
 from millstream.runtime.loop.commits import Commits
 from millstream.runtime.loop.publication import Publication
@@ -31,6 +32,7 @@ from millstream.runtime.loop.thread_settings import ThreadSettings
 from millstream.runtime.loop.transactions import Transactions
 from millstream.runtime.metrics_settings import recording_of
 from millstream.runtime.ownership.cleanup import StateCleanup
+from millstream.runtime.ownership.client import Client, join_client
 from millstream.runtime.ownership.global_updates import (
     GlobalUpdates,
     NoGlobalUpdates,
@@ -66,7 +68,6 @@ from millstream.runtime.topology_topics import (
 )
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.disk import Disk
-from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.storages import Storages
 from millstream.subscriptions.share import SubscriptionShare
 from millstream.topology.operations.subscriptions import Subscribe
@@ -96,6 +97,7 @@ def build_thread(
     disk: Disk | None = None,
     storages: Storages | None = None,
     make_apart: Callable[[Callable[[], None]], Apart] = RealApart,
+    host: Host | None = None,
 ) -> StreamThread:
     """Make a stream thread with everything it owns; nothing talks to Kafka before it runs.
 
@@ -110,16 +112,21 @@ def build_thread(
         disk: what its state directory is on, by default this host's.
         storages: opens those of persistent stores, by default databases of RocksDB.
         make_apart: gives a task what makes calls beside its loop, of what ends the loop's waits.
+        host: where it runs, by default where this process does.
 
     Raises:
-        ConfigError: a Kafka client refuses its settings, or a serde is missing.
+        ConfigError: a Kafka client refuses its settings, a serde is missing, or the host lacks a
+            variable of `state_dir`.
         LockError: too many instances have threads on this host.
     """
-    clock, waker = clock or SystemClock(), Waker()
+    clock, waker, host = clock or SystemClock(), Waker(), host or Host.here()
     control.on_news = waker.wake
+    config = host.settings(config)
     with ExitStack() as undo:
-        directory = _directory(topology, config, identity, clock, disk)
+        client = join_client(topology, config, identity, host, clock, disk)
+        directory = client.directory
         undo.callback(directory.release)
+        control.report(client.joined)
         max_age_ms = config.state_cleanup_dir_max_age_ms
         if max_age_ms >= 0:
             # Before the group is told what state there is.
@@ -131,7 +138,7 @@ def build_thread(
             config,
             identity,
             clients,
-            directory,
+            client,
             storages or rocksdb_storages(config),
             RestoreReports(control, restore_audience, clock),
             TopicIncarnations(
@@ -166,7 +173,7 @@ class _Parts:
     config: StreamsConfig
     identity: ThreadIdentity
     clients: Clients
-    directory: StateDirectory
+    client: Client
     storages: Storages
     restored: RestoreReports
     incarnations: TopicIncarnations
@@ -187,12 +194,12 @@ class _Parts:
 
     def thread(self, control: Control) -> StreamThread:
         clients, config, clock = self.clients, self.config, self.clock
-        offset_sums = OffsetSums(self.directory)
+        offset_sums = OffsetSums(self.client.directory)
         membership = self._membership(offset_sums)
         global_updates = build_global_updates(
             self.topology,
             config,
-            self.directory.global_directory(self.identity.index),
+            self.client.directory.global_directory(self.identity.index),
             clients,
             self.storages,
             self.restored,
@@ -229,13 +236,13 @@ class _Parts:
                 clock,
                 user_of(librdkafka_settings(config, "admin", "")),
             ),
-            cleanup=StateCleanup(self.directory, config.state_cleanup_delay_ms, clock),
+            cleanup=StateCleanup(self.client.directory, config.state_cleanup_delay_ms, clock),
             queries=self._queries(tasks, global_updates),
             resize_cache=budget.resize,
             close_others=[
                 self.share.close,
                 *clients.closers_beside_tasks,
-                self.directory.release,
+                self.client.directory.release,
             ],
             clock=clock,
             waker=self.waker,
@@ -270,7 +277,7 @@ class _Parts:
             needed=topics.external_source_topics,
         )
         return ThreadAssignor(
-            self.identity.process_id,
+            self.client.process_id,
             config.application_server,
             config.client_tags,
             topics,
@@ -327,7 +334,7 @@ class _Parts:
             clock=self.clock,
             collector=collector,
             changelog_writer=collector.changelog_writer,
-            directory=self.directory,
+            directory=self.client.directory,
             budget=budget,
             storages=self.storages,
             global_stores=global_updates.stores,
@@ -429,34 +436,6 @@ class _Parts:
 def cache_share_bytes(config: StreamsConfig, num_threads: int | None = None) -> int:
     """The bytes that the record caches of one thread may use, of so many or as at the start."""
     return config.statestore_cache_max_bytes // max(1, num_threads or config.num_stream_threads)
-
-
-def keeps_state_on_disk(topology: Topology, config: StreamsConfig) -> bool:
-    """Whether any store outlives its process, so that a state directory is needed.
-
-    Raises:
-        ConfigError: a store lacks a serde.
-    """
-    builders = (
-        *topology.state_stores.values(),
-        *(store.store_builder for store in topology.global_stores.values()),
-    )
-    return any(builder.resolved(config).persistent for builder in builders)
-
-
-def _directory(
-    topology: Topology,
-    config: StreamsConfig,
-    identity: ThreadIdentity,
-    clock: Clock,
-    disk: Disk | None,
-) -> StateDirectory:
-    """Where the thread's state is. Without any on disk there is no folder."""
-    if keeps_state_on_disk(topology, config):
-        return StateDirectory.of_client(
-            config.state_dir, config.application_id, identity.process_id, clock, disk
-        )
-    return StateDirectory(config.state_dir, config.application_id, disk=disk)
 
 
 def _assignment_config(config: StreamsConfig) -> AssignmentConfig:

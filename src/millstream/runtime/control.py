@@ -112,6 +112,20 @@ class Report:
 
 
 @dataclass(frozen=True)
+class ClientJoined(Report):
+    """The thread knows which client of the group's leader it is of: the threads of its driver that
+    run on its host.
+
+    Args:
+        process_id: by which the leader knows the client.
+        folder: where the client keeps its state on that host; None if it keeps nothing on disk.
+    """
+
+    process_id: str
+    folder: str | None
+
+
+@dataclass(frozen=True)
 class StateChanged(Report):
     """The thread has changed its state."""
 

@@ -13,13 +13,15 @@ class ThreadIdentity:
     Args:
         name: `<client id>-StreamThread-<index>`.
         index: from 1.
-        process_id: of the instance; threads with the same one share a state directory on a host.
+        driver_id: of the instance: the process id of its driver. Threads with the same one that run
+            on one host are one client of the group's leader.
     """
 
     name: str
     index: int
-    process_id: uuid.UUID
+    driver_id: uuid.UUID
 
     def transactional_id(self, application_id: str) -> str:
-        """Under what the thread writes transactions: the next life of it takes them over."""
-        return f"{application_id}-{self.process_id}-{self.index}"
+        """Under what the thread writes transactions: the next life of it takes them over, on
+        whichever host."""
+        return f"{application_id}-{self.driver_id}-{self.index}"

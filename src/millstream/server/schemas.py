@@ -75,6 +75,10 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             standby_tasks=list_of(_TASK),
             host=_TEXT_OR_NONE,
             pid=_NUMBER_OR_NONE,
+            client={
+                "type": ["string", "null"],
+                "description": "The process id that the threads of one host have in common.",
+            },
             stall={
                 "type": ["object", "null"],
                 "description": "Where it hangs, if it does.",

@@ -34,7 +34,7 @@ class StreamThreadMain:
     Args:
         topology: what to compute.
         config: settings.
-        process_id: of the application instance; threads with one id share a state directory.
+        driver_id: of the application instance; its threads on one host share a state directory.
         thread_name: `<client id>-StreamThread-<index>`.
         thread_index: from 1.
         restore_audience: who wants to know in the driver what is restored.
@@ -42,13 +42,13 @@ class StreamThreadMain:
 
     topology: Topology
     config: StreamsConfig
-    process_id: uuid.UUID
+    driver_id: uuid.UUID
     thread_name: str
     thread_index: int
     restore_audience: RestoreAudience
 
     def __call__(self, channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
-        identity = ThreadIdentity(self.thread_name, self.thread_index, self.process_id)
+        identity = ThreadIdentity(self.thread_name, self.thread_index, self.driver_id)
         with _collecting_seldom(), _giving_way():
             thread = build_thread(
                 self.topology, self.config, identity, channel, self.restore_audience

@@ -10,6 +10,7 @@ import math
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 
 from millstream import KafkaStreams, StreamsConfig
@@ -17,11 +18,12 @@ from millstream.clock import ManualClock
 from millstream.errors import ProcessingError
 from millstream.metrics.values import Metric, Metrics
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.control import RestoreEvent, RestoreStep
+from millstream.runtime.control import ClientJoined, RestoreEvent, RestoreStep
 from millstream.runtime.loop.thread_meters import CONSUMER_GROUP
 from millstream.runtime.states import ClientState, ThreadState
 from millstream.runtime.task.node_meters import TOPIC_GROUP
 from millstream.serdes import STRING
+from millstream.spark.messages import Epoch, Hello
 from millstream.state.storage.rocksdb_statistics import STORE_GROUP
 from millstream.state.store_meters import CACHE_GROUP
 from support.running.shop import shop
@@ -58,11 +60,16 @@ class Sample:
         # Numbers that only a running application has.
         self.streams.metrics = self._metrics  # type: ignore[method-assign]
 
+    def _place(self, thread: str, host: str, pid: int) -> None:
+        workers = self._supervisor.workers
+        workers.registered(Hello("sample", thread, 1, Epoch(1, 0), pid, host))
+        workers.joined(thread, ClientJoined(str(uuid.uuid5(uuid.NAMESPACE_DNS, host)), "/state"))
+
     def go_through_much(self) -> None:
         """Start, restore, fail, recover, and rebalance."""
         self._tell_state(ClientState.REBALANCING, "told to start")
         for thread, host, pid in zip(THREADS[:2], HOSTS, (4711, 4712), strict=False):
-            self._supervisor._workers[thread] = (host, pid)
+            self._place(thread, host, pid)
             self._thread(thread, ThreadState.STARTING, "started")
             self._thread(thread, ThreadState.PARTITIONS_ASSIGNED, "has got tasks")
         self._own(0, ["0_0", "0_1", "0_2", "2_0", "2_1"], ["0_3"])
@@ -155,7 +162,7 @@ class Sample:
         self.clock.advance(250)
         self._thread(thread, ThreadState.CREATED, "replaced")
         self._story.step(thread, f"runs in process 4790 on {HOSTS[1]}")
-        self._supervisor._workers[thread] = (HOSTS[1], 4790)
+        self._place(thread, HOSTS[1], 4790)
         self._thread(thread, ThreadState.STARTING, "started")
         self._thread(thread, ThreadState.PARTITIONS_ASSIGNED, "has got tasks")
         self._own(1, ["0_3", "0_4", "0_5", "2_2", "2_3"], ["0_0", "0_1"])
@@ -163,7 +170,7 @@ class Sample:
         self._thread(thread, ThreadState.RUNNING, "all its tasks are restored")
 
     def _join_third(self) -> None:
-        self._supervisor._workers[THREADS[2]] = (HOSTS[2], 977)
+        self._place(THREADS[2], HOSTS[2], 977)
         self._thread(THREADS[2], ThreadState.STARTING, "added")
         self._thread(THREADS[2], ThreadState.PARTITIONS_ASSIGNED, "has got tasks")
         self._thread(THREADS[0], ThreadState.PARTITIONS_REVOKED, "0_2, 2_1 go to another thread")

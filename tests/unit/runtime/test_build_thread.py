@@ -14,6 +14,8 @@ from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.runtime.build_thread import build_thread
+from millstream.runtime.control import ClientJoined
+from millstream.runtime.host import Host
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.thread_identity import ThreadIdentity
@@ -27,9 +29,11 @@ OURS, THEIRS = uuid.UUID(int=1), uuid.UUID(int=2)
 
 def build(
     state_dir: Path,
-    process_id: uuid.UUID,
+    driver: uuid.UUID,
     *,
     kind: Literal["rocksdb", "in_memory"] = "rocksdb",
+    control: Any = None,
+    host: Host | None = None,
     **more: Any,
 ) -> Any:
     """A thread of a client that counts; nothing listens at its broker's address."""
@@ -39,8 +43,28 @@ def build(
     config = StreamsConfig(
         application_id="app", bootstrap_servers="127.0.0.1:1", state_dir=str(state_dir), **more
     )
-    identity = ThreadIdentity("app-StreamThread-1", 1, process_id)
-    return build_thread(builder.build(), config, identity, Mock(lost=True), RestoreAudience())
+    identity = ThreadIdentity("app-StreamThread-1", 1, driver)
+    return build_thread(
+        builder.build(),
+        config,
+        identity,
+        control or Mock(lost=True),
+        RestoreAudience(),
+        host=host,
+    )
+
+
+def client_of(state_dir: Path, driver: uuid.UUID, host: str, **more: Any) -> ClientJoined:
+    """The client that a thread of a driver is of, as it tells itself."""
+    control = Mock(lost=True)
+    build(state_dir, driver, control=control, host=Host(host), **more).run()
+    (told,) = (
+        call.args[0]
+        for call in control.report.call_args_list
+        if isinstance(call.args[0], ClientJoined)
+    )
+    assert isinstance(told, ClientJoined)
+    return told
 
 
 def free_folder(state_dir: Path) -> str:
@@ -57,6 +81,31 @@ def test_a_thread_has_the_folder_of_its_client_until_it_ends(tmp_path: Path) -> 
     for thread, free in zip(threads, ("client-3", "app", "app"), strict=True):
         thread.run()
         assert free_folder(tmp_path) == free
+
+
+def test_the_threads_of_a_driver_on_one_host_are_a_client(tmp_path: Path) -> None:
+    """On two hosts they are two, and those of another driver another one."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    ours = client_of(one, OURS, "one")
+    assert ours.folder == str(one / "app")
+    assert client_of(one, OURS, "one") == ours
+    elsewhere = client_of(two, OURS, "two")
+    assert elsewhere.folder == str(two / "app")
+    thread: StreamThread = build(one, OURS)
+    theirs = client_of(one, THEIRS, "one")
+    thread.run()
+    assert theirs.folder == str(one / "app" / "client-2")
+    assert len({each.process_id for each in (ours, elsewhere, theirs)}) == 3
+
+
+def test_a_client_without_state_on_disk_is_a_driver_on_a_host(tmp_path: Path) -> None:
+    told = [
+        client_of(tmp_path, driver, host, kind="in_memory")
+        for driver, host in ((OURS, "one"), (OURS, "one"), (OURS, "two"), (THEIRS, "one"))
+    ]
+    assert [each.folder for each in told] == [None] * 4
+    assert told[0] == told[1]
+    assert len({each.process_id for each in told}) == 3
 
 
 def test_a_thread_that_cannot_be_put_together_gives_the_folder_back(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class ThreadView:
         state: for example `RUNNING`.
         host: where it runs, None before it does.
         pid: the process.
+        client: the process id of the client that it is of: one for each host.
         records_per_s: of all its tasks.
         active: the tasks that it processes, or is about to.
         standby: the tasks whose state it keeps beside.
@@ -69,6 +70,7 @@ class ThreadView:
     state: str
     host: str | None
     pid: int | None
+    client: str | None
     records_per_s: float
     active: tuple[TaskView, ...]
     standby: tuple[TaskView, ...]
@@ -300,6 +302,7 @@ def _thread(metadata: ThreadMetadata, rates: Mapping[tuple[str, str], float]) ->
         state=metadata.thread_state,
         host=metadata.host,
         pid=metadata.pid,
+        client=metadata.client,
         records_per_s=round(sum(each.records_per_s or 0.0 for each in active), 1),
         active=active,
         standby=tuple(task(each, None) for each in metadata.standby_tasks),

@@ -44,7 +44,7 @@ function threadItem(thread) {
       null,
       h("h3", { title: thread.name }, `Thread ${thread.label}`),
       statePill(thread.state),
-      h("span", { class: "quiet" }, thread.pid === null ? "no process" : `pid ${thread.pid}`),
+      h("span", { class: "quiet", title: thread.client && `of client ${thread.client}` }, thread.pid === null ? "no process" : `pid ${thread.pid}`),
       h("span", { class: "speed" }, rate(thread.records_per_s)),
     ),
     thread.stall && stall(thread.stall),

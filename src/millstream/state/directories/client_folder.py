@@ -1,17 +1,21 @@
 """Which folder of an application's state on one host belongs to which client.
 
-A client is one driver with its stream threads. The threads of several drivers may run on one host,
-where Spark's executors share `state.dir`, but must not meet in one folder: they would wait for each
-other's locks. So each thread claims the folder of its client before it looks for state:
+A client is what shares a folder of state: the threads of one driver that run on one host. The
+threads of several drivers may run there, where Spark's executors share `state.dir`, but must not
+meet in one folder: they would wait for each other's locks. So each thread claims the folder of its
+client before it looks for state:
 
-    <state.dir>/<application.id>/            the first client's, and that of most applications
+    <state.dir>/<application.id>/            the first driver's, and that of most applications
         .clients                             locked while somebody looks for a folder
-        .client                              the client's process id, locked while it lives
+        .client                              the driver's id, locked while threads of it live here
+        kafka-streams-process-metadata       the client's process id, which stays with the folder
         client-2/, client-3/, …              those of others
-            .client
+            .client, kafka-streams-process-metadata
 
 The threads of a client hold its `.client` with a shared lock. When none of them lives, the folder
-stays the client's until another one needs it, which then finds useful state in it.
+stays the driver's until another one needs it, which then finds useful state in it. The process id
+goes with the state, whoever the driver is: it is by that id that the group's leader knows where
+state is.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from millstream.state.directories.disk import Disk
 from millstream.state.directories.file_lock import FileLock
 from millstream.state.directories.locked_directory import make_directory
 from millstream.state.directories.own_file import OwnFile
+from millstream.state.directories.process_id import NewProcessId, kept_process_id
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +54,13 @@ class ClientFolder:
 
     Args:
         path: the folder.
+        process_id: of the client.
         file: of its client, with the shared lock.
     """
 
-    def __init__(self, path: Path, file: OwnFile) -> None:
+    def __init__(self, path: Path, process_id: uuid.UUID, file: OwnFile) -> None:
         self.path = path
+        self.process_id = process_id
         self._file = file
 
     def release(self) -> None:
@@ -61,35 +68,51 @@ class ClientFolder:
         self._file.close()
 
 
-def claim_folder(application: Path, client: uuid.UUID, clock: Clock, disk: Disk) -> ClientFolder:
-    """The folder of a client: the one it had before, or the first that no living client has.
+def claim_folder(
+    application: Path,
+    driver: uuid.UUID,
+    clock: Clock,
+    disk: Disk,
+    new_process_id: NewProcessId = uuid.uuid4,
+) -> ClientFolder:
+    """The folder of a client: the one its driver had before, or the first that nobody living has.
 
     Args:
         application: where the application's state is; made if missing.
-        client: the process id of the client.
+        driver: the id of the driver whose thread asks.
         clock: for waiting until others have found theirs.
         disk: where the state is.
+        new_process_id: makes the process id of a folder that has none yet.
 
     Raises:
         LockError: more than 64 clients live on this host, or another process stands still while it
             looks for its folder.
+        StreamsError: the folder's process id cannot be read, while others use it.
     """
     with clients_locked(application, disk, clock):
-        for folder in client_folders(application, disk):
-            if client_of(folder, disk) == str(client):
-                return ClientFolder(folder, _shared(folder, disk))
-        for number in range(1, MOST_CLIENTS + 1):
-            folder = application if number == 1 else application / f"client-{number}"
-            make_directory(folder, disk)
-            with _free(folder, disk) as file:
-                if file is None:
-                    continue
-                file.write(str(client))
-            logger.info("state is kept in %s", folder)
-            return ClientFolder(folder, _shared(folder, disk))
+        folder = _folder_of(application, driver, disk)
+        # A thread of the client that lives knows the id, and goes on with the one that it knows.
+        alone = not is_in_use(folder, disk)
+        process_id = kept_process_id(folder, disk, new_process_id, may_replace=alone)
+        return ClientFolder(folder, process_id, _shared(folder, disk))
+
+
+def _folder_of(application: Path, driver: uuid.UUID, disk: Disk) -> Path:
+    for folder in client_folders(application, disk):
+        if driver_of(folder, disk) == str(driver):
+            return folder
+    for number in range(1, MOST_CLIENTS + 1):
+        folder = application if number == 1 else application / f"client-{number}"
+        make_directory(folder, disk)
+        with _free(folder, disk) as file:
+            if file is None:
+                continue
+            file.write(str(driver))
+        logger.info("state is kept in %s", folder)
+        return folder
     raise LockError(
         f"All {MOST_CLIENTS} folders for clients below {application} are used by other drivers, "
-        f"each of which is named by the process id in its file {_CLIENT_FILE}. Start fewer on one "
+        f"each of which is named by its id in the file {_CLIENT_FILE}. Start fewer on one "
         "host, or give them different settings of state.dir."
     )
 
@@ -133,8 +156,8 @@ def client_folders(application: Path, disk: Disk) -> list[Path]:
     return [application, *(application / f"client-{number}" for number in others)]
 
 
-def client_of(folder: Path, disk: Disk) -> str | None:
-    """The process id of the client that has or had a folder, if any."""
+def driver_of(folder: Path, disk: Disk) -> str | None:
+    """The id of the driver whose threads have or had a folder, if any."""
     try:
         return disk.read_text(folder / _CLIENT_FILE).strip() or None
     except FileNotFoundError:

@@ -2,7 +2,7 @@
 
     <state.dir>/<application.id>/
         .lock                            held by the driver of the application
-        kafka-streams-process-metadata   the process id, the same over restarts
+        kafka-streams-process-metadata   the process id, the same over restarts (`process_id`)
         .clients, .client                whose folder this is (`client_folder`)
         <sub-topology>_<partition>/      one directory per task
             .lock                        held by the stream thread that owns the task
@@ -13,7 +13,7 @@
         global/<thread index>/           one directory per stream thread, for its global stores
             .lock, .format, rocksdb/<store>/
         client-2/, client-3/, ...        the same of other drivers whose threads run on this host:
-                                         .client, task directories, global
+                                         .client, the process id, task directories, global
 
 The layout is Kafka Streams' own. Its data is not read: a task directory that is not ours is emptied
 when the task is opened, and rebuilt from the changelogs.
@@ -22,12 +22,10 @@ when the task is opened, and rebuilt from the changelogs.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import re
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -39,21 +37,26 @@ from millstream.state.directories.client_folder import (
     ClientFolder,
     claim_folder,
     client_folders,
-    client_of,
     clients_locked,
+    driver_of,
     is_in_use,
 )
 from millstream.state.directories.disk import Disk, disk_errors
 from millstream.state.directories.file_lock import FileLock
+from millstream.state.directories.host_path import state_dir_here
 from millstream.state.directories.locked_directory import (
     LockedDirectory,
     empty_directory,
     make_directory,
 )
+from millstream.state.directories.process_id import (
+    NewProcessId,
+    kept_process_id,
+    read_process_id,
+)
 
 logger = logging.getLogger(__name__)
 
-_PROCESS_FILE: Final = "kafka-streams-process-metadata"
 _LOCK_FILE: Final = ".lock"
 _CHECKPOINT_FILE: Final = ".checkpoint"
 _REACHED_FILE: Final = ".reached"
@@ -74,6 +77,9 @@ class StateDirectory:
         application_id: the `application.id` setting.
         new_process_id: makes the process id when there is none yet.
         disk: where it is; by default this host's.
+
+    Raises:
+        ConfigError: `state_dir` names a variable of the environment that this host does not have.
     """
 
     def __init__(
@@ -81,12 +87,12 @@ class StateDirectory:
         state_dir: str | os.PathLike[str],
         application_id: str,
         *,
-        new_process_id: Callable[[], uuid.UUID] = uuid.uuid4,
+        new_process_id: NewProcessId = uuid.uuid4,
         disk: Disk | None = None,
     ) -> None:
         #: Where everything is.
         self.disk = disk or Disk()
-        self.application_path = Path(state_dir) / application_id
+        self.application_path = state_dir_here(state_dir) / application_id
         #: Where tasks and global stores are: the folder of a client.
         self.path = self.application_path
         self._folder: ClientFolder | None = None
@@ -102,9 +108,11 @@ class StateDirectory:
         cls,
         state_dir: str | os.PathLike[str],
         application_id: str,
-        client: uuid.UUID,
+        driver: uuid.UUID,
         clock: Clock,
         disk: Disk | None = None,
+        *,
+        new_process_id: NewProcessId = uuid.uuid4,
     ) -> StateDirectory:
         """The state of one client: of the threads of one driver, as far as they are on this host.
 
@@ -114,19 +122,28 @@ class StateDirectory:
         Args:
             state_dir: the `state.dir` setting; created if missing.
             application_id: the `application.id` setting.
-            client: the process id of the driver.
+            driver: the id of the driver.
             clock: for waiting until others have found their folders.
             disk: where it is; by default this host's.
+            new_process_id: makes the client's process id when the folder has none yet.
 
         Raises:
             LockError: there are too many clients.
+            StreamsError: the process id cannot be read, or the disk fails.
         """
-        directory = cls(state_dir, application_id, disk=disk)
+        directory = cls(state_dir, application_id, new_process_id=new_process_id, disk=disk)
         application = directory.application_path
         with disk_errors(f"find a folder in {application}"):
-            directory._folder = claim_folder(application, client, clock, directory.disk)
+            directory._folder = claim_folder(
+                application, driver, clock, directory.disk, new_process_id
+            )
         directory.path = directory._folder.path
         return directory
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether this is the folder of a client, claimed by one of its threads."""
+        return self._folder is not None
 
     def release(self) -> None:
         """Let other clients use the folder, if this is the last thread of its client."""
@@ -157,7 +174,10 @@ class StateDirectory:
         self._application_lock.release()
 
     def process_id(self) -> uuid.UUID:
-        """The id of the application on this host, made when first asked for and kept ever after.
+        """The id that is kept here, made when first asked for and kept ever after.
+
+        It is the client's, or, for a driver, the one that the application's own folder keeps: so
+        where a driver's threads run on its host, as they do on a local session, they have its id.
 
         Several processes may ask at the same time: all get the same.
 
@@ -165,27 +185,15 @@ class StateDirectory:
             StreamsError: the file holds something else. Whoever has locked the application
                 replaces it instead.
         """
-        path = self.application_path / _PROCESS_FILE
+        if self._folder is not None:
+            return self._folder.process_id
         make_directory(self.application_path, self.disk)
-        try:
-            return self._read_process_id()
-        except FileNotFoundError:
-            pass  # The first one to ask makes it.
-        except ValueError as error:
-            if not self._application_lock.is_held:
-                raise StreamsError(
-                    f"{path} holds no process id: {error}. Delete it, and a new one is made."
-                ) from error
-            logger.warning("%s holds no process id (%s); it gets a new one", path, error)
-            self.disk.delete(path)
-        process_id = self._new_process_id()
-        temporary = self.application_path / f"{_PROCESS_FILE}.{process_id}"
-        with disk_errors(f"keep the process id in {path}"):
-            try:
-                self.disk.make_text(path, json.dumps({"processId": str(process_id)}), temporary)
-            except FileExistsError:
-                return self._read_process_id()
-        return process_id
+        return kept_process_id(
+            self.application_path,
+            self.disk,
+            self._new_process_id,
+            may_replace=self._application_lock.is_held,
+        )
 
     def clean_up(self) -> None:
         """Delete all local state of the application; it comes back from Kafka.
@@ -241,10 +249,10 @@ class StateDirectory:
         if not is_in_use(folder, self.disk):
             return False
         try:
-            ours = str(self._read_process_id())
+            ours = str(read_process_id(self.application_path, self.disk))
         except (FileNotFoundError, ValueError):
             return True
-        if client_of(folder, self.disk) != ours:
+        if driver_of(folder, self.disk) != ours:
             return True
         raise LockError(
             f"A stream thread of the application uses {folder}. Close the application first."
@@ -460,10 +468,3 @@ class StateDirectory:
         entries = filter(self.disk.is_directory, self.disk.entries(directory))
         names = [entry.name for entry in entries]
         return [int(name) for name in names if _THREAD_DIRECTORY.fullmatch(name)]
-
-    def _read_process_id(self) -> uuid.UUID:
-        text = self.disk.read_text(self.application_path / _PROCESS_FILE)
-        try:
-            return uuid.UUID(json.loads(text)["processId"])
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise ValueError(f"it begins with {text[:40]!r}") from None

@@ -12,6 +12,7 @@ from millstream.errors import ConfigError, StreamsError
 from millstream.kafka.cluster.group_admin import GroupAdmin, Member
 from millstream.kafka.cluster.group_members import remove_members
 from millstream.record import TopicPartition
+from millstream.state.directories.host_path import state_dir_here
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.tools.reset.internal import Internal, internal_topics
 from millstream.tools.reset.targets import LATEST, Target, check_complete, target_offset
@@ -180,5 +181,5 @@ def _changes(
 
 
 def _state(config: StreamsConfig) -> Path | None:
-    folder = Path(config.state_dir) / config.application_id
+    folder = state_dir_here(config.state_dir) / config.application_id
     return folder if folder.is_dir() else None

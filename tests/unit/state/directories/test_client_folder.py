@@ -14,7 +14,7 @@ import pytest
 from support.machine.scripts import Program
 
 from millstream.clock import ManualClock, SystemClock
-from millstream.errors import LockError
+from millstream.errors import LockError, StreamsError
 from millstream.record import TaskId
 from millstream.state.directories import client_folder
 from millstream.state.directories.file_lock import FileLock
@@ -160,6 +160,55 @@ def test_a_client_that_comes_back_finds_its_folder_again(tmp_path: Path) -> None
     for directory in (a, b, c):
         directory.release()
         directory.release()
+
+
+def test_a_folder_keeps_its_process_id_whoever_has_it(tmp_path: Path) -> None:
+    """It names the state that is there: over restarts, and when another driver takes it over. A
+    driver has one on each host."""
+    a, again, b = (claimed(tmp_path, driver) for driver in (A, A, B))
+    elsewhere = claimed(tmp_path / "another host", A)
+    assert a.process_id() == again.process_id()
+    ids = {directory.process_id() for directory in (a, b, elsewhere)}
+    assert len(ids) == 3
+    for directory in (a, again, b, elsewhere):
+        directory.release()
+    c, b = claimed(tmp_path, C), claimed(tmp_path, B)
+    assert (c.path, c.process_id()) == (a.path, a.process_id())
+    assert {c.process_id(), b.process_id()} < ids
+    for directory in (b, c):
+        directory.release()
+
+
+def test_on_its_own_host_a_client_has_the_id_of_its_driver(tmp_path: Path) -> None:
+    driver = StateDirectory(tmp_path, "app")
+    ours = claimed(tmp_path, driver.process_id())
+    assert ours.process_id() == driver.process_id()
+    ours.release()
+
+
+def test_a_folder_of_before_has_its_state_and_gets_a_process_id(tmp_path: Path) -> None:
+    """Before clients had process ids of their own, a folder had the line of its driver alone."""
+    folder = tmp_path / "app" / "client-2"
+    (folder / "0_0").mkdir(parents=True)
+    (folder / ".client").write_text(f"{B}\n")
+    b = claimed(tmp_path, B)
+    assert (b.path, b.task_ids()) == (folder, [TASK])
+    assert b.process_id() not in (A, B)
+    b.release()
+
+
+def test_a_process_id_that_cannot_be_read_is_replaced_where_nobody_uses_it(tmp_path: Path) -> None:
+    """Who uses it would be another client in the same folder."""
+    first = claimed(tmp_path, A)
+    file = tmp_path / "app" / "kafka-streams-process-metadata"
+    file.write_text("{}")
+    with pytest.raises(StreamsError, match=r"holds no process id: it begins with '\{\}'"):
+        claimed(tmp_path, A)
+    first.release()
+    second = claimed(tmp_path, A)
+    assert second.process_id() != first.process_id()
+    assert str(second.process_id()) in file.read_text()
+    second.release()
 
 
 def test_there_is_an_end_to_clients_on_one_host(
