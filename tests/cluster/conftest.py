@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.cluster.standalone import Cluster
+from support.cluster.submitted import measured
 from support.cluster.world import is_inside
 
 
@@ -16,3 +17,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip("These tests make hosts, in a world that `make cluster` makes for them")
     with Cluster(tmp_path_factory.mktemp("cluster")) as made:
         yield made
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How long everything took."""
+    for line in measured:
+        terminalreporter.write_line(line)

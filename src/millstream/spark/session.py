@@ -22,6 +22,7 @@ from millstream.spark.local_session import (
     current_local,
     join_local,
 )
+from millstream.spark.spark_connect import refuse_connect, refuse_connect_mode
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -89,6 +90,7 @@ def resolve_session(
         and ours.session is not None
         and ours.session.sparkContext is session.sparkContext
     ):
+        refuse_connect_mode()
         user = object()
         local = join_local(user, application_id, num_threads, given_up)
         session = local.wait_started(user, given_up)
@@ -107,11 +109,7 @@ def check_session(session: SparkSession) -> None:
         SparkError: it is stopped, a Spark Connect session, or its settings would run a thread
             twice or kill it while it waits for records.
     """
-    if type(session).__module__.startswith("pyspark.sql.connect"):
-        raise SparkError(
-            "The session is one of Spark Connect, which can run no long tasks of ours. Give a "
-            "classic SparkSession (spark.master instead of spark.remote)."
-        )
+    refuse_connect(session)
     if getattr(session.sparkContext, "_jsc", None) is None:
         raise SparkError("The Spark session has been stopped. Create a new one and give that.")
     conf = session.sparkContext.getConf()

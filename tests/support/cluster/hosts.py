@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from support.machine.scripts import Program
-from support.waiting import wait_for
 
 T = TypeVar("T")
 
@@ -164,15 +163,12 @@ class Host:
         """End it without a word: its link first, so that nobody hears of the ends of processes."""
         if self._first is None:
             return
-        self.cut()
+        _do("ip", "link", "del", self._link)
+        self._is_linked = False
         with self._first:
             os.kill(self._pid, signal.SIGKILL)
             self._first.wait_ended(_TIMEOUT_S)
         self._first = None
-        # The kernel takes both ends of the link away with the network, a moment later.
-        wait_for(
-            lambda: not Path("/sys/class/net", self._link).exists(), _TIMEOUT_S, "its link is gone"
-        )
 
     def start(self, *command: str | Path, **environment: str) -> Program:
         """A program on this host, in its working folder."""

@@ -5,18 +5,23 @@ It is under load all the while."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from signal import SIGKILL
 from time import monotonic
 from typing import Any
 
+from confluent_kafka import KafkaException
+
 from millstream import EXACTLY_ONCE_V2
+from millstream.record import TopicPartition
+from support.broker.records import Places
 from support.cluster.hosts import STATE, Host
 from support.cluster.standalone import Cluster
 from support.machine.scripts import Program
 from support.running.identified import Account, Identified
-from support.running.instances import end_of, last_copied, last_told, told
+from support.running.instances import end_of, last_told, told
 from support.waiting import wait_for
 
 _SCRIPT = Path(__file__).parents[1] / "running" / "identified_instance.py"
@@ -28,6 +33,13 @@ STATEFUL = [task for task in _TASKS if task.startswith("1_")]
 SESSION_TIMEOUT_S = 6
 #: What is waited for takes seconds where nobody else uses the machine.
 TIMEOUT_S = 180
+#: What a standby may lag behind without being cold, under this load.
+_LITTLE = 500
+#: How many records there are before anything happens.
+_BEFORE = 20_000
+
+#: What was measured, for who reads the output of the tests.
+measured: list[str] = []
 
 
 class Submitted:
@@ -53,6 +65,7 @@ class Submitted:
         }
         self._is_exact = settings.get("processing_guarantee") == EXACTLY_ONCE_V2
         self._driver: Program | None = None
+        self._places = Places(cluster.kafka.bootstrap_servers)
 
     @property
     def driver(self) -> Program:
@@ -71,10 +84,10 @@ class Submitted:
         )
 
     def end(self) -> None:
-        """End the driver, with what belongs to it, at once."""
+        """End the driver's processes, at once."""
         if self._driver is not None:
             with self._driver:
-                self.cluster.driver.kill("")
+                self._driver.signal_group(SIGKILL)
             self._driver = None
 
     def on_hosts(self, role: str = "active") -> dict[str, list[str]]:
@@ -94,11 +107,10 @@ class Submitted:
             and set(now["hosts"]) <= {host.name for host in self.cluster.workers if host.is_up}
         )
 
-    def wait_settled(self) -> float:
-        """Wait for that; the seconds that it took."""
-        began = monotonic()
-        wait_for(self.is_settled, TIMEOUT_S, lambda: f"settled: {last_told(self.driver)}")
-        return monotonic() - began
+    def wait_settled(self) -> None:
+        """Wait for that. Then nobody has a task and its standby on one host."""
+        wait_for(self.is_settled, TIMEOUT_S, lambda: f"settled: {self._told()}")
+        assert not self.together(), last_told(self.driver)
 
     def together(self) -> list[str]:
         """The tasks that are active and standby on one host."""
@@ -110,39 +122,91 @@ class Submitted:
             if task in standby.get(host, [])
         ]
 
-    def wait_caught_up(self) -> float:
-        """Wait until what is there now is committed, while more comes; the seconds it took."""
-        began, ends = monotonic(), self.records.ends
-        wait_for(
-            lambda: self.records.committed >= ends,
-            TIMEOUT_S,
-            lambda: f"{ends} committed: {self.records.committed}; {last_told(self.driver)}",
+    @contextmanager
+    def measured(self, fault: str) -> Iterator[None]:
+        """A fault, which may cost what was not committed when it began. Then all goes on.
+
+        Args:
+            fault: what the block does.
+        """
+        with self.records.fault():
+            began, ends = monotonic(), self._ends()
+            yield
+            wait_for(
+                lambda: self._is_committed(ends),
+                TIMEOUT_S,
+                lambda: f"committed up to {ends}; {self._told()}",
+            )
+            caught_up = monotonic() - began
+            self.wait_settled()
+        settled = monotonic() - began
+        measured.append(
+            f"{fault}: what was written before is committed after {caught_up:.0f} s, all threads "
+            f"and standbys are in place after {settled:.0f} s"
         )
-        return monotonic() - began
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        return {place: high for place, (_, high) in self._places.ends(self._inputs()).items()}
+
+    def _is_committed(self, ends: Mapping[TopicPartition, int]) -> bool:
+        try:
+            committed = self._places.committed(self.records.application_id, self._inputs())
+        except KafkaException:
+            # A broker that has just started answers before it knows everything again.
+            return False
+        return all(committed[place] >= end for place, end in ends.items())
+
+    def _inputs(self) -> list[str]:
+        return [self.records.records, self.records.repartition_topic]
+
+    def _told(self) -> str:
+        if self._driver is None:
+            return "no driver"
+        return f"{last_told(self._driver)}; {self._driver.errors[-4_000:]}"
 
     def check(self) -> Account:
         """Nothing is lost, and exactly once nothing is repeated. The load must have stopped."""
         if self._is_exact:
             self.records.may_repeat = 0
-        return self.records.check(TIMEOUT_S)
+        try:
+            return self.records.check(TIMEOUT_S)
+        except AssertionError as error:
+            error.add_note(self._told())
+            raise
 
-    def unread(self, host: Host) -> dict[int, int]:
-        """How many changelog records the standbys of a dead host's tasks have not read, at most.
+    def stateful_on(self, host: Host) -> list[int]:
+        """The partitions whose stateful tasks are active on a host."""
+        return [int(each[2:]) for each in self.on_hosts().get(host.name, []) if each in STATEFUL]
 
-        Nobody has taken the tasks over yet.
-        """
+    def unread(self, partitions: Iterable[int]) -> dict[int, int]:
+        """How many changelog records of these the standbys have not read, at most."""
         (changelog,) = self.records.changelog_topics
-        lost = [int(task[2:]) for task in self.on_hosts().get(host.name, []) if task in STATEFUL]
         return {
-            number: end_of(self.records.bootstrap, changelog, number)
-            - last_copied(self.driver, number)
-            - 1
-            for number in lost
+            number: end_of(self.records.bootstrap, changelog, number) - self._copied(number)
+            for number in partitions
         }
+
+    def wait_warm(self) -> None:
+        """Wait until all standbys have read all but little of what they are to copy."""
+        wait_for(
+            lambda: max(self.unread(range(_PARTITIONS)).values()) < _LITTLE,
+            TIMEOUT_S,
+            lambda: f"warm: {self.unread(range(_PARTITIONS))}",
+        )
+
+    def _copied(self, number: int) -> int:
+        """Where the standby of a partition goes on to read, as it said last."""
+        for line in reversed(self.driver.lines):
+            what, _, rest = line.partition(" ")
+            if what in ("copying", "copied"):
+                place, offset, *_ = json.loads(rest)
+                if place == number:
+                    return int(offset) + (what == "copied")
+        return 0
 
     def restorations(self) -> list[list[int]]:
         """Of each restoration so far: the partition, and how many records were read."""
-        return told(self.driver, "restored")
+        return [[int(each) for each in one] for one in told(self.driver, "restored")]
 
 
 @contextmanager
@@ -153,7 +217,7 @@ def submitted(cluster: Cluster, folder: Path, **settings: Any) -> Iterator[Submi
         last.callback(application.end)
         application.submit()
         application.wait_settled()
+        application.records.write(_BEFORE)
         with application.records.arriving():
-            application.wait_caught_up()
             yield application
         application.check()
