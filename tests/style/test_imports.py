@@ -48,6 +48,7 @@ LATE_IMPORTS = {
     ("spark.environment", "sys"): "the function runs on executors as it is",
     ("spark.environment", "millstream"): "the function runs on executors as it is",
     ("spark.local_session", "pyspark"): _LARGE,
+    ("spark.jobs", "pyspark"): _LARGE,
     ("spark.session", "pyspark"): _LARGE,
     ("spark.worker_task", "pyspark"): _LARGE,
     ("testing.pytest_plugin", "millstream"): "pytest loads the plugin whatever it is to test",

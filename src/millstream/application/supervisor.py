@@ -320,6 +320,7 @@ class ThreadSupervisor:
             given_up=self._given_up,
             greet=self._crew.greet,
             look=self.judge.look,
+            keeps_state=keeps_state_on_disk(self._topology, config),
         )
         self._crew.engine = self._engine
         self._engine.start()

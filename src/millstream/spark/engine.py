@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import pickle
 import secrets
 import socket
@@ -13,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.clock import Clock, SystemClock
@@ -27,6 +25,8 @@ from millstream.spark.events import EventQueue, ThreadEvent
 from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
 from millstream.spark.jobs import SparkJobs
 from millstream.spark.messages import Hello, ThreadExit
+from millstream.spark.placement import Placement
+from millstream.spark.processes import runs, wait_for_end
 from millstream.spark.py4j_traces import hide_traces, show_traces
 from millstream.spark.session import HostSession, is_local, resolve_session, slots
 from millstream.spark.shipping import ship
@@ -78,6 +78,8 @@ class SparkEngine:
         greet: called with the name of a thread that has registered, before anything else is said to
             it; what it sends is the first that the thread hears.
         look: called a few times a second, on the thread that looks after the threads.
+        keeps_state: whether threads keep state on the disk of their host, so that one that is
+            started again is best started there.
 
     Example:
         >>> with SparkEngine(None, "shop", num_threads=2, on_event=print) as engine:
@@ -102,11 +104,13 @@ class SparkEngine:
         given_up: Callable[[], bool] = lambda: False,
         greet: Callable[[str], None] = lambda name: None,
         look: Callable[[], None] = lambda: None,
+        keeps_state: bool = False,
     ) -> None:
         self._given_session = session
         self._given_up = given_up
         self._greet = greet
         self._look = look
+        self._keeps_state = keeps_state
         self._application_id = application_id
         self._num_threads = num_threads
         self._events = EventQueue(on_event)
@@ -228,7 +232,14 @@ class SparkEngine:
                 raise IllegalStateError(f"A stream thread of the name {name} is running already.")
             proven = known is not None and known.proven and not anew
             thread = self._host(
-                name, index, payload, self._server, self._jobs, proven=proven, pause_ms=pause_ms
+                name,
+                index,
+                payload,
+                self._server,
+                self._jobs,
+                known,
+                proven=proven,
+                pause_ms=pause_ms,
             )
             self._threads[name] = thread
         threading.Thread(target=thread.run, name=f"{name}-job", daemon=True).start()
@@ -350,7 +361,7 @@ class SparkEngine:
         with self._lock:
             thread = self._threads.get(hello.thread_name)
             if hello.host == socket.gethostname():
-                self._processes = {pid for pid in self._processes if _runs(pid)} | {hello.pid}
+                self._processes = {pid for pid in self._processes if runs(pid)} | {hello.pid}
         if thread is not None:
             self._greet(hello.thread_name)
             thread.on_registered(hello)
@@ -372,11 +383,15 @@ class SparkEngine:
         payload: bytes,
         server: ControlServer,
         jobs: SparkJobs,
+        before: HostedThread | None,
         *,
         proven: bool,
         pause_ms: int,
     ) -> HostedThread:
         session = self.session
+        placement = before.placement if before is not None else None
+        if self._keeps_state and placement is None and not is_local(session):
+            placement = Placement(name, jobs)
         module_path = tuple(path for path in sys.path if path) if is_local(session) else ()
         loggers = LoggingSetup.of_this_process()
 
@@ -394,6 +409,7 @@ class SparkEngine:
                     self._grace_ms,
                     module_path,
                     b"" if self._identity is None else self._identity.certificate,
+                    once=placement is not None,
                 )
             )
 
@@ -413,6 +429,7 @@ class SparkEngine:
             clock=self._clock,
             proven=proven,
             pause_ms=pause_ms,
+            placement=placement,
         )
 
     def _control(self, name: str) -> ControlServer:
@@ -447,7 +464,7 @@ class SparkEngine:
         hellos = [thread.last_hello for thread in late]
         here = {hello.pid for hello in hellos if hello and hello.host == socket.gethostname()}
         # The job ends at once, the process of its task a few seconds later.
-        _wait_for_end(here, deadline)
+        wait_for_end(here, deadline)
 
     def _watch(self) -> None:
         while not self._released.wait(_CHECK_S):
@@ -465,32 +482,6 @@ class SparkEngine:
                 logger.exception("What is to be looked after beside the threads failed")
 
     def _wait_for_processes(self) -> None:
-        left = _wait_for_end(self._processes, time.monotonic() + _PROCESSES_END_S)
+        left = wait_for_end(self._processes, time.monotonic() + _PROCESSES_END_S)
         if left:
             logger.warning("Worker processes still run after Spark was stopped: %s", sorted(left))
-
-
-def _wait_for_end(pids: set[int], deadline: float) -> set[int]:
-    """Wait until none of these processes runs; those that still do at the deadline."""
-    left = {pid for pid in pids if _runs(pid)}
-    while left and time.monotonic() < deadline:
-        time.sleep(0.05)
-        left = {pid for pid in left if _runs(pid)}
-    return left
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        # It exists, but is another user's: the number was given out again.
-        return False
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        # It ended just now, or this system has no /proc.
-        return not Path("/proc/self").exists()
-    # One that has ended but was not collected by its parent exists in name only.
-    return state not in "ZX"

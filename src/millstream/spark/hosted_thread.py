@@ -35,6 +35,7 @@ from millstream.spark.control_server import ControlServer
 from millstream.spark.events import ThreadEvent
 from millstream.spark.jobs import SparkJobs
 from millstream.spark.messages import Hello, ThreadExit
+from millstream.spark.placement import Placement
 from millstream.spark.worker_logging import short_name
 
 logger = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ class HostedThread:
         proven: whether Spark has run a thread of this name before: then what goes wrong is an
             outage from the beginning.
         pause_ms: how long it waits before it is submitted for the first time.
+        placement: the host that has its state; None if it keeps none, or there is one host only.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class HostedThread:
         clock: Clock,
         proven: bool = False,
         pause_ms: int = 0,
+        placement: Placement | None = None,
     ) -> None:
         self.name = name
         self._code = code
@@ -146,6 +149,8 @@ class HostedThread:
         self._unique = secrets.token_hex(4)
         self._submission = 0
         self._pause_ms = pause_ms
+        #: Where it has its state.
+        self.placement = placement
         self._backoff = Backoff(
             clock,
             first_ms=policy.backoff_ms,
@@ -226,6 +231,8 @@ class HostedThread:
             self._emit(ThreadEvent(self.name, "restarting", over))
             logger.info("%s is started again in %d ms", short_name(self.name), pause_ms)
             self._stop_asked.wait(pause_ms / 1000)
+            if self.placement is not None:
+                self.placement.await_host(self._stop_asked)
 
     def _run_once(self) -> ThreadEvent | str:
         """Run one job to its end: the last event of the thread, or why it has to run again."""
@@ -240,7 +247,11 @@ class HostedThread:
         self._server.expect(self.name, submission, self._code)
         try:
             exit_ = self._jobs.run(
-                self._plan_of(submission), self._versions, tag=self._tag, description=self.name
+                self._plan_of(submission),
+                self._versions,
+                tag=self._tag,
+                description=self.name,
+                near=None if self.placement is None else self.placement.host,
             )
         except EnvironmentMismatchError as error:
             return self._failed(error)
@@ -386,6 +397,8 @@ class HostedThread:
             since_ms = self._out_of_reach_since_ms
             registered = self._registered_now
             late = self._end_by is not None and self._end_by.passed
+        if registered and self.placement is not None:
+            self.placement.look(self._tag)
         if self._cancel_because is not None:
             # Again, because a job that was only about to be submitted is not found by its tag.
             self._jobs.cancel(self._tag)

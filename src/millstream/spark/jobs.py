@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,8 +13,11 @@ from millstream.spark.messages import ThreadExit, decode_value
 from millstream.spark.session import JOB_TAG
 
 if TYPE_CHECKING:
+    from pyspark import RDD
     from pyspark.sql import SparkSession
 
+#: More attempts than Spark makes at a task.
+_MOST_ATTEMPTS: Final = 1_000
 #: How much of Spark's own words about a failed job is repeated.
 _REASON_CHARS: Final = 300
 
@@ -31,7 +35,13 @@ class SparkJobs:
         self._application_id = application_id
 
     def run(
-        self, plan: bytes, versions: dict[str, str | None], *, tag: str, description: str
+        self,
+        plan: bytes,
+        versions: dict[str, str | None],
+        *,
+        tag: str,
+        description: str,
+        near: str | None = None,
     ) -> ThreadExit:
         """Run one stream thread and wait until it ends, which may take months.
 
@@ -42,6 +52,7 @@ class SparkJobs:
             versions: the driver's, see `environment`.
             tag: by which this job alone can be cancelled.
             description: what Spark's own pages call it.
+            near: the host where it would best run, as Spark names it; None for any.
 
         Raises:
             EnvironmentMismatchError: the worker has other versions.
@@ -54,8 +65,8 @@ class SparkJobs:
         for each in (JOB_TAG, self._application_id, tag):
             context.addJobTag(_legal_tag(each))
         try:
-            rdd = context.parallelize([0], 1).mapPartitions(checked_task(versions, plan))
-            (result,) = rdd.collect()
+            element = context.parallelize([0], 1) if near is None else self._element_near(near)
+            (result,) = element.mapPartitions(checked_task(versions, plan)).collect()
         except Exception as error:
             raise _translated(error) from error
         finally:
@@ -68,6 +79,21 @@ class SparkJobs:
             raise SparkError(f"The stream thread's result cannot be read: {ended}.")
         return ended
 
+    def _element_near(self, host: str) -> RDD[int]:
+        """One element in one partition, which prefers a host: PySpark itself has no such thing."""
+        from pyspark import RDD
+
+        context = self._context
+        jvm: Any = context._jvm
+        as_scala = jvm.scala.jdk.javaapi.CollectionConverters.asScala
+        hosts, elements = jvm.java.util.ArrayList(), jvm.java.util.ArrayList()
+        hosts.append(host)
+        # Nobody reads it: `checked_task` leaves its input alone.
+        elements.append(jvm.scala.Tuple2(pickle.dumps([0]), as_scala(hosts).toSeq()))
+        of_any = jvm.scala.reflect.ClassTag.Any()
+        java = context._jsc.sc().makeRDD(as_scala(elements).toSeq(), of_any).toJavaRDD()
+        return RDD(java, context, context.serializer)
+
     def cancel(self, tag: str) -> None:
         """Cancel the job of this tag if it runs; its worker is killed within about 5 seconds."""
         if self.alive:
@@ -75,17 +101,37 @@ class SparkJobs:
 
     def running_tasks(self, tag: str) -> int:
         """How many tasks of the job of this tag have got a slot: 1, or 0 while it waits for one."""
+        tracker = self._context.statusTracker()
+        infos = map(tracker.getStageInfo, self._stages(tag))
+        return sum(stage.numActiveTasks for stage in filter(None, infos))
+
+    def host_of(self, tag: str) -> str | None:
+        """Where the task of the job of this tag runs, or ran last, as Spark names the host; None if
+        Spark does not know yet."""
+        last: Any = None
+        for stage in self._stages(tag):
+            found: Any = self._context._jsc.sc().statusStore().taskList(stage, 0, _MOST_ATTEMPTS)
+            for task in map(found.apply, range(found.size())):
+                last = task if last is None or task.taskId() > last.taskId() else last
+        return None if last is None else str(last.host())
+
+    def hosts(self) -> set[str]:
+        """The hosts where Spark has executors, as it names them."""
+        if not self.alive:
+            return set()
+        infos: Any = self._context._jsc.sc().statusTracker().getExecutorInfos()
+        return {str(each.host()) for each in infos}
+
+    def _stages(self, tag: str) -> list[int]:
+        """The stages of the job of this tag."""
         scheduler: Any = getattr(self._context, "_jsc", None)
         if scheduler is None:
-            return 0
+            return []
         tracker = self._context.statusTracker()
-        running = 0
-        for job in scheduler.sc().statusTracker().getJobIdsForTag(_legal_tag(tag)):
-            info = tracker.getJobInfo(job)
-            stages = info.stageIds if info is not None else []
-            for stage in filter(None, map(tracker.getStageInfo, stages)):
-                running += stage.numActiveTasks
-        return running
+        found = map(
+            tracker.getJobInfo, scheduler.sc().statusTracker().getJobIdsForTag(_legal_tag(tag))
+        )
+        return [stage for job in found if job is not None for stage in job.stageIds]
 
     @property
     def alive(self) -> bool:

@@ -68,6 +68,8 @@ class ThreadPlan:
         grace_ms: how long the thread works without its driver, in milliseconds.
         module_path: where the driver finds modules, for workers on the same machine.
         certificate: the driver's, in DER; empty if the connection is not encrypted.
+        once: whether only Spark's first attempt at the task is the thread. Spark would start a
+            further one on any host; the driver asks for the one that has the thread's state.
     """
 
     application_id: str
@@ -81,6 +83,7 @@ class ThreadPlan:
     grace_ms: int = GRACE_MS
     module_path: tuple[str, ...] = ()
     certificate: bytes = field(default=b"", repr=False)
+    once: bool = False
 
 
 def run_plan(data: bytes) -> bytes:
@@ -93,6 +96,8 @@ def run_plan(data: bytes) -> bytes:
         The pickled `ThreadExit`. Never raises for what the thread's code does.
     """
     plan: ThreadPlan = pickle.loads(data)
+    if plan.once and _is_another_attempt():
+        return encode_value(ThreadExit("lost", reason="its process or its executor ended"))
     started = set(threading.enumerate())
     with (
         kept_from_children(),
@@ -166,6 +171,14 @@ def _spark_attempt() -> int:
 
     context = TaskContext.get()
     return 0 if context is None else int(context.taskAttemptId())
+
+
+def _is_another_attempt() -> bool:
+    """Whether Spark has tried this task before."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context is not None and context.attemptNumber() > 0
 
 
 @contextmanager

@@ -1,13 +1,16 @@
-"""Two instances of one application with a standby each: state is where it is needed, beforehand."""
+"""Two instances, or two hosts, of one application with standbys: state is where it is needed,
+beforehand."""
 
 from __future__ import annotations
 
 import signal
+import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from support.machine.scripts import Script
+from support.running.identified import Identified
 from support.running.instances import (
     COUNTING,
     Instances,
@@ -17,8 +20,11 @@ from support.running.instances import (
     last_copied,
     told,
 )
+from support.running.thread_run import ThreadRun
 from support.waiting import wait_for
 
+from millstream.runtime.host import Host
+from millstream.runtime.states import TaskState
 from millstream.testing import EmbeddedKafka
 
 
@@ -35,6 +41,46 @@ def mirrored(one: Script, other: Script) -> bool:
         counting(script) == counting(beside, "standby")
         for script, beside in ((one, other), (other, one))
     )
+
+
+def test_the_threads_of_one_driver_on_two_hosts_keep_copies_for_each_other(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Goal: a host is a client: what it shares with other hosts is the driver, not the state. So
+    one application has standbys, each on another host than its task.
+
+    Method: two threads of one driver, which believe to be on hosts of their own, each with a disk.
+    """
+    application = Identified(kafka, tmp_path)
+    application.write(100)
+
+    def thread(name: str) -> ThreadRun:
+        return ThreadRun(
+            application.topology(),
+            kafka.bootstrap_servers,
+            tmp_path / name,
+            application.application_id,
+            driver=uuid.UUID(int=1),
+            host=Host(name),
+            num_standby_replicas=1,
+        )
+
+    def counted(thread: ThreadRun, *states: TaskState) -> list[str]:
+        tasks = [str(task) for task, state in thread.tasks.items() if state in states]
+        return sorted(task for task in tasks if task in COUNTING)
+
+    def mirrors(one: ThreadRun, two: ThreadRun) -> bool:
+        active = [counted(each, TaskState.RUNNING) for each in (one, two)]
+        copied = [counted(each, TaskState.STANDBY) for each in (two, one)]
+        return sorted(active[0] + active[1]) == COUNTING and active == copied and all(active)
+
+    with thread("one") as one, thread("two") as two:
+        wait_for(lambda: mirrors(one, two), 90, "each has copies of what the other one counts")
+        application.write(100)
+        application.check()
+    folders = [tmp_path / name / application.application_id for name in ("one", "two")]
+    kept = [(folder / "kafka-streams-process-metadata").read_text() for folder in folders]
+    assert kept[0] != kept[1]
 
 
 # Without standbys it is among what takes long: test_two_instances tells most of it.

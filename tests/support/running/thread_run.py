@@ -21,6 +21,7 @@ from millstream.runtime.control import (
     ThreadFailed,
     ThreadOutcome,
 )
+from millstream.runtime.host import Host
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.states import TaskState, ThreadState
 from millstream.runtime.thread_identity import ThreadIdentity
@@ -39,6 +40,8 @@ class ThreadRun:
         bootstrap: the broker.
         state_dir: where its state is.
         application_id: names the group.
+        driver: the id of its driver; by default one that goes with the directory.
+        host: where it believes to run; by default where it does.
         settings: further settings of the application.
     """
 
@@ -48,6 +51,9 @@ class ThreadRun:
         bootstrap: str,
         state_dir: Path,
         application_id: str,
+        *,
+        driver: uuid.UUID | None = None,
+        host: Host | None = None,
         **settings: Any,
     ) -> None:
         config = StreamsConfig(
@@ -66,9 +72,9 @@ class ThreadRun:
         self.lost_reason: str | None = None
         self._told_to_close = threading.Event()
         self._closing = False
-        process = uuid.uuid5(uuid.NAMESPACE_URL, str(state_dir))
-        identity = ThreadIdentity(f"{application_id}-StreamThread-1", 1, process)
-        self._thread = build_thread(topology, config, identity, self, RestoreAudience())
+        driver = driver or uuid.uuid5(uuid.NAMESPACE_URL, str(state_dir))
+        identity = ThreadIdentity(f"{application_id}-StreamThread-1", 1, driver)
+        self._thread = build_thread(topology, config, identity, self, RestoreAudience(), host=host)
         self._runner = threading.Thread(target=self._run, name=identity.name, daemon=True)
 
     def __enter__(self) -> Self:

@@ -201,6 +201,7 @@ class ServedTasks:
                 "host": "here",
                 "pid": 1,
                 "stall": None,
+                "client": None,
             }
             for name, (state, tasks) in self._threads().items()
         ]

@@ -32,10 +32,12 @@ class Jobs:
     def __init__(self, *jobs: Callable[[], ThreadExit]) -> None:
         self.todo = list(jobs)
         self.submitted = 0
+        self.near: list[str | None] = []
         self.cancelled = threading.Event()
 
-    def run(self, *_: Any, **__: Any) -> ThreadExit:
+    def run(self, *_: Any, near: str | None, **__: Any) -> ThreadExit:
         self.submitted += 1
+        self.near.append(near)
         return self.todo[min(self.submitted, len(self.todo)) - 1]()
 
     def cancel(self, tag: str) -> None:
@@ -109,6 +111,26 @@ def test_what_spark_has_run_once_is_started_again_without_end() -> None:
     assert host.last() == ThreadEvent("t1", "exited", ThreadExit("closed"))
     assert jobs.submitted == 32
     assert sum(event.kind == "restarting" for event in host.events) == 31
+
+
+def test_it_asks_for_the_host_where_it_ran_last() -> None:
+    """That is looked up while it runs, by the engine's monitor; without state nothing is."""
+    jobs = Jobs()
+    placement = Mock(host=None)
+    host = Host(jobs, placement=placement)
+
+    def looked_after() -> ThreadExit:
+        placement.look.side_effect = lambda tag: setattr(placement, "host", "one")
+        host.thread.check()
+        return is_lost()
+
+    jobs.todo = [is_lost, host.registers(looked_after), lambda: ThreadExit("closed")]
+    host.thread.run()
+    assert jobs.near == [None, None, "one"]
+    assert placement.await_host.call_count == 2
+    bare = Jobs(is_lost, lambda: ThreadExit("closed"))
+    Host(bare).thread.run()
+    assert bare.near == [None, None]
 
 
 def test_what_spark_has_never_run_is_given_up() -> None:

@@ -12,8 +12,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from pyspark import TaskContext
 from support.broker.said import Tell
 
 from millstream.errors import EnvironmentMismatchError
@@ -107,6 +109,24 @@ def test_whatever_is_raised_is_data(driver: Driver, error: BaseException) -> Non
     assert ended.kind == "error"
     assert type(ended.error) is type(error)
     assert state_of_process() == before
+
+
+@pytest.mark.parametrize(
+    ("attempt", "once", "runs"), [(0, True, True), (1, True, False), (1, False, True)]
+)
+def test_another_attempt_of_spark_is_left_to_the_driver(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, attempt: int, once: bool, runs: bool
+) -> None:
+    """Where state is on the disks of hosts: Spark would run it on any of them."""
+    task = Mock(attemptNumber=lambda: attempt, taskAttemptId=lambda: 7)
+    monkeypatch.setattr(TaskContext, "get", lambda: task)
+
+    def main(channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
+        return ThreadExit("closed")
+
+    ended = decode_value(run_plan(plan(driver, main, once=once)))
+    assert ended.kind == ("closed" if runs else "lost")
+    assert bool(driver.reports) is runs
 
 
 def test_a_thread_that_is_not_wanted_does_not_run(driver: Driver) -> None:

@@ -1,0 +1,84 @@
+"""A standalone Spark cluster with several hosts on this machine: each has a loopback address, by
+which Spark names it, and an environment of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from support.machine.ports import free_port
+from support.machine.scripts import Program
+from support.waiting import wait_for
+
+_HOME = Path(pyspark.__file__).parent
+_TESTS = Path(__file__).parents[2]
+_START_S = 180
+
+
+class Standalone:
+    """A master and a worker on each host, from when it is entered until it is left.
+
+    Args:
+        folder: where workers keep what they write.
+        hosts: their addresses, such as 127.0.0.2, with variables of their environments.
+        slots: how many tasks each host runs at a time.
+    """
+
+    def __init__(self, folder: Path, hosts: Mapping[str, Mapping[str, str]], slots: int) -> None:
+        self._folder = folder
+        self._hosts = hosts
+        self._slots = slots
+        self._url = f"spark://127.0.0.1:{free_port()}"
+        self._all = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        address, port = self._url.removeprefix("spark://").split(":")
+        self._start("master.Master", "--host", address, "--port", port, environment={})
+        for host, environment in self._hosts.items():
+            work = str(self._folder / f"worker-{host}")
+            slots = str(self._slots)
+            given = ("--host", host, "-c", slots, "-m", "1g", "-d", work, self._url)
+            self._start("worker.Worker", *given, environment=environment)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._all.close()
+
+    def _start(self, name: str, *given: str, environment: Mapping[str, str]) -> None:
+        self._all.enter_context(
+            Program(
+                _HOME / "bin" / "spark-class",
+                f"org.apache.spark.deploy.{name}",
+                *given,
+                "--webui-port",
+                "0",
+                environment={**environment, "SPARK_HOME": str(_HOME)},
+            )
+        )
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[SparkSession]:
+        """A session with an executor on each host."""
+        imports = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_TESTS))))
+        session = (
+            SparkSession.builder.master(self._url)
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.executor.memory", "512m")
+            .config("spark.executorEnv.PYTHONPATH", imports)
+            .getOrCreate()
+        )
+        try:
+            context: Any = session.sparkContext
+            memory = context._jsc.sc().getExecutorMemoryStatus
+            # The driver is one of them.
+            wait_for(lambda: memory().size() == len(self._hosts) + 1, _START_S, "executors")
+            yield session
+        finally:
+            session.stop()
