@@ -218,6 +218,10 @@ class Host:
                 os.kill(process, signal.SIGKILL)
         return len(found)
 
+    def file(self, path: Path) -> Path:
+        """A file of this host, as it is called outside."""
+        return Path(f"/proc/{self._pid}/root", *path.parts[1:])
+
     def cut(self) -> None:
         """Take its cable out."""
         _do("ip", "link", "set", self._link, "down")

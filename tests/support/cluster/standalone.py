@@ -23,6 +23,8 @@ _PORT = 7077
 _SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
 #: A master that starts again shall know its workers and applications.
 _REMEMBERS = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={STATE}"
+#: How much of a log is shown.
+_LINES = 40
 #: How long Spark waits for a host of which it hears nothing; a minute and two by default.
 SILENCE_S = 10
 
@@ -112,6 +114,17 @@ class Cluster:
             PYTHONPATH=f"{_SOURCES}:{_TESTS}",
             **_spark_environment(),
         )
+
+    def executors_said(self) -> list[str]:
+        """What executors, and the Python processes in them, have written of late, Spark's news
+        aside."""
+        said = []
+        for worker in self.workers:
+            for log in sorted(worker.file(WORK).glob("app-*/*/stderr")) if worker.is_up else []:
+                lines = log.read_text(errors="replace").splitlines()
+                told = [line for line in lines if " INFO " not in line and "\tat " not in line]
+                said += [f"--- {worker.name} {log.parent.name}", *told[-_LINES:]]
+        return said
 
     def __enter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ It is under load all the while."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from signal import SIGKILL
@@ -35,6 +35,8 @@ SESSION_TIMEOUT_S = 6
 TIMEOUT_S = 180
 #: What a standby may lag behind without being cold, under this load.
 _LITTLE = 500
+#: How much of a log is shown.
+_LINES = 40
 #: How many records there are before anything happens.
 _BEFORE = 20_000
 
@@ -97,7 +99,7 @@ class Submitted:
 
     def is_settled(self) -> bool:
         """Whether every task is active once, on hosts that are there, and has its standby."""
-        assert self.driver.is_running, self.driver.errors[-4_000:]
+        assert self.driver.is_running, self._told()
         now = last_told(self.driver)
         standbys = STATEFUL if self._settings.get("num_standby_replicas") else []
         return (
@@ -162,7 +164,9 @@ class Submitted:
     def _told(self) -> str:
         if self._driver is None:
             return "no driver"
-        return f"{last_told(self._driver)}; {self._driver.errors[-4_000:]}"
+        lines = [line for line in self._driver.errors.splitlines() if " INFO " not in line]
+        executors = "\n".join(self.cluster.executors_said())
+        return f"{last_told(self._driver)}; {_end(lines)}\n{executors}"
 
     def check(self) -> Account:
         """Nothing is lost, and exactly once nothing is repeated. The load must have stopped."""
@@ -207,6 +211,10 @@ class Submitted:
     def restorations(self) -> list[list[int]]:
         """Of each restoration so far: the partition, and how many records were read."""
         return [[int(each) for each in one] for one in told(self.driver, "restored")]
+
+
+def _end(lines: Sequence[str]) -> str:
+    return "\n".join(lines[-_LINES:])
 
 
 @contextmanager

@@ -43,7 +43,12 @@ def _by_host(threads: Iterable[ThreadMetadata]) -> dict[str, dict[str, list[str]
     found: dict[str, dict[str, list[str]]] = {}
     for each in threads:
         if each.host is not None:
-            tasks = found.setdefault(each.host, {"active": [], "standby": []})
+            tasks = found.setdefault(each.host, {"active": [], "standby": [], "settling": []})
+            tasks["settling"] += sorted(
+                f"{task.task_id} {task.state}"
+                for task in (*each.active_tasks, *each.standby_tasks)
+                if task.state not in ("RUNNING", "STANDBY")
+            )
             tasks["active"] += sorted(str(task.task_id) for task in each.active_tasks)
             tasks["standby"] += sorted(str(task.task_id) for task in each.standby_tasks)
     return found
