@@ -84,13 +84,15 @@ def resolve_session(
         StartGivenUpError: `given_up` said so.
     """
     ours = current_local()
+    if spark is None and ours is None:
+        # To look for a session would already be a matter of its server's.
+        refuse_connect_mode()
     session = spark or (_active_session() if ours is None else None)
     if session is None or (
         ours is not None
         and ours.session is not None
         and ours.session.sparkContext is session.sparkContext
     ):
-        refuse_connect_mode()
         user = object()
         local = join_local(user, application_id, num_threads, given_up)
         session = local.wait_started(user, given_up)

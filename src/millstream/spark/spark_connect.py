@@ -38,7 +38,8 @@ def refuse_connect(session: object) -> None:
 
 
 def refuse_connect_mode(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse to start a session in a process that gets only sessions of Spark Connect.
+    """Refuse to look for a session, or to start one, where PySpark gives out only those of Spark
+    Connect. A classic one that somebody has nevertheless can be given.
 
     Raises:
         SparkError: it is one, with the variable that makes it so and the way out.
