@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import socket
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -36,22 +39,29 @@ class Standalone:
         self._slots = slots
         self._url = f"spark://127.0.0.1:{free_port()}"
         self._all = contextlib.ExitStack()
+        self._workers: dict[str, Program] = {}
 
     def __enter__(self) -> Self:
         address, port = self._url.removeprefix("spark://").split(":")
         self._start("master.Master", "--host", address, "--port", port, environment={})
+        # Whoever does not find it at once waits for twenty seconds.
+        wait_for(lambda: _listens(address, int(port)), _START_S, "the master listens")
         for host, environment in self._hosts.items():
             work = str(self._folder / f"worker-{host}")
             slots = str(self._slots)
             given = ("--host", host, "-c", slots, "-m", "1g", "-d", work, self._url)
-            self._start("worker.Worker", *given, environment=environment)
+            self._workers[host] = self._start("worker.Worker", *given, environment=environment)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._all.close()
 
-    def _start(self, name: str, *given: str, environment: Mapping[str, str]) -> None:
-        self._all.enter_context(
+    def kill(self, host: str) -> None:
+        """End Spark's processes on a host, without a warning."""
+        self._workers[host].signal_group(signal.SIGKILL)
+
+    def _start(self, name: str, *given: str, environment: Mapping[str, str]) -> Program:
+        return self._all.enter_context(
             Program(
                 _HOME / "bin" / "spark-class",
                 f"org.apache.spark.deploy.{name}",
@@ -74,11 +84,17 @@ class Standalone:
             .config("spark.executorEnv.PYTHONPATH", imports)
             .getOrCreate()
         )
+        context: Any = session.sparkContext
+        context.pythonExec = sys.executable
         try:
-            context: Any = session.sparkContext
             memory = context._jsc.sc().getExecutorMemoryStatus
             # The driver is one of them.
             wait_for(lambda: memory().size() == len(self._hosts) + 1, _START_S, "executors")
             yield session
         finally:
             session.stop()
+
+
+def _listens(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((address, port)) == 0
