@@ -40,7 +40,7 @@ while kill -0 "$executor" 2>/dev/null; do
 done
 
 for _ in $(seq $((STREAM_THREADS_END_S * 10))); do
-    pgrep -f pyspark.daemon >/dev/null || break
+    pgrep --session 0 -f pyspark.daemon >/dev/null || break
     sleep 0.1
 done
 exit "$code"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.cluster.standalone import Cluster
+from support.cluster.masters import Cluster
 from support.cluster.submitted import measured
 from support.cluster.world import is_inside
 

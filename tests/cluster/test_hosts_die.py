@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.cluster.standalone import Cluster
+from support.cluster.masters import Cluster
 from support.cluster.submitted import Submitted, submitted
 
 from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.cluster.hosts import Host
-from support.cluster.standalone import SILENCE_S, Cluster
+from support.cluster.masters import SILENCE_S, Cluster
 from support.cluster.submitted import SESSION_TIMEOUT_S, Submitted, submitted
 from support.waiting import wait_for
 

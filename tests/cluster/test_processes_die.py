@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.cluster.hosts import Host
-from support.cluster.standalone import Cluster
+from support.cluster.masters import Cluster
 from support.cluster.submitted import Submitted, submitted
 
 from millstream import EXACTLY_ONCE_V2

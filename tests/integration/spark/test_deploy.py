@@ -248,9 +248,11 @@ def test_the_program_takes_the_settings() -> None:
 JAVA = """#!/bin/bash
 printf '%s\\n' "$@" > "$TOLD"
 (exec -a 'python -m pyspark.daemon' sleep 2) &
+sleep 60 &
+waiting=$!
+trap 'kill $waiting; exit 143' TERM
 echo started
-trap 'exit 143' TERM
-sleep 60 & wait
+wait $waiting
 """
 
 
@@ -289,12 +291,12 @@ def test_the_entry_point_is_an_executor_and_waits_for_its_threads(
     words = told.read_text().splitlines()
     assert words[:4] == ["-Da=b c", "-XX:+UseSerialGC", "-Xms512m", "-Xmx512m"]
     where = words.index("org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend")
-    backend: Any = spark.sparkContext._jvm
+    jvm: Any = spark.sparkContext._jvm
+    backend = jvm
     for each in words[where].split("."):
         backend = getattr(backend, each)
-    arguments = spark.sparkContext._gateway.new_array(
-        spark.sparkContext._jvm.java.lang.String, len(words) - where - 1
-    )
+    text = jvm.java.lang.Class.forName("java.lang.String")
+    arguments = jvm.java.lang.reflect.Array.newInstance(text, len(words) - where - 1)
     for index, word in enumerate(words[where + 1 :]):
         arguments[index] = word
     parsed = backend.parseArguments(arguments, words[where])

@@ -18,7 +18,7 @@ from millstream import EXACTLY_ONCE_V2
 from millstream.record import TopicPartition
 from support.broker.records import Places
 from support.cluster.hosts import STATE, Host
-from support.cluster.standalone import Cluster
+from support.cluster.masters import Cluster
 from support.machine.scripts import Program
 from support.running.identified import Account, Identified
 from support.running.instances import end_of, last_told, told
