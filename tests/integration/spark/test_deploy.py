@@ -19,7 +19,7 @@ from typing import Any
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
-from support.machine.scripts import Program
+from support.machine.scripts import Program, is_alive
 
 from millstream import EXACTLY_ONCE_V2
 from millstream.runtime.host import RACK_VARIABLE
@@ -248,6 +248,7 @@ def test_the_program_takes_the_settings() -> None:
 JAVA = """#!/bin/bash
 printf '%s\\n' "$@" > "$TOLD"
 (exec -a 'python -m pyspark.daemon' sleep 2) &
+echo "thread $!"
 sleep 60 &
 waiting=$!
 trap 'kill $waiting; exit 143' TERM
@@ -287,7 +288,7 @@ def test_the_entry_point_is_an_executor_and_waits_for_its_threads(
         program.wait_for_line("started")
         program.signal(signal.SIGTERM)
         assert program.wait_ended(30) == 143
-        assert not program.group_exists()
+        assert not is_alive(int(program.wait_for_line("thread")))
     words = told.read_text().splitlines()
     assert words[:4] == ["-Da=b c", "-XX:+UseSerialGC", "-Xms512m", "-Xmx512m"]
     where = words.index("org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend")
