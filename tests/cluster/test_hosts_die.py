@@ -37,23 +37,25 @@ def test_the_standbys_of_a_worker_that_dies_go_on(
     application.wait_warm()
     partitions = application.stateful_on(host)
     before = len(application.restorations())
-    with application.measured(f"{name} dies, with {len(partitions)} stateful tasks"):
-        host.die()
+    fault = f"{name} dies, with {len(partitions)} stateful tasks"
+    with application.measured(fault) as recovered, cluster.without(host):
         unread = application.unread(partitions)
+        recovered()
     restored = application.restorations()[before:]
     for number in partitions:
         first = next(count for place, count in restored if place == number)
         assert first <= unread[number], (number, restored, unread)
-    host.boot()
-    cluster.start_worker(host)
 
 
 def test_the_master_dies(cluster: Cluster, application: Submitted) -> None:
     """Goal: threads that run do not need the master; one that is there again places new ones."""
-    with application.measured("the master dies"):
+    with application.measured("the master dies") as recovered:
         cluster.master.die()
-    cluster.master.boot()
-    cluster.start_master()
+        try:
+            recovered()
+        finally:
+            cluster.master.boot()
+            cluster.start_master()
 
 
 def test_the_broker_dies(cluster: Cluster, application: Submitted) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
 from typing import Self
@@ -74,6 +75,16 @@ class Cluster:
         """Spark's worker on a host."""
         options = ("--cores", str(self._cores), "--memory", "1g", "--work-dir", str(WORK))
         self._daemon(host, "worker.Worker", *options, f"spark://master:{_PORT}")
+
+    @contextmanager
+    def without(self, host: Host) -> Iterator[None]:
+        """A worker's host has no power until the end; then it is as it was."""
+        host.die()
+        try:
+            yield
+        finally:
+            host.boot()
+            self.start_worker(host)
 
     def worker(self, name: str) -> Host:
         """The host of that name."""
