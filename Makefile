@@ -14,7 +14,7 @@ COVERED := tests/unit tests/properties tests/conformance
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-async test slow fuzz coverage lowest lint types format bench soak chaos simulate mutants ci lock clean
+.PHONY: help venv demo demo-async test slow fuzz coverage lowest lint types format bench soak chaos cluster simulate mutants ci lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ soak: venv ## run under load for long, with instances that come and go
 
 chaos: venv ## kill, pause and cut things while records must not be lost, ARGS="--seed N --minutes M"
 	PYTHONPATH=tests $(PY) -m chaos $(ARGS)
+
+cluster: venv ## kill hosts of a Spark cluster, cut its links, fill its disks (needs root; 20 minutes)
+	PYTHONPATH=tests $(PY) -m support.cluster.world $(PY) -m pytest -m slow tests/cluster $(ARGS)
 
 simulate: venv ## run 1,000 histories of a simulated cluster, ARGS="--seed N" for the story of one
 	PYTHONPATH=tests $(PY) -m simulation $(ARGS)

@@ -14,6 +14,7 @@ import pytest
 
 from millstream.embedded.java import find_java
 from millstream.errors import EmbeddedKafkaError
+from support.cluster.world import hindrance
 
 
 def has_compiler() -> bool:
@@ -34,6 +35,7 @@ LACKING: Mapping[str, Callable[[], bool]] = {
     "There is no javac": lambda: not has_compiler(),
     "Decaton's jars are not there": lambda: not os.environ.get("MILLSTREAM_DECATON_JARS"),
     "There is no Chromium with its driver": lambda: not has_browser(),
+    "There can be no hosts": lambda: hindrance() is not None,
     "openssl is not installed": lambda: shutil.which("openssl") is None,
 }
 

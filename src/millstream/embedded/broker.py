@@ -1,12 +1,13 @@
 """A real Apache Kafka broker for development and tests, started in about two seconds.
 
 One KRaft node, controller and broker in one, in a Java process of its own; reachable from this
-machine only, with an empty log directory that is removed at the end.
+machine only, unless it is told otherwise, with an empty log directory that is removed at the end.
 """
 
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
 import os
 import random
@@ -28,7 +29,7 @@ from millstream.embedded.home import BrokerHome
 from millstream.embedded.jars import KAFKA_VERSION, broker_jars
 from millstream.embedded.java import find_java
 from millstream.embedded.security import BrokerSecurity
-from millstream.embedded.settings import Ports
+from millstream.embedded.settings import LOOPBACK, Ports
 from millstream.errors import EmbeddedKafkaError, IllegalStateError
 
 _START_TIMEOUT_MS = 90_000
@@ -47,7 +48,7 @@ _LOG = logging.getLogger("millstream.embedded")
 
 
 class EmbeddedKafka:
-    """A single Apache Kafka broker on the loopback interface, for development and tests.
+    """A single Apache Kafka broker for development and tests, on the loopback interface by default.
 
     A context manager. `kill()` followed by `start()` is a crash and a restart: same port, same
     data. `stop()` removes the data. The broker does not outlive this process, whatever ends it.
@@ -63,6 +64,9 @@ class EmbeddedKafka:
         security_protocol: how clients have to speak to it: PLAINTEXT, SSL, SASL_PLAINTEXT or
             SASL_SSL. Where that needs a certificate, one is made; see `client_settings`.
         users: with SASL, who may log in: passwords by user name, for PLAIN and SCRAM.
+        host: the address of this machine at which clients connect. With another one than the
+            loopback interface's, other hosts reach the broker: without `security_protocol`,
+            whoever can reach that address may read and write everything.
 
     Raises:
         ConfigError: an unknown protocol; users without SASL, or SASL without users.
@@ -87,7 +91,9 @@ class EmbeddedKafka:
         properties: Mapping[str, str | int | bool] | None = None,
         security_protocol: str = "PLAINTEXT",
         users: Mapping[str, str] | None = None,
+        host: str = LOOPBACK,
     ) -> None:
+        self._host = host
         self._wanted_port = port
         self._advertised_port = advertised_port
         self._properties = dict(properties or {})
@@ -104,7 +110,7 @@ class EmbeddedKafka:
         Raises:
             IllegalStateError: it is not started, so there is no address.
         """
-        return f"127.0.0.1:{self._started_home.ports.told}"
+        return f"{self._host}:{self._started_home.ports.told}"
 
     @property
     def unsecured_servers(self) -> str:
@@ -116,7 +122,8 @@ class EmbeddedKafka:
         Raises:
             IllegalStateError: it is not started, so there is no address.
         """
-        return f"127.0.0.1:{self._started_home.ports.unsecured}"
+        ports = self._started_home.ports
+        return f"{ports.unsecured_host}:{ports.unsecured}"
 
     def client_settings(
         self, user: str | None = None, mechanism: str | None = None
@@ -258,7 +265,7 @@ class EmbeddedKafka:
         self.stop()
 
     def __repr__(self) -> str:
-        where = f"127.0.0.1:{self._home.ports.told}" if self._home else "no address"
+        where = self.bootstrap_servers if self._home else "no address"
         state = f"process {self.pid}" if self.is_running else "not running"
         return f"<EmbeddedKafka {where}, {state}>"
 
@@ -276,9 +283,9 @@ class EmbeddedKafka:
         home = self._home or self._new_home()
         try:
             for port in home.ports.all:
-                _check_free(port)
+                _check_free(port, home.ports.host_of(port))
             if is_new and self._security.has_certificate:
-                self._security.make_certificate(java, home.folder)
+                self._security.make_certificate(java, home.folder, self._host)
             self._broker = home.launch(java, jars)
             self._await_ready(home, self._broker)
             if is_new and self._security.has_users:
@@ -292,13 +299,13 @@ class EmbeddedKafka:
             raise
 
     def _new_home(self) -> BrokerHome:
-        port = _free_port() if self._wanted_port is None else self._wanted_port
-        _check_free(port)
+        port = _free_port(self._host) if self._wanted_port is None else self._wanted_port
+        _check_free(port, self._host)
         controller_port = _free_port(but={port})
         is_own = self._security.is_secured or self._advertised_port is not None
         unsecured = _free_port(but={port, controller_port}) if is_own else port
         self._home = BrokerHome(
-            ports=Ports(port, controller_port, unsecured, self._advertised_port),
+            ports=Ports(port, controller_port, unsecured, self._advertised_port, self._host),
             properties=self._properties,
             security=self._security,
         )
@@ -312,7 +319,7 @@ class EmbeddedKafka:
         while True:
             if broker.poll() is not None:
                 raise _why_it_died(home, broker.returncode)
-            if _is_listening(home.ports.clients) and _describes(
+            if _is_listening(self._host, home.ports.clients) and _describes(
                 self.unsecured_servers, home.cluster_id
             ):
                 return
@@ -358,12 +365,12 @@ def _why_it_died(home: BrokerHome, exit_code: int) -> EmbeddedKafkaError:
     )
 
 
-def _free_port(but: Collection[int] = ()) -> int:
+def _free_port(host: str = LOOPBACK, but: Collection[int] = ()) -> int:
     for _ in range(_PORT_ATTEMPTS):
         port = random.choice(_PORTS)
         try:
             if port not in but:
-                _check_free(port)
+                _check_free(port, host)
                 return port
         except _PortTakenError:
             continue
@@ -372,22 +379,27 @@ def _free_port(but: Collection[int] = ()) -> int:
     )
 
 
-def _check_free(port: int) -> None:
+def _check_free(port: int, host: str) -> None:
     with socket.socket() as probe:
         # As the broker does: connections of a former broker that linger are no hindrance.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError as error:
+            if host != LOOPBACK and error.errno != errno.EADDRINUSE:
+                raise EmbeddedKafkaError(
+                    f"The broker cannot listen at {host} ({error.strerror}): `host` has to be an "
+                    "address of this machine, or its name."
+                ) from error
             raise _PortTakenError(
                 f"Port {port} cannot be used ({error.strerror}): end the process that listens "
                 "there, or choose another port."
             ) from error
 
 
-def _is_listening(port: int) -> bool:
+def _is_listening(host: str, port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        socket.create_connection((host, port), timeout=1).close()
     except OSError:
         return False
     return True

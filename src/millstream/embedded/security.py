@@ -7,6 +7,7 @@ Java's own `keytool` makes the certificate. It is its own authority, good for `l
 from __future__ import annotations
 
 import base64
+import ipaddress
 import json
 import re
 import secrets
@@ -141,14 +142,22 @@ class BrokerSecurity:
             settings["sasl.password"] = self.users[name]
         return settings
 
-    def make_certificate(self, java: Path, folder: Path) -> None:
+    def make_certificate(self, java: Path, folder: Path, host: str) -> None:
         """Write the broker's key store, and what clients have to trust as `ca.pem`.
+
+        Args:
+            java: whose `keytool` makes it.
+            folder: where the two go.
+            host: what the broker is called besides localhost: a name or an address.
 
         Raises:
             EmbeddedKafkaError: there is no `keytool` beside this Java, or it failed.
         """
         store = ("-keystore", _KEY_STORE, "-storepass", self._store_password, "-alias", "broker")
-        names = "san=dns:localhost,ip:127.0.0.1"
+        kind = "ip" if _is_address(host) else "dns"
+        names = "san=" + ",".join(
+            dict.fromkeys(["dns:localhost", "ip:127.0.0.1", f"{kind}:{host}"])
+        )
         keytool = java.resolve().with_name("keytool")
         # Valid from yesterday on, lest a clock that is set back a little refuses it.
         make = ("-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-startdate", "-1d")
@@ -200,6 +209,14 @@ class UnsecuredTokens:
 
 def _part_of_token(content: Mapping[str, Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _run(keytool: Path, arguments: list[str], folder: Path) -> None:

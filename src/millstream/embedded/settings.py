@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from millstream.embedded.security import BrokerSecurity
 from millstream.errors import ConfigError
 
+LOOPBACK = "127.0.0.1"
+
 # What the broker's identity and places are made of: not for `properties`.
 _OWN = frozenset(
     {
@@ -62,7 +64,7 @@ DEVELOPMENT_DEFAULTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the broker listens, on the loopback interface.
+    """Where the broker listens: on the loopback interface, unless its clients are elsewhere.
 
     Args:
         clients: where clients connect.
@@ -70,12 +72,14 @@ class Ports:
         unsecured: for the broker itself and its owner, where clients connect securely or by way of
             something else; else the clients'.
         advertised: where clients are told to connect, if that is another port than `clients`.
+        host: where clients connect, and what they are told.
     """
 
     clients: int
     controller: int
     unsecured: int
     advertised: int | None = None
+    host: str = LOOPBACK
 
     @property
     def told(self) -> int:
@@ -83,9 +87,18 @@ class Ports:
         return self.clients if self.advertised is None else self.advertised
 
     @property
+    def unsecured_host(self) -> str:
+        """Where the broker itself and its owner connect: nobody else may without security."""
+        return self.host if self.unsecured == self.clients else LOOPBACK
+
+    @property
     def all(self) -> list[int]:
         """Each that the broker listens on, once."""
         return sorted({self.clients, self.controller, self.unsecured})
+
+    def host_of(self, port: int) -> str:
+        """The address at which it listens on a port."""
+        return self.host if port == self.clients else LOOPBACK
 
 
 def server_properties(
@@ -113,15 +126,16 @@ def server_properties(
             "(the port is an argument of its own)."
         )
     own = "PLAINTEXT" if ports.advertised is None else "DIRECT"
-    listeners = {security.protocol: ports.clients, own: ports.unsecured}
-    told = listeners | ({} if ports.advertised is None else {security.protocol: ports.advertised})
+    clients = (ports.host, ports.clients)
+    listeners = {security.protocol: clients, own: (ports.unsecured_host, ports.unsecured)}
+    by_proxy = {} if ports.advertised is None else {security.protocol: (ports.host, ports.told)}
     protocols = {security.protocol: security.protocol, own: "PLAINTEXT"}
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{ports.controller}",
-        "listeners": _addresses({**listeners, "CONTROLLER": ports.controller}),
-        "advertised.listeners": _addresses(told),
+        "controller.quorum.voters": f"1@{LOOPBACK}:{ports.controller}",
+        "listeners": _addresses({**listeners, "CONTROLLER": (LOOPBACK, ports.controller)}),
+        "advertised.listeners": _addresses(listeners | by_proxy),
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": ",".join(
             f"{name}:{protocol}"
@@ -156,8 +170,8 @@ def logging_properties() -> str:
     )
 
 
-def _addresses(listeners: Mapping[str, int]) -> str:
-    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items())
+def _addresses(listeners: Mapping[str, tuple[str, int]]) -> str:
+    return ",".join(f"{name}://{host}:{port}" for name, (host, port) in listeners.items())
 
 
 def _text(value: str | int | bool) -> str:

@@ -22,6 +22,7 @@ from millstream.spark.local_session import (
     current_local,
     join_local,
 )
+from millstream.spark.spark_connect import refuse_connect, refuse_connect_mode
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -85,6 +86,9 @@ def resolve_session(
         StartGivenUpError: `given_up` said so.
     """
     ours = current_local()
+    if spark is None and ours is None:
+        # To look for a session would already be a matter of its server's.
+        refuse_connect_mode()
     session = spark or (_active_session() if ours is None else None)
     if session is None or (
         ours is not None
@@ -109,11 +113,7 @@ def check_session(session: SparkSession) -> None:
         SparkError: it is stopped, a Spark Connect session, or its settings would run a thread
             twice or kill it while it waits for records.
     """
-    if type(session).__module__.startswith("pyspark.sql.connect"):
-        raise SparkError(
-            "The session is one of Spark Connect, which can run no long tasks of ours. Give a "
-            "classic SparkSession (spark.master instead of spark.remote)."
-        )
+    refuse_connect(session)
     if getattr(session.sparkContext, "_jsc", None) is None:
         raise SparkError("The Spark session has been stopped. Create a new one and give that.")
     conf = session.sparkContext.getConf()

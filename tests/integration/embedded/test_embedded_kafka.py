@@ -183,3 +183,9 @@ with EmbeddedKafka() as kafka:
 def test_the_examples_in_its_docstrings_run(example: doctest.DocTest) -> None:
     """The examples of all other docstrings run without a broker, in tests/unit/test_docs.py."""
     compare(example)
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    """Nothing is started, and the error says what is wrong with it."""
+    with pytest.raises(EmbeddedKafkaError, match=r"cannot listen at 192\.0\.2\.77"):
+        EmbeddedKafka(host="192.0.2.77").start()

@@ -45,7 +45,8 @@ class Told:
     def on_restore_end(self, place: Any, store: str, total: int) -> None:
         tell("restored", [place.partition, total])
 
-    def on_update_start(self, place: Any, store: str, start: int) -> None: ...
+    def on_update_start(self, place: Any, store: str, start: int) -> None:
+        tell("copying", [place.partition, start])
 
     def on_batch_loaded(
         self, place: Any, store: str, task_id: Any, batch_end: int, count: int, end: int

@@ -10,7 +10,7 @@ from typing import Any
 
 from millstream.testing import EmbeddedKafka
 from support.broker.records import Places
-from support.machine.scripts import Script
+from support.machine.scripts import Program, Script
 from support.running.identified import Identified
 
 _ROOM = Path(__file__).parent
@@ -70,19 +70,19 @@ def now(script: Script) -> dict[str, Any]:
     return last_told(script)
 
 
-def last_told(script: Script) -> dict[str, Any]:
+def last_told(script: Program) -> dict[str, Any]:
     """The same of one that may have ended."""
     told = [line for line in script.lines if line.startswith("now ")]
     return dict(json.loads(told[-1].removeprefix("now "))) if told else {}
 
 
-def told(script: Script, what: str) -> list[list[Any]]:
+def told(script: Program, what: str) -> list[list[Any]]:
     """Everything of that kind that an instance has said."""
     start = f"{what} "
     return [json.loads(line.removeprefix(start)) for line in script.lines if line.startswith(start)]
 
 
-def last_copied(script: Script, number: int) -> int:
+def last_copied(script: Program, number: int) -> int:
     """The last offset of a changelog partition that a standby has read."""
     return max((last for place, last, _ in told(script, "copied") if place == number), default=-1)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from millstream import KafkaStreams, StreamsError
+from millstream import KafkaStreams, StreamsError, ThreadMetadata
 
 #: As many as the session that Millstream starts has slots for, beside those of the settings.
 _MOST_THREADS = 4
@@ -20,7 +21,8 @@ def tell(what: str, told: Any) -> None:
 
 
 def tell_changes(streams: KafkaStreams) -> None:
-    """Say for ever, as `now`, what has become of an application: its state, tasks and processes."""
+    """Say for ever, as `now`, what has become of an application: its state, tasks and processes,
+    and which tasks are on which host."""
     last = None
     while True:
         threads = streams.metadata_for_local_threads()
@@ -29,11 +31,27 @@ def tell_changes(streams: KafkaStreams) -> None:
             "active": sorted(str(task.task_id) for each in threads for task in each.active_tasks),
             "standby": sorted(str(task.task_id) for each in threads for task in each.standby_tasks),
             "pids": [each.pid for each in threads if each.pid],
+            "hosts": _by_host(threads),
         }
         if now != last:
             tell("now", now)
             last = now
         time.sleep(0.1)
+
+
+def _by_host(threads: Iterable[ThreadMetadata]) -> dict[str, dict[str, list[str]]]:
+    found: dict[str, dict[str, list[str]]] = {}
+    for each in threads:
+        if each.host is not None:
+            tasks = found.setdefault(each.host, {"active": [], "standby": [], "settling": []})
+            tasks["settling"] += sorted(
+                f"{task.task_id} {task.state}"
+                for task in (*each.active_tasks, *each.standby_tasks)
+                if task.state not in ("RUNNING", "STANDBY")
+            )
+            tasks["active"] += sorted(str(task.task_id) for task in each.active_tasks)
+            tasks["standby"] += sorted(str(task.task_id) for task in each.standby_tasks)
+    return found
 
 
 def obey(streams: KafkaStreams) -> None:

@@ -49,6 +49,21 @@ def test_clients_may_be_told_to_go_by_way_of_a_proxy() -> None:
     assert ports.all == [20_001, 20_002, 20_003]
 
 
+def test_only_clients_may_come_from_other_hosts() -> None:
+    """What needs no login, and what controls the broker, stays on the loopback interface."""
+    secured = BrokerSecurity("SSL", {})
+    for security, own_port in ((BrokerSecurity(), 20_001), (secured, 20_003)):
+        ports = Ports(20_001, 20_002, own_port, host="10.0.0.7")
+        text = server_properties(ports=ports, log_dir="logs", properties={}, security=security)
+        settings = dict(line.split("=", 1) for line in text.splitlines())
+        told = settings["advertised.listeners"].split(",")
+        assert told[0] == f"{security.protocol}://10.0.0.7:20001"
+        listeners = settings["listeners"].split(",")
+        assert [each for each in listeners if "10.0.0.7" in each] == told[:1]
+        assert ports.unsecured_host == ("127.0.0.1" if security is secured else "10.0.0.7")
+        assert (ports.host_of(20_001), ports.host_of(20_002)) == ("10.0.0.7", "127.0.0.1")
+
+
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 def test_a_secured_listener_stands_beside_the_brokers_own(protocol: str) -> None:
     """Clients get the one with security; the broker speaks to itself without."""

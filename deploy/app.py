@@ -1,0 +1,56 @@
+"""Counts the words of a topic on a cluster: the program that the files beside it submit.
+
+    spark-submit ... app.py application.properties
+
+Settings are read from a file with Kafka's dotted names, so that they can be changed without the
+program. The token of the HTTP server comes from the environment, where secrets are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from millstream import KafkaStreams, StreamsBuilder, StreamsConfig, Topology
+from millstream.serdes import LONG, STRING
+
+
+def topology() -> Topology:
+    """Lines of text in, the newest count of each word out."""
+    builder = StreamsBuilder()
+    (
+        builder.stream("lines", key=STRING, value=STRING)
+        .flat_map_values(str.split)
+        .group_by(lambda _, word: word, key=STRING, value=STRING)
+        .count(store="counts")
+        .to_stream()
+        .to("word-counts", key=STRING, value=LONG)
+    )
+    return builder.build()
+
+
+def properties(text: str) -> dict[str, str]:
+    """What a file of Java's properties says: a name and a value on each line, or a comment."""
+    lines = (line.strip() for line in text.splitlines())
+    pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def config(text: str, environment: Mapping[str, str]) -> StreamsConfig:
+    """The settings: those of the file, and the secret ones of the environment."""
+    told = StreamsConfig.from_properties(properties(text))
+    token = environment.get("SERVER_TOKEN")
+    return told if token is None else told.replace(server_token=token)
+
+
+def main() -> int:
+    settings = config(Path(sys.argv[1]).read_text(), os.environ)
+
+    KafkaStreams(topology(), settings).run()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Runs the program beside on a Spark standalone cluster: submit.sh spark://master:7077
+#
+# environment.tar.gz has the Python packages for the executors, docs/cluster.md says how it is made.
+# Python programs cannot be submitted with --deploy-mode cluster here, so --supervise is not for
+# them: let systemd, or whatever keeps programs running, start this script again.
+set -eu
+
+here=$(cd "$(dirname "$0")/.." && pwd)
+export PYSPARK_PYTHON=./environment/bin/python
+export PYSPARK_DRIVER_PYTHON="${PYSPARK_DRIVER_PYTHON:-python3}"
+
+exec spark-submit \
+    --master "$1" \
+    --archives "${ENVIRONMENT:-environment.tar.gz}#environment" \
+    --conf spark.executor.cores=2 \
+    --conf spark.executor.memory=1g \
+    --conf spark.speculation=false \
+    --conf spark.network.timeout=30s \
+    --conf spark.executor.heartbeatInterval=5s \
+    "$here/app.py" "${PROPERTIES:-application.properties}"

@@ -1,0 +1,25 @@
+"""One cluster for all tests of this folder, if they run in a world of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.cluster.masters import Cluster
+from support.cluster.submitted import measured
+from support.cluster.world import is_inside
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster. What a test takes away it gives back."""
+    if not is_inside():
+        pytest.skip("These tests make hosts, in a world that `make cluster` makes for them")
+    with Cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How long everything took."""
+    for line in measured:
+        terminalreporter.write_line(line)

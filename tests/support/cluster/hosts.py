@@ -1,0 +1,295 @@
+"""Hosts of a world: each with a network card, a name, processes and a disk of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shlex
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ctypes import CDLL, get_errno
+from pathlib import Path
+from typing import TypeVar
+
+from support.machine.scripts import Program
+
+T = TypeVar("T")
+
+_BRIDGE = "world0"
+_NET = "10.123.0"
+_TIMEOUT_S = 30
+_CLONE_NEWNET = 0x40000000
+
+#: Where a host has its disk, Spark, files that somebody has put there, and room for anything.
+STATE, SPARK, FILES, WORK = (Path("/mnt", each) for each in ("state", "spark", "files", "work"))
+
+
+class Network:
+    """A bridge to which every host has a link, with this process at one of its ports.
+
+    Args:
+        folder: an empty one, for disks and the table of names.
+        spark: the folder that is Spark on every host.
+    """
+
+    def __init__(self, folder: Path, spark: Path) -> None:
+        self.folder = folder
+        self._spark = spark
+        self._names = folder / "hosts"
+        self._names.write_text("127.0.0.1 localhost\n")
+        self._numbers = itertools.count(2)
+        self.hosts: list[Host] = []
+        _do("ip", "link", "add", _BRIDGE, "type", "bridge")
+        _do("ip", "addr", "add", f"{_NET}.1/24", "dev", _BRIDGE)
+        _do("ip", "link", "set", _BRIDGE, "up")
+        _do("mount", "--bind", str(self._names), "/etc/hosts")
+
+    def add(
+        self,
+        name: str,
+        *,
+        disk_mb: int = 64,
+        files: Path | None = None,
+        hidden: Sequence[Path] = (),
+        shown: Sequence[Path] = (),
+    ) -> Host:
+        """A host that runs.
+
+        Args:
+            name: of at most ten letters; every host knows it.
+            disk_mb: the size of its disk, which outlives it.
+            files: a folder that it has as `FILES`.
+            hidden: folders that it has not; an empty one is in their place.
+            shown: folders that it has although they are in the system's temporary folder, of which
+                every host has its own.
+        """
+        host = Host(name, f"{_NET}.{next(self._numbers)}", self.folder / f"disk-{name}")
+        # In place: what is mounted is the file, not its name.
+        with self._names.open("a") as names:
+            names.write(f"{host.address} {name}\n")
+        host.disk.mkdir()
+        _do("mount", "-t", "tmpfs", "-o", f"size={disk_mb}m", "none", str(host.disk))
+        empty = self.folder / "empty"
+        empty.mkdir(exist_ok=True)
+        temporary = [each for each in shown if each.is_relative_to("/tmp")]
+        host.prepare(
+            [
+                f"hostname {name}",
+                *_bind(self._names, Path("/etc/hosts")),
+                "mount -t tmpfs none /mnt",
+                *_folder(STATE, host.disk),
+                *_folder(SPARK, self._spark),
+                *_folder(FILES, files or empty),
+                f"mkdir {WORK}",
+                *(
+                    line
+                    for number, each in enumerate(temporary)
+                    for line in _folder(Path(f"/mnt/shown-{number}"), each)
+                ),
+                *(f"mount -t tmpfs -o ro none {shlex.quote(str(each))}" for each in hidden),
+                "mount -t tmpfs none /tmp",
+                *(
+                    line
+                    for number, each in enumerate(temporary)
+                    for line in _folder(each, Path(f"/mnt/shown-{number}"))
+                ),
+            ]
+        )
+        self.hosts.append(host)
+        host.boot()
+        return host
+
+    def close(self) -> None:
+        """End every host, and take the network away."""
+        for host in self.hosts:
+            host.die()
+        _do("umount", "/etc/hosts")
+        _do("ip", "link", "del", _BRIDGE)
+
+
+class Host:
+    """A host. It is ended and started again as one that loses its power: its disk is kept.
+
+    Args:
+        name: of the host.
+        address: its only one.
+        disk: what it has as `STATE`.
+    """
+
+    def __init__(self, name: str, address: str, disk: Path) -> None:
+        self.name = name
+        self.address = address
+        self.disk = disk
+        self._link = f"link-{name}"
+        self._script: list[str] = []
+        self._first: Program | None = None
+        self._pid = 0
+        self._is_linked = False
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs and its cable is in."""
+        return self._first is not None and self._is_linked
+
+    def prepare(self, script: list[str]) -> None:
+        """What it does when it starts, line by line."""
+        self._script = script
+
+    def boot(self) -> None:
+        """Start it; returns when its network is there."""
+        lines = ["set -e", *self._script, "ip link set lo up", "echo ready"]
+        # A shell waits for those whose parents have gone, as the first process of a host should.
+        wait = "trap : TERM; while :; do sleep 1000 & wait; done"
+        spaces = ("--net", "--mount", "--pid", "--uts", "--ipc")
+        self._first = Program(
+            *("unshare", *spaces, "--fork", "--kill-child", "--mount-proc"),
+            *("bash", "-c", "\n".join([*lines, wait])),
+        )
+        self._first.wait_for_line("ready")
+        self._pid = _child_of(self._first.pid)
+        _do(
+            "ip", "link", "add", self._link, "type", "veth", "peer", "eth0", "netns", str(self._pid)
+        )
+        _do("ip", "link", "set", self._link, "master", _BRIDGE)
+        self.mend()
+        self.do("ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
+        self.do("ip", "link", "set", "eth0", "up")
+
+    def die(self) -> None:
+        """End it without a word: its link first, so that nobody hears of the ends of processes."""
+        if self._first is None:
+            return
+        _do("ip", "link", "del", self._link)
+        self._is_linked = False
+        with self._first:
+            os.kill(self._pid, signal.SIGKILL)
+            self._first.wait_ended(_TIMEOUT_S)
+        self._first = None
+
+    def start(self, *command: str | Path, **environment: str) -> Program:
+        """A program on this host, in its working folder."""
+        return Program(*self._entered(), "env", "-C", WORK, *command, environment=environment)
+
+    def do(self, *command: str) -> str:
+        """Run a command on this host until it ends; what it says."""
+        return _do(*self._entered(), *command)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function whose sockets, and those of the processes that it starts, are this
+        host's; all else is that of the calling process."""
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                _enter_network(self._pid)
+                results.append(function())
+            except BaseException as error:
+                errors.append(error)
+
+        # A thread has a network of its own, if it wants, and ends with it.
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def processes(self, word: str = "") -> list[int]:
+        """Its processes in whose command line a word is, by their ids outside."""
+        space = os.readlink(f"/proc/{self._pid}/ns/pid")
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+                if os.readlink(process / "ns/pid") == space and word.encode() in command:
+                    found.append(int(process.name))
+        return found
+
+    def kill(self, word: str) -> int:
+        """SIGKILL to its processes with a word in their command line; how many there were."""
+        found = self.processes(word)
+        for process in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        return len(found)
+
+    def file(self, path: Path) -> Path:
+        """A file of this host, as it is called outside."""
+        return Path(f"/proc/{self._pid}/root", *path.parts[1:])
+
+    def cut(self) -> None:
+        """Take its cable out."""
+        _do("ip", "link", "set", self._link, "down")
+        self._is_linked = False
+
+    def mend(self) -> None:
+        """Put its cable in again."""
+        _do("ip", "link", "set", self._link, "up")
+        self._is_linked = True
+
+    @contextmanager
+    def slowed(self) -> Iterator[str]:
+        """A bad line in both directions: how bad, which is what the kernel can do."""
+        outside = ("tc", "qdisc", "add", "dev", self._link, "root")
+        works = (
+            (kind, options)
+            for kind, options in _BAD_LINES.items()
+            if subprocess.run([*outside, *options], capture_output=True).returncode == 0
+        )
+        kind, options = next(works)
+        self.do("tc", "qdisc", "add", "dev", "eth0", "root", *options)
+        yield kind
+        _do("tc", "qdisc", "del", "dev", self._link, "root")
+        self.do("tc", "qdisc", "del", "dev", "eth0", "root")
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """No room on its disk, until the end."""
+        filler = self.disk / "filler"
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(b"\0" * 65_536) == 65_536:
+                pass
+        yield
+        filler.unlink()
+
+    def _entered(self) -> list[str]:
+        assert self._first is not None, f"{self.name} does not run"
+        spaces = ("--net", "--mount", "--pid", "--uts", "--ipc")
+        return ["nsenter", "--target", str(self._pid), *spaces, "--"]
+
+
+#: From the worst to what every kernel can do.
+_BAD_LINES: Mapping[str, Sequence[str]] = {
+    "200 ms later, 2 % lost": ("netem", "delay", "200ms", "50ms", "loss", "2%"),
+    "512 kbit a second": ("tbf", "rate", "512kbit", "burst", "16kb", "latency", "400ms"),
+}
+
+
+def _bind(what: Path, where: Path) -> list[str]:
+    return [f"mount --bind {shlex.quote(str(what))} {shlex.quote(str(where))}"]
+
+
+def _folder(where: Path, what: Path) -> list[str]:
+    return [f"mkdir -p {shlex.quote(str(where))}", *_bind(what, where)]
+
+
+def _do(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    assert done.returncode == 0, f"{shlex.join(command)}: {done.stderr}"
+    return done.stdout
+
+
+def _child_of(process: int) -> int:
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return int(children[0])
+
+
+def _enter_network(process: int) -> None:
+    with open(f"/proc/{process}/ns/net") as space:
+        if CDLL(None, use_errno=True).setns(space.fileno(), _CLONE_NEWNET) != 0:
+            raise OSError(get_errno(), "the network cannot be entered")

@@ -1,0 +1,244 @@
+"""An application that keeps ids (`support.running.identified`), submitted to a cluster.
+
+It is under load all the while."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from signal import SIGKILL
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from millstream import EXACTLY_ONCE_V2
+from millstream.record import TopicPartition
+from support.broker.records import Places
+from support.cluster.hosts import STATE, Host
+from support.cluster.masters import Cluster
+from support.machine.scripts import Program
+from support.running.identified import Account, Identified
+from support.running.instances import end_of, last_told, told
+from support.waiting import wait_for
+
+_SCRIPT = Path(__file__).parents[1] / "running" / "identified_instance.py"
+_PARTITIONS = 4
+_THREADS = 4
+_TASKS = sorted(f"{part}_{number}" for part in (0, 1) for number in range(_PARTITIONS))
+#: Those that have state.
+STATEFUL = [task for task in _TASKS if task.startswith("1_")]
+SESSION_TIMEOUT_S = 6
+#: What is waited for takes seconds where nobody else uses the machine.
+TIMEOUT_S = 240
+#: What a standby may lag behind without being cold, under this load.
+_LITTLE = 500
+#: How much of a log is shown.
+_LINES = 40
+#: How many records there are before anything happens.
+_BEFORE = 20_000
+
+#: What was measured, for who reads the output of the tests.
+measured: list[str] = []
+
+
+class Submitted:
+    """The application: its driver, its load, and what is known of its tasks.
+
+    Args:
+        cluster: where it runs.
+        folder: an empty one.
+        settings: further ones of the application.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path, **settings: Any) -> None:
+        self.cluster = cluster
+        self.records = Identified(cluster.kafka, folder)
+        self._settings = {
+            "num_stream_threads": _THREADS,
+            "commit_interval_ms": 200,
+            "consumer": {
+                "session.timeout.ms": 1_000 * SESSION_TIMEOUT_S,
+                "heartbeat.interval.ms": 1_000,
+            },
+            **settings,
+        }
+        self._is_exact = settings.get("processing_guarantee") == EXACTLY_ONCE_V2
+        self._driver: Program | None = None
+        self._places = Places(cluster.kafka.bootstrap_servers)
+
+    @property
+    def driver(self) -> Program:
+        """What runs on the driver's host."""
+        assert self._driver is not None, "it has not been submitted"
+        return self._driver
+
+    def submit(self) -> None:
+        """Start a driver; does not wait for anything."""
+        self._driver = self.cluster.submit(
+            _SCRIPT,
+            self.cluster.kafka.bootstrap_servers,
+            self.records.application_id,
+            str(STATE / "app"),
+            json.dumps(self._settings),
+        )
+
+    def end(self) -> None:
+        """End the driver's processes, at once."""
+        if self._driver is not None:
+            with self._driver:
+                self._driver.signal_group(SIGKILL)
+            self._driver = None
+
+    def on_hosts(self, role: str = "active") -> dict[str, list[str]]:
+        """The tasks in that role by host, as the driver said last."""
+        hosts: dict[str, dict[str, list[str]]] = last_told(self.driver).get("hosts", {})
+        return {host: tasks[role] for host, tasks in hosts.items() if tasks[role]}
+
+    def is_settled(self) -> bool:
+        """Whether every task is active once, on hosts that are there, and has its standby."""
+        assert self.driver.is_running, self._told()
+        now = last_told(self.driver)
+        standbys = STATEFUL if self._settings.get("num_standby_replicas") else []
+        return (
+            now.get("state") == "RUNNING"
+            and now["active"] == _TASKS
+            and now["standby"] == standbys
+            and set(now["hosts"]) <= {host.name for host in self.cluster.workers if host.is_up}
+        )
+
+    def wait_settled(self) -> None:
+        """Wait for that. Then nobody has a task and its standby on one host."""
+        wait_for(self.is_settled, TIMEOUT_S, lambda: f"settled: {self._told()}")
+        assert not self.together(), last_told(self.driver)
+
+    def together(self) -> list[str]:
+        """The tasks that are active and standby on one host."""
+        standby = self.on_hosts("standby")
+        return [
+            task
+            for host, tasks in self.on_hosts().items()
+            for task in tasks
+            if task in standby.get(host, [])
+        ]
+
+    @contextmanager
+    def measured(self, fault: str) -> Iterator[Callable[[], None]]:
+        """A fault, which may cost what was not committed when it began. Then all goes on.
+
+        Gives a function that waits until it does, where that is to be while the fault lasts.
+
+        Args:
+            fault: what the block does.
+        """
+        with self.records.fault():
+            began, ends = monotonic(), self._ends()
+            took: list[float] = []
+
+            def recovered() -> None:
+                wait_for(
+                    lambda: self._is_committed(ends),
+                    TIMEOUT_S,
+                    lambda: f"committed up to {ends}; {self._told()}",
+                )
+                took.append(monotonic() - began)
+                self.wait_settled()
+                took.append(monotonic() - began)
+
+            yield recovered
+            if not took:
+                recovered()
+        measured.append(
+            f"{fault}: what was written before is committed after {took[0]:.0f} s, all threads "
+            f"and standbys are in place after {took[1]:.0f} s"
+        )
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        return {place: high for place, (_, high) in self._places.ends(self._inputs()).items()}
+
+    def _is_committed(self, ends: Mapping[TopicPartition, int]) -> bool:
+        try:
+            committed = self._places.committed(self.records.application_id, self._inputs())
+        except KafkaException:
+            # A broker that has just started answers before it knows everything again.
+            return False
+        return all(committed[place] >= end for place, end in ends.items())
+
+    def _inputs(self) -> list[str]:
+        return [self.records.records, self.records.repartition_topic]
+
+    def _told(self) -> str:
+        if self._driver is None:
+            return "no driver"
+        lines = [line for line in self._driver.errors.splitlines() if " INFO " not in line]
+        executors = "\n".join(self.cluster.executors_said())
+        return f"{last_told(self._driver)}; {_end(lines)}\n{executors}"
+
+    def check(self) -> Account:
+        """Nothing is lost, and exactly once nothing is repeated. The load must have stopped."""
+        if self._is_exact:
+            self.records.may_repeat = self._written_again()
+        try:
+            return self.records.check(TIMEOUT_S)
+        except AssertionError as error:
+            error.add_note(self._told())
+            raise
+
+    def _written_again(self) -> int:
+        """How many records of the input are there too often: what the load itself repeated."""
+        topic = self.records.records
+        return len(self._places.read([topic])[topic]) - self.records.written
+
+    def stateful_on(self, host: Host) -> list[int]:
+        """The partitions whose stateful tasks are active on a host."""
+        return [int(each[2:]) for each in self.on_hosts().get(host.name, []) if each in STATEFUL]
+
+    def unread(self, partitions: Iterable[int]) -> dict[int, int]:
+        """How many changelog records of these the standbys have not read, at most."""
+        (changelog,) = self.records.changelog_topics
+        return {
+            number: end_of(self.records.bootstrap, changelog, number) - self._copied(number)
+            for number in partitions
+        }
+
+    def wait_warm(self) -> None:
+        """Wait until all standbys have read all but little of what they are to copy."""
+        wait_for(
+            lambda: max(self.unread(range(_PARTITIONS)).values()) < _LITTLE,
+            TIMEOUT_S,
+            lambda: f"warm: {self.unread(range(_PARTITIONS))}",
+        )
+
+    def _copied(self, number: int) -> int:
+        """Where the standby of a partition goes on to read, as it said last."""
+        for line in reversed(self.driver.lines):
+            what, _, rest = line.partition(" ")
+            if what in ("copying", "copied"):
+                place, offset, *_ = json.loads(rest)
+                if place == number:
+                    return int(offset) + (what == "copied")
+        return 0
+
+    def restorations(self) -> list[list[int]]:
+        """Of each restoration so far: the partition, and how many records were read."""
+        return [[int(each) for each in one] for one in told(self.driver, "restored")]
+
+
+def _end(lines: Sequence[str]) -> str:
+    return "\n".join(lines[-_LINES:])
+
+
+@contextmanager
+def submitted(cluster: Cluster, folder: Path, **settings: Any) -> Iterator[Submitted]:
+    """The application, settled and under load until the end; then everything is there once."""
+    application = Submitted(cluster, folder, **settings)
+    with ExitStack() as last:
+        last.callback(application.end)
+        application.submit()
+        application.wait_settled()
+        application.records.write(_BEFORE)
+        with application.records.arriving():
+            yield application
+        application.check()
