@@ -110,7 +110,9 @@ class StageQuery:
     def failure(self) -> StreamsError | None:
         """Of a query that has ended: why; None if it was to end."""
         error = self._query.exception()
-        if self._stopping.is_set() or (error is None and self._plan.trigger.kind == "available_now"):
+        if self._stopping.is_set() or (
+            error is None and self._plan.trigger.kind == "available_now"
+        ):
             return None
         if error is None:
             return DataFrameError(

@@ -27,7 +27,7 @@ from millstream import (
     Topology,
 )
 from millstream.serdes import LONG, STRING, json_of
-from millstream.testing import EmbeddedKafka
+from millstream.testing import EmbeddedKafka, TopologyTestDriver
 
 RUNNING = timedelta(seconds=90)
 
@@ -293,3 +293,21 @@ def test_paused_functions_wait(kafka: EmbeddedKafka, spark: SparkSession, tmp_pa
         streams.resume()
         wait_for(lambda: found(application, "priced") == as_batch(spark, sent), 60, "all is done")
     assert not is_active()
+
+
+def test_a_test_driver_runs_the_functions_when_it_is_told(spark: SparkSession) -> None:
+    """What is piped waits; then it goes through the function and on, with times and headers."""
+    with TopologyTestDriver(pricing("x")) as driver:
+        piped = driver.create_input_topic("x-orders", key=STRING, value=json_of(Order))
+        for number in range(3):
+            piped.pipe_input(f"key-{number}", Order("pen", number), timestamp=number + 1)
+        out = driver.create_output_topic("x-priced", key=STRING, value=json_of(Priced))
+        assert out.is_empty
+        assert driver.run_dataframes(spark) == 3
+        assert [(each.key, each.value, each.timestamp) for each in out.read_records()] == [
+            ("key-0", Priced("pen", 0.0), 1),
+            ("key-1", Priced("pen", 1.5), 2),
+            ("key-2", Priced("pen", 3.0), 3),
+        ]
+        assert driver.get_state_store("counts").get("key-2").value == 1
+        assert driver.run_dataframes(spark) == 0
