@@ -17,7 +17,6 @@ from millstream import (
     Topology,
 )
 from millstream.serdes import LONG, STRING
-from support.running.telling import tell, tell_changes
 
 
 def lengths(rows: DataFrame) -> DataFrame:
@@ -53,13 +52,7 @@ def main() -> None:
     streams.set_uncaught_exception_handler(
         lambda error: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
     )
-    tell_changes(streams)
-    streams.start()
-    runs = 0.0
-    while sys.stdin.readline():
-        runs = streams.metrics().total("rows-total", "stream-dataframe-metrics")
-        tell("rows", runs)
-    streams.close()
+    streams.run()
 
 
 if __name__ == "__main__":
