@@ -55,6 +55,7 @@ LATE_IMPORTS = {
     ("structured.arrow_map", "pyspark"): _LARGE,
     ("structured.frames", "pyspark"): _LARGE,
     ("structured.rows", "pyspark"): _LARGE,
+    ("testing.driver_dataframes", "pyspark"): _LARGE,
     ("testing.pytest_plugin", "millstream"): "pytest loads the plugin whatever it is to test",
 }
 

@@ -187,11 +187,6 @@ def _triggered(writer: DataStreamWriter, trigger: Trigger) -> DataStreamWriter:
     interval = f"{trigger.interval_ms} milliseconds"
     if trigger.kind == "available_now":
         return writer.trigger(availableNow=True)
-    if trigger.kind == "real_time":
-        # Its signatures do not list it yet.
-        real_time: Any = writer.trigger
-        triggered: DataStreamWriter = real_time(realTime=interval)
-        return triggered
     return writer.trigger(processingTime=interval)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import Counter
 from contextlib import suppress
@@ -21,13 +22,12 @@ from support.waiting import wait_for
 
 from millstream import (
     DataFrameError,
-    KafkaStreams,
     StreamsBuilder,
     StreamsUncaughtExceptionHandlerResponse,
     Topology,
 )
 from millstream.serdes import LONG, STRING, json_of
-from millstream.testing import EmbeddedKafka
+from millstream.testing import EmbeddedKafka, TopologyTestDriver
 
 RUNNING = timedelta(seconds=90)
 
@@ -69,8 +69,8 @@ def orders(name: str, start: int, count: int) -> list[Sent]:
         Sent(
             f"{name}-orders",
             number % 2,
-            f"key-{number % 20 // 2 * 2 + number % 2}".encode(),
-            msgspec.json.encode(Order(f"item-{number}", number)),
+            f"key-{number % 20 // 2 * 2 + number % 2}",
+            msgspec.json.encode(Order(f"item-{number}", number)).decode(),
             1_000_000 + number,
         )
         for number in range(start, start + count)
@@ -79,10 +79,7 @@ def orders(name: str, start: int, count: int) -> list[Sent]:
 
 def as_batch(spark: SparkSession, sent: list[Sent]) -> Counter[tuple[bytes, bytes, int]]:
     """What the function makes of all records as one DataFrame, as records."""
-    rows = [
-        ((each.key or b"").decode(), msgspec.json.decode(each.value or b""), each.timestamp)
-        for each in sent
-    ]
+    rows = [(each.key, msgspec.json.decode(each.value or ""), each.timestamp) for each in sent]
     frame = spark.createDataFrame(
         rows, "key string, value struct<item: string, amount: bigint>, ms bigint"
     ).withColumn("timestamp", f.timestamp_millis("ms"))
@@ -125,9 +122,10 @@ def test_the_result_is_that_of_the_function_over_all_input(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
     """At least once, and without a failure once: keys, values and times; in each key in order. The
-    input topic is emptied, and a second run goes on where the first ended."""
+    input topic is emptied; a paused application has no query; a second run goes on where the first
+    ended."""
     application = Application(kafka, pricing, {"orders": 2}, {"priced": 2, "counts": 2})
-    first, second = orders(application.name, 0, 500), orders(application.name, 500, 300)
+    first, second, third = (orders(application.name, start, 500) for start in (0, 500, 1_000))
     application.places.write(first)
     expected = as_batch(spark, first)
     settings = {"repartition_purge_interval_ms": 500}
@@ -147,12 +145,25 @@ def test_the_result_is_that_of_the_function_over_all_input(
         counts = application.internal_topics()
         assert counts["price-dataframe-input-repartition"] == 2
         assert counts["price-dataframe-output-repartition"] == 2
-    application.places.write(second)
-    expected += as_batch(spark, second)
-    with application.running(spark, tmp_path, **settings) as (streams, _):
+        query = f"{application.name}-price"
+        streams.pause()
+        wait_for(lambda: query not in running(spark), 60, "no query runs while it is paused")
+        application.places.write(second)
+        expected += as_batch(spark, second)
+        streams.resume()
         wait_for(lambda: found(application, "priced") == expected, 60, "the second part is there")
+    assert query not in running(spark)
+    application.places.write(third)
+    expected += as_batch(spark, third)
+    with application.running(spark, tmp_path, **settings) as (streams, _):
+        wait_for(lambda: found(application, "priced") == expected, 60, "the third part is there")
         by_key = counted(expected)
         wait_for(lambda: latest_counts(kafka, application) == by_key, 60, "all are counted")
+
+
+def running(spark: SparkSession) -> set[str | None]:
+    """The names of the queries that run."""
+    return {query.name for query in spark.streams.active}
 
 
 def counted(records: Counter[tuple[bytes, bytes, int]]) -> dict[str, int]:
@@ -180,6 +191,7 @@ def dies_once(note: str) -> Any:
     return f.udf(passing)
 
 
+@pytest.mark.slow
 def test_exactly_once_survives_kills_in_between(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -243,53 +255,64 @@ def test_exactly_once_survives_kills_in_between(
         (lambda rows: "rows", "returned 'rows'. It must return the DataFrame"),
         (lambda rows: rows.select("no_such"), "raised AnalysisException"),
         (lambda rows: rows.select("key", "timestamp"), "there is no item, total among"),
-        (
-            lambda rows: rows.withColumn("value", f.expr("raise_error('spoilt: ' || value.item)")),
-            "spoilt: item-0",
-        ),
+        (lambda rows: rows.selectExpr("key", "array(1) AS value"), "column value of array<int>"),
+        (lambda rows: rows.selectExpr("key", "value", "1 AS headers"), "columns that are no rec"),
     ],
 )
-def test_an_error_of_the_function_ends_the_application_and_names_it(
-    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, function: Any, told: str
+def test_what_gives_no_records_is_refused(spark: SparkSession, function: Any, told: str) -> None:
+    builder = StreamsBuilder()
+    orders = builder.stream("in", key=STRING, value=json_of(Order))
+    orders.transform_dataframe(function, name="wrong", value=json_of(Priced)).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        piped = driver.create_input_topic("in", key=STRING, value=json_of(Order))
+        piped.pipe_input("key", Order("pen", 1))
+        with pytest.raises(DataFrameError, match=re.escape(told)) as raised:
+            driver.run_dataframes(spark)
+        assert "'wrong'" in str(raised.value)
+        assert "test_dataframe_stages.py" in str(raised.value)
+
+
+def test_an_error_at_work_ends_the_application(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
+    """The uncaught exception handler is asked; by default the application closes, and says why."""
+
     def topology(name: str) -> Topology:
+        spoilt = "CAST(raise_error('spoilt: ' || value.item) AS STRING) AS item"
         builder = StreamsBuilder()
         builder.stream(f"{name}-orders", key=STRING, value=json_of(Order)).transform_dataframe(
-            function, name="wrong", value=json_of(Priced)
+            lambda rows: rows.selectExpr("key", spoilt, "1.0D AS total"),
+            name="wrong",
+            value=json_of(Priced),
         ).to(f"{name}-priced")
         return builder.build()
 
-    application = Application(kafka, topology, {"orders": 1}, {"priced": 1})
-    application.places.write(
-        [each for each in orders(application.name, 0, 2) if not each.partition]
-    )
-    streams: KafkaStreams = application.streams(spark, tmp_path, num_stream_threads=1)
+    application = Application(kafka, topology, {"orders": 2}, {"priced": 2})
+    application.places.write(orders(application.name, 0, 1))
+    streams = application.streams(spark, tmp_path, num_stream_threads=1)
     streams.start()
     try:
         streams.wait_for_state("ERROR", RUNNING)
-        error = streams.error
-        assert isinstance(error, DataFrameError)
-        assert "'wrong'" in str(error)
-        assert told in str(error)
-        assert "test_dataframe_stages.py" in str(error)
+        assert isinstance(streams.error, DataFrameError)
+        for told in ("'wrong' failed", "spoilt: item-0", "test_dataframe_stages.py"):
+            assert told in str(streams.error)
     finally:
         streams.close(timedelta(seconds=60))
 
 
-def test_paused_functions_wait(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
-    """A paused application runs no query; what came meanwhile is done after `resume`."""
-    application = Application(kafka, pricing, {"orders": 2}, {"priced": 2, "counts": 2})
-    sent = orders(application.name, 0, 40)
-    with application.running(spark, tmp_path) as (streams, _):
-        query = f"{application.name}-price"
-
-        def is_active() -> bool:
-            return query in {each.name for each in spark.streams.active}
-
-        wait_for(is_active, 60, "the query runs")
-        streams.pause()
-        wait_for(lambda: not is_active(), 60, "the query is stopped")
-        application.places.write(sent)
-        streams.resume()
-        wait_for(lambda: found(application, "priced") == as_batch(spark, sent), 60, "all is done")
-    assert not is_active()
+def test_a_test_driver_runs_the_functions_when_it_is_told(spark: SparkSession) -> None:
+    """What is piped waits; then it goes through the function and on, with times and headers."""
+    with TopologyTestDriver(pricing("x")) as driver:
+        piped = driver.create_input_topic("x-orders", key=STRING, value=json_of(Order))
+        for number in range(3):
+            piped.pipe_input(f"key-{number}", Order("pen", number), timestamp=number + 1)
+        out = driver.create_output_topic("x-priced", key=STRING, value=json_of(Priced))
+        assert out.is_empty
+        assert driver.run_dataframes(spark) == 3
+        assert [(each.key, each.value, each.timestamp) for each in out.read_records()] == [
+            ("key-0", Priced("pen", 0.0), 1),
+            ("key-1", Priced("pen", 1.5), 2),
+            ("key-2", Priced("pen", 3.0), 3),
+        ]
+        assert driver.get_state_store("counts").get("key-2").value == 1
+        assert driver.run_dataframes(spark) == 0
