@@ -44,6 +44,7 @@ LATE_IMPORTS = {
     ("application.restore_bars", "rich"): _LARGE,
     ("application.serving", "millstream"): "the server's own needs may not be installed",
     ("serdes._registry", "confluent_kafka"): "its schema registry's own needs may not be installed",
+    ("spark.columns", "pyspark"): _LARGE,
     ("spark.environment", "importlib"): "the function runs on executors as it is",
     ("spark.environment", "sys"): "the function runs on executors as it is",
     ("spark.environment", "millstream"): "the function runs on executors as it is",

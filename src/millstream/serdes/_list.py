@@ -50,23 +50,24 @@ class ListSerde(Serde[list[T | None]]):
     """The serde of `list_of`. Two with equal inner serdes are equal."""
 
     def __init__(self, inner: Serde[T]) -> None:
-        self._inner = inner
+        #: The serde of the elements.
+        self.inner = inner
         self._size = _FIXED_SIZES.get(inner)
         super().__init__(self._encode, self._decode, name=f"list_of({inner.name})")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (list_of, (self._inner,))
+        return (list_of, (self.inner,))
 
     def __eq__(self, other: object) -> bool:
-        return self._inner == other._inner if isinstance(other, ListSerde) else NotImplemented
+        return self.inner == other.inner if isinstance(other, ListSerde) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((ListSerde, self._inner))
+        return hash((ListSerde, self.inner))
 
     def _encode(self, topic: str, values: Sequence[T | None]) -> bytes:
         must_be(values, (list, tuple))
         try:
-            elements = self._inner.serialize_many(topic, values)
+            elements = self.inner.serialize_many(topic, values)
         except BatchSerializationError as error:
             raise self._element_failed(error, topic) from error
         count = _INT.pack(len(elements))
@@ -92,7 +93,7 @@ class ListSerde(Serde[list[T | None]]):
         except (struct.error, IndexError):
             raise WrongValueError("it ends in the middle of the list") from None
         try:
-            return self._inner.deserialize_many(topic, elements)
+            return self.inner.deserialize_many(topic, elements)
         except BatchSerializationError as error:
             raise self._element_failed(error, topic) from error
 

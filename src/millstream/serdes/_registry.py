@@ -189,7 +189,7 @@ def protobuf(
     )
 
 
-class _RegistrySerde(Serde[Any]):
+class RegistrySerde(Serde[Any]):
     """What the three have in common. Subclasses make the serializer and the deserializer."""
 
     #: The extra of this package, and the module of confluent-kafka that it makes importable.
@@ -233,11 +233,21 @@ class _RegistrySerde(Serde[Any]):
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        assert isinstance(other, _RegistrySerde)
+        assert isinstance(other, RegistrySerde)
         return self._arguments == other._arguments
 
     def __hash__(self) -> int:
         return hash((type(self), self.name, self._is_key))
+
+    @property
+    def schema(self) -> Any:
+        """The schema's text, or the class of messages; None where each record says its own."""
+        return self._schema
+
+    @property
+    def conversions(self) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
+        """What makes dicts of values, and values of dicts, if they are not dicts themselves."""
+        return self._to_dict, self._from_dict
 
     def title(self) -> str:
         """What to call the schema in errors."""
@@ -287,7 +297,7 @@ class _RegistrySerde(Serde[Any]):
         )
 
 
-class _AvroSerde(_RegistrySerde):
+class _AvroSerde(RegistrySerde):
     extra = "avro"
     module = "confluent_kafka.schema_registry.avro"
 
@@ -307,7 +317,7 @@ class _AvroSerde(_RegistrySerde):
         return reader  # type: ignore[no-any-return]
 
 
-class _JsonSchemaSerde(_RegistrySerde):
+class _JsonSchemaSerde(RegistrySerde):
     extra = "json-schema"
     module = "confluent_kafka.schema_registry.json_schema"
 
@@ -323,7 +333,7 @@ class _JsonSchemaSerde(_RegistrySerde):
         return reader  # type: ignore[no-any-return]
 
 
-class _ProtobufSerde(_RegistrySerde):
+class _ProtobufSerde(RegistrySerde):
     extra = "protobuf"
     module = "confluent_kafka.schema_registry.protobuf"
 
