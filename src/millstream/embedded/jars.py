@@ -1,4 +1,4 @@
-"""The jars of the embedded broker: fetched once from Maven, checked at every use.
+"""Jars from Maven, the embedded broker's and others: fetched once, checked at every use.
 
 Spark's Python package brings Ivy, the tool that resolves Maven artifacts, so nothing but Java is
 needed to get Apache Kafka's own broker. The jars are kept in a cache folder,
@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import resources, util
 from pathlib import Path
 
@@ -36,6 +37,24 @@ KAFKA_VERSION = "4.3.1"
 _FETCH_TIMEOUT_MS = 600_000
 _FETCH_ATTEMPTS = 3
 _LOCK_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Jars that are kept in one folder.
+
+    Args:
+        folder: where they are kept.
+        sums: the SHA-256 of every jar by file name, None where it is not known: then Ivy alone
+            compares what it fetches with the sums of where it comes from.
+        dependencies: the `ivy.xml` that leads to them.
+        what: whose jars they are, for messages.
+    """
+
+    folder: Path
+    sums: Mapping[str, str | None]
+    dependencies: str
+    what: str
 
 
 def broker_jars(
@@ -53,15 +72,14 @@ def broker_jars(
     Raises:
         EmbeddedKafkaError: the jars could not be fetched, or are not what they should be.
     """
-    sums = expected_sums()
     dependencies = _package_data(f"kafka-{KAFKA_VERSION}.ivy.xml")
-    return fetched_jars(cache_folder(environ), sums, dependencies, java, environ, clock)
+    what = f"Apache Kafka {KAFKA_VERSION}"
+    jars = JarSet(cache_folder(environ), expected_sums(), dependencies, what)
+    return fetched_jars(jars, java, environ, clock)
 
 
 def fetched_jars(
-    folder: Path,
-    sums: Mapping[str, str],
-    dependencies: str,
+    jars: JarSet,
     java: Java,
     environ: Mapping[str, str] = os.environ,
     clock: Clock | None = None,
@@ -69,9 +87,7 @@ def fetched_jars(
     """The jars of a cache folder, in a fixed order; fetches what is missing.
 
     Args:
-        folder: where they are kept.
-        sums: the SHA-256 of every jar by file name.
-        dependencies: the `ivy.xml` that leads to them.
+        jars: which, and where they are kept.
         java: runs Ivy when something has to be fetched.
         environ: where MILLSTREAM_IVY_SETTINGS and proxies are looked up.
         clock: measures how long is waited.
@@ -79,20 +95,25 @@ def fetched_jars(
     Raises:
         EmbeddedKafkaError: the jars could not be fetched, or are not what they should be.
     """
-    if not damaged_jars(folder, sums):
-        return [folder / name for name in sums]
+    there = [jars.folder / name for name in jars.sums]
+    if not damaged_jars(jars.folder, jars.sums):
+        return there
     deadline = Deadline(clock or SystemClock(), _FETCH_TIMEOUT_MS)
-    with _locked(folder, deadline):
-        if damaged_jars(folder, sums):
-            _fetch_into(folder, sums, dependencies, java, environ, deadline)
-    return [folder / name for name in sums]
+    with _locked(jars, deadline):
+        if damaged_jars(jars.folder, jars.sums):
+            _fetch(jars, java, environ, deadline)
+    return there
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ, what: str = "kafka") -> Path:
     """Where the jars of this Kafka version are kept: the broker's, or others named by `what`."""
+    return cache_parent(environ) / f"{what}-{KAFKA_VERSION}"
+
+
+def cache_parent(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where all folders of jars are: `~/.cache/millstream`, or what MILLSTREAM_CACHE names."""
     parent = environ.get("MILLSTREAM_CACHE")
-    cache = Path(parent).expanduser() if parent else Path.home() / ".cache" / "millstream"
-    return cache / f"{what}-{KAFKA_VERSION}"
+    return Path(parent).expanduser() if parent else Path.home() / ".cache" / "millstream"
 
 
 def expected_sums() -> dict[str, str]:
@@ -102,9 +123,13 @@ def expected_sums() -> dict[str, str]:
     return {name: digest for digest, name in pairs}
 
 
-def damaged_jars(folder: Path, sums: Mapping[str, str]) -> list[str]:
+def damaged_jars(folder: Path, sums: Mapping[str, str | None]) -> list[str]:
     """The names of the jars that are missing from `folder` or differ from what was expected."""
-    return [name for name, digest in sums.items() if _sum_of(folder / name) != digest]
+    return [name for name, digest in sums.items() if _is_damaged(folder / name, digest)]
+
+
+def _is_damaged(path: Path, digest: str | None) -> bool:
+    return not path.is_file() if digest is None else _sum_of(path) != digest
 
 
 def _sum_of(path: Path) -> str | None:
@@ -116,7 +141,8 @@ def _sum_of(path: Path) -> str | None:
 
 
 @contextmanager
-def _locked(folder: Path, deadline: Deadline) -> Iterator[None]:
+def _locked(jars: JarSet, deadline: Deadline) -> Iterator[None]:
+    folder = jars.folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = (folder.parent / f"{folder.name}.lock").open("w")
@@ -133,30 +159,24 @@ def _locked(folder: Path, deadline: Deadline) -> Iterator[None]:
             except BlockingIOError:
                 if deadline.passed:
                     raise EmbeddedKafkaError(
-                        f"Another process has been fetching the broker into {folder} for too "
+                        f"Another process has been fetching {jars.what} into {folder} for too "
                         "long: end it, then try again."
                     ) from None
                 time.sleep(_LOCK_POLL_S)
         yield
 
 
-def _fetch_into(
-    folder: Path,
-    sums: Mapping[str, str],
-    dependencies: str,
-    java: Java,
-    environ: Mapping[str, str],
-    deadline: Deadline,
-) -> None:
+def _fetch(jars: JarSet, java: Java, environ: Mapping[str, str], deadline: Deadline) -> None:
+    folder = jars.folder
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
         work = Path(name)
-        _run_ivy(work, folder, dependencies, java, environ, deadline)
+        _run_ivy(work, jars, java, environ, deadline)
         fetched = work / "jars"
-        damaged = damaged_jars(fetched, sums)
+        damaged = damaged_jars(fetched, jars.sums)
         if damaged:
             raise EmbeddedKafkaError(
-                f"The fetched {', '.join(damaged)} differ from what Apache Kafka {KAFKA_VERSION} "
-                "was published with, so they are not used: check the Maven mirror in between."
+                f"The fetched {', '.join(damaged)} differ from what {jars.what} was published "
+                "with, so they are not used: check the Maven mirror in between."
             )
         # Nothing but complete folders ever stands under the final name.
         shutil.rmtree(folder, ignore_errors=True)
@@ -165,14 +185,13 @@ def _fetch_into(
 
 def _run_ivy(
     work: Path,
-    folder: Path,
-    dependencies: str,
+    jars: JarSet,
     java: Java,
     environ: Mapping[str, str],
     deadline: Deadline,
 ) -> None:
     ivy_xml = work / "ivy.xml"
-    ivy_xml.write_text(dependencies)
+    ivy_xml.write_text(jars.dependencies)
     command = [
         str(java.path),
         *jvm_proxy_options(environ),
@@ -203,9 +222,9 @@ def _run_ivy(
             return
         said = _reason_in(done.stdout)
     raise EmbeddedKafkaError(
-        f"The jars of Apache Kafka {KAFKA_VERSION} could not be fetched: {said}. Without a way to "
-        "Maven Central, let MILLSTREAM_IVY_SETTINGS name an ivysettings.xml for your mirror, or "
-        f"copy {folder} from a machine that has it."
+        f"The jars of {jars.what} could not be fetched: {said}. Without a way to Maven Central, "
+        "let MILLSTREAM_IVY_SETTINGS name an ivysettings.xml for your mirror, or copy "
+        f"{jars.folder} from a machine that has it."
     )
 
 

@@ -16,12 +16,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import NotEnoughSlotsError, SparkError
+from millstream.spark.connectors import session_settings
 from millstream.spark.py4j_traces import without_traces
 
 if TYPE_CHECKING:
@@ -53,12 +54,16 @@ class LocalSession:
     Args:
         num_threads: how many stream threads its first user has.
         after: an earlier session, which has to be over before this one starts.
+        connectors: what Spark shall have beside what PySpark brings (see `connectors`).
     """
 
-    def __init__(self, num_threads: int, after: LocalSession | None) -> None:
+    def __init__(
+        self, num_threads: int, after: LocalSession | None, connectors: Sequence[str] = ()
+    ) -> None:
         self.slots = num_threads + SPARE_SLOTS
         self.session: SparkSession | None = None
         self._after = after
+        self._connectors = connectors
         self._lock = threading.Lock()
         self._users: dict[object, tuple[str, int]] = {}
         self._error: SparkError | None = None
@@ -140,7 +145,7 @@ class LocalSession:
         try:
             if not self._unwanted:
                 with without_traces(), _recording_jvm(self._jvm_started):
-                    self.session = start_local(self.slots)
+                    self.session = start_local(self.slots, self._connectors)
         except SparkError as error:
             self._error = error
         except BaseException as error:
@@ -204,9 +209,15 @@ def current_local() -> LocalSession | None:
 
 
 def join_local(
-    user: object, application_id: str, num_threads: int, given_up: Callable[[], bool]
+    user: object,
+    application_id: str,
+    num_threads: int,
+    given_up: Callable[[], bool],
+    connectors: Sequence[str] = (),
 ) -> LocalSession:
     """Become a user of the local session of this process, which is started if there is none.
+
+    One that is there already keeps the connectors that it was started with.
 
     Raises:
         NotEnoughSlotsError: other applications use it, and it has too few slots for this one, too.
@@ -216,7 +227,7 @@ def join_local(
     while True:
         with _current_lock:
             if _current is None or _current.is_over:
-                _current = LocalSession(num_threads, after=_current)
+                _current = LocalSession(num_threads, _current, connectors)
             local = _current
         if local.join(user, application_id, num_threads):
             return local
@@ -232,11 +243,11 @@ def has_jvm(context: SparkContext) -> bool:
     return process is None or process.poll() is None
 
 
-def start_local(slots: int) -> SparkSession:
+def start_local(slots: int, connectors: Sequence[str] = ()) -> SparkSession:
     """Start a quiet local session: bound to loopback, no web UI.
 
     Raises:
-        SparkError: there is no Java, or Spark does not start.
+        SparkError: there is no Java, Spark does not start, or a connector cannot be had.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -245,7 +256,7 @@ def start_local(slots: int) -> SparkSession:
     jvm_runs = SparkContext._gateway is not None
     if not jvm_runs:
         _require_java()
-    settings = _settings(slots)
+    settings = {**_settings(slots), **session_settings(connectors)}
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,6 +68,7 @@ def resolve_session(
     num_threads: int,
     application_id: str = "",
     given_up: Callable[[], bool] = lambda: False,
+    connectors: Sequence[str] = (),
 ) -> HostSession:
     """Find or start the session.
 
@@ -76,6 +77,7 @@ def resolve_session(
         num_threads: how many stream threads it has to host.
         application_id: who wants it, for messages to those who come later.
         given_up: asked again and again while a session starts: whether nobody waits for it.
+        connectors: with what a session is started here; others are asked by `connectors.require`.
 
     Raises:
         SparkError: there is no Java, Spark does not start, or the session cannot host threads.
@@ -90,7 +92,7 @@ def resolve_session(
         and ours.session.sparkContext is session.sparkContext
     ):
         user = object()
-        local = join_local(user, application_id, num_threads, given_up)
+        local = join_local(user, application_id, num_threads, given_up, connectors)
         session = local.wait_started(user, given_up)
         return HostSession(session, local, user)
     check_session(session)

@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from millstream.embedded.jars import cache_folder, fetched_jars
+from millstream.embedded.jars import JarSet, cache_folder, fetched_jars
 from millstream.embedded.java import Java, find_java
 from millstream.errors import EmbeddedKafkaError
 
@@ -66,7 +66,8 @@ def class_path(source: Path = SOURCE) -> tuple[Java, str]:
         java = find_java()
         dependencies = (HERE / "ivy.xml").read_text()
         folder = cache_folder(what="kafka-streams")
-        jars = [str(jar) for jar in fetched_jars(folder, sums(), dependencies, java)]
+        wanted = JarSet(folder, sums(), dependencies, "Kafka Streams")
+        jars = [str(jar) for jar in fetched_jars(wanted, java)]
     except EmbeddedKafkaError as error:
         raise OracleUnavailable(str(error)) from error
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]

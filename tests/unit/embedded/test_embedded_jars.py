@@ -146,6 +146,12 @@ def test_an_unwritable_cache_is_explained(maven: Maven, tmp_path: Path) -> None:
         broker_jars(maven.java, environ={"MILLSTREAM_CACHE": str(tmp_path / "file" / "x")})
 
 
+def test_jars_without_a_known_sum_have_to_be_there(tmp_path: Path) -> None:
+    """Those of a version that was not tried: what is missing is fetched, the bytes are taken."""
+    (tmp_path / "one.jar").write_bytes(b"whatever")
+    assert damaged_jars(tmp_path, {"one.jar": None, "two.jar": None}) == ["two.jar"]
+
+
 def test_damaged_jars_lists_what_is_wrong(tmp_path: Path) -> None:
     """Missing and changed files are both named, good ones are not."""
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENTS.items()}
