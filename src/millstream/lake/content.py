@@ -88,7 +88,7 @@ class Content:
                 yield self._versions(records)
             elif self._table.suffix_bytes:
                 times = times_of(records.column("key").combine_chunks(), self._table)
-                first = self._stream_time - self._table.reach_ms
+                first = self._stream_time - self._table.times.reach_ms
                 yield records.filter(pc.greater_equal(times, first))
             else:
                 yield records
@@ -99,7 +99,7 @@ class Content:
 
     def _in_time(self, batch: Any) -> Any:
         """Which versions did not come too late for the history when they came."""
-        stream_time, history_ms = self._stream_time, self._table.history_ms
+        stream_time, history_ms = self._stream_time, self._table.times.history_ms
         in_time = []
         for time in batch.column("timestamp").to_pylist():
             stream_time = max(stream_time, time)
@@ -123,7 +123,7 @@ class Content:
 
     def _is_shown(self, times: Any, ends: Any) -> Any:
         is_latest = pc.equal(ends, _FOREVER)
-        oldest_ms = self._stream_time - self._table.history_ms
+        oldest_ms = self._stream_time - self._table.times.history_ms
         if self._as_of_ms is not None:
             as_of_ms = self._as_of_ms
             valid = pc.and_(pc.less_equal(times, as_of_ms), pc.greater(ends, as_of_ms))
@@ -132,7 +132,7 @@ class Content:
         if not self._history:
             return is_latest
         # As the store does, by whole segments of time.
-        first_end = oldest_ms // self._table.segment_ms * self._table.segment_ms
+        first_end = oldest_ms // self._table.times.segment_ms * self._table.times.segment_ms
         return pc.greater_equal(ends, first_end)
 
 

@@ -70,11 +70,11 @@ class LatestOfKeys:
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         if self._waiting_rows >= max(_LEAST_ROWS, self._kept.num_rows):
-            self._settle()
+            self.settle()
 
     def tables(self) -> Iterator[Any]:
         """The last records, as tables of `RECORDS`, each key in one of them."""
-        self._settle()
+        self.settle()
         if self._spilled is None:
             yield self._kept
             return
@@ -89,7 +89,8 @@ class LatestOfKeys:
         if self._spilled is not None:
             self._spilled.close()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Put what has come together with what there was, and on disk what is too much."""
         if not self._waiting:
             return
         waiting = pa.Table.from_batches(self._waiting, RECORDS)

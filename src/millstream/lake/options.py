@@ -13,7 +13,7 @@ from millstream import serdes
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.lake.plan import DEFAULT_MEMORY_BYTES, ReadPlan
-from millstream.lake.store_table import SHAPES, StoreTable, reach_of
+from millstream.lake.store_table import SHAPES, StoreTable, Times, reach_of
 from millstream.serdes import Serde
 from millstream.state.builders.versioned import default_segment_ms
 from millstream.state.queries.codec import Shape
@@ -79,7 +79,7 @@ def plan_of_options(options: Mapping[str, str]) -> ReadPlan:
         shape,
         _serde(given, "key_serde"),
         _serde(given, "value_serde"),
-        **_times(given, shape),
+        _times(given, shape),
     )
     return ReadPlan(
         _config(given, application_id),
@@ -156,19 +156,20 @@ def _serde(given: Mapping[str, str], option: str) -> Serde[Any]:
     return found
 
 
-def _times(given: Mapping[str, str], shape: Shape) -> dict[str, int]:
-    times: dict[str, int] = {}
+def _times(given: Mapping[str, str], shape: Shape) -> Times:
     if shape == "window":
-        times["window_size_ms"] = _milliseconds(given, "window_size_ms")
-    if shape in ("window", "session"):
         retention_ms = _milliseconds(given, "retention_ms")
-        by_time = shape == "window" and _flag(given, "time_ordered")
-        times["reach_ms"] = reach_of(retention_ms, last_millisecond=by_time)
+        return Times(
+            window_size_ms=_milliseconds(given, "window_size_ms"),
+            reach_ms=reach_of(retention_ms, last_millisecond=_flag(given, "time_ordered")),
+        )
+    if shape == "session":
+        return Times(reach_ms=reach_of(_milliseconds(given, "retention_ms")))
     if shape == "versioned":
-        history_ms = times["history_ms"] = _milliseconds(given, "history_retention_ms")
+        history_ms = _milliseconds(given, "history_retention_ms")
         segment_ms = _optional(given, "segment_interval_ms", int)
-        times["segment_ms"] = segment_ms or default_segment_ms(history_ms)
-    return times
+        return Times(history_ms=history_ms, segment_ms=segment_ms or default_segment_ms(history_ms))
+    return Times()
 
 
 def _milliseconds(given: Mapping[str, str], name: str) -> int:

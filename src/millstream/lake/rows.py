@@ -110,7 +110,7 @@ def windows_of(keys: Any, table: StoreTable) -> tuple[Any, Any]:
     times = times_of(keys, table)
     if table.shape == "session":
         return _int64(keys, -_INT64_BYTES, None), times
-    size_ms = table.window_size_ms
+    size_ms = table.times.window_size_ms
     # As `end_of_window` has it: what would be later than the last time ends there.
     room = pc.less_equal(times, MAX_TIME_MS - size_ms)
     ends = pc.if_else(room, pc.add(pc.if_else(room, times, 0), size_ms), MAX_TIME_MS)

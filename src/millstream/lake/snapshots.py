@@ -11,7 +11,7 @@ from millstream.errors import ConfigError
 from millstream.lake.options import time_ms_of
 from millstream.lake.plan import DEFAULT_MEMORY_BYTES, ReadPlan
 from millstream.lake.reading import load
-from millstream.lake.store_table import SHAPES, StoreTable, reach_of
+from millstream.lake.store_table import SHAPES, StoreTable, Times, reach_of
 from millstream.serdes import Serde
 from millstream.state.builders.versioned import default_segment_ms
 from millstream.state.queries.codec import Shape
@@ -150,16 +150,19 @@ def _table(
                 f"{name}= needs a Serde, but got {serde!r}. Take one from millstream.serdes, for "
                 "example STRING."
             )
-    times: dict[str, int] = {}
+    times = Times()
     if kind == "window":
-        times["window_size_ms"] = _needed_ms(store, kind, "window_size", window_size)
-    if kind in ("window", "session"):
-        times["reach_ms"] = reach_of(_needed_ms(store, kind, "retention", retention))
-    if kind == "versioned":
+        times = Times(
+            window_size_ms=_needed_ms(store, kind, "window_size", window_size),
+            reach_ms=reach_of(_needed_ms(store, kind, "retention", retention)),
+        )
+    elif kind == "session":
+        times = Times(reach_ms=reach_of(_needed_ms(store, kind, "retention", retention)))
+    elif kind == "versioned":
         history_ms = _needed_ms(store, kind, "history_retention", history_retention)
-        times |= {"history_ms": history_ms, "segment_ms": default_segment_ms(history_ms)}
+        times = Times(history_ms=history_ms, segment_ms=default_segment_ms(history_ms))
     topic = topic or f"{config.application_id}-{store}-changelog"
-    return StoreTable(store, topic, kind, key, value, **times)
+    return StoreTable(store, topic, kind, key, value, times)
 
 
 def _needed_ms(store: str, kind: str, name: str, given: timedelta | None) -> int:

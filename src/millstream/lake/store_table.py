@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ from millstream.config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.query.stores import KnownStores
 from millstream.serdes import Serde
+from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.builders.versioned import VersionedStoreBuilder
 from millstream.state.builders.windows import SessionStoreBuilder, WindowStoreBuilder
@@ -24,6 +24,23 @@ SHAPES: Final[tuple[Shape, ...]] = ("key-value", "window", "session", "versioned
 
 
 @dataclass(frozen=True)
+class Times:
+    """The times of a store, in milliseconds, as far as its kind has them.
+
+    Args:
+        window_size_ms: how long the windows of a window store are.
+        reach_ms: how far behind the latest time a window's start or a session's end may lie.
+        history_ms: how far back the versions of a versioned store are kept.
+        segment_ms: the length of the intervals in which its versions expire together.
+    """
+
+    window_size_ms: int = 0
+    reach_ms: int = 0
+    history_ms: int = 0
+    segment_ms: int = 1
+
+
+@dataclass(frozen=True)
 class StoreTable:
     """A store as a table.
 
@@ -33,10 +50,8 @@ class StoreTable:
         shape: what it is.
         key: the serde of its keys.
         value: the serde of its values.
-        window_size_ms: how long the windows of a window store are.
-        reach_ms: how far behind the latest time a window's start or a session's end may lie.
-        history_ms: how far back the versions of a versioned store are kept.
-        segment_ms: the length of the intervals in which its versions expire together.
+        times: what decides how long it shows what it has.
+        timestamped: whether its owners know the timestamps of values.
     """
 
     store: str
@@ -44,10 +59,8 @@ class StoreTable:
     shape: Shape
     key: Serde[Any]
     value: Serde[Any]
-    window_size_ms: int = 0
-    reach_ms: int = 0
-    history_ms: int = 0
-    segment_ms: int = 1
+    times: Times = Times()
+    timestamped: bool = False
 
     @property
     def suffix_bytes(self) -> int:
@@ -87,7 +100,8 @@ def table_of(topology: Topology, config: StreamsConfig, store: str) -> StoreTabl
         known.codec.shape,
         known.codec.key_serde,
         known.codec.value_serde,
-        **_times_of(_builder_of(topology, store).resolved(config)),
+        _times_of(_builder_of(topology, store).resolved(config)),
+        known.codec.timestamped,
     )
 
 
@@ -97,6 +111,12 @@ def check_is_logged(topology: Topology, store: str) -> None:
     Raises:
         ConfigError: it is such a store.
     """
+    builder = _builder_of(topology, store)
+    if isinstance(builder, KeyValueStoreBuilder) and builder.kind == "lru" and builder.timestamped:
+        raise ConfigError(
+            f"Store {store} forgets keys without telling its changelog, as stores with timestamps "
+            "that hold a number of keys do. Read it with source='owners'."
+        )
     nodes = topology.global_stores.get(store)
     if nodes is not None:
         if not _is_copied(nodes):
@@ -124,15 +144,15 @@ def _builder_of(topology: Topology, store: str) -> StoreBuilder:
     return topology.state_stores[store] if nodes is None else nodes.store_builder
 
 
-def _times_of(builder: StoreBuilder) -> Mapping[str, int]:
+def _times_of(builder: StoreBuilder) -> Times:
     if isinstance(builder, WindowStoreBuilder):
         by_time = builder.time_ordered and builder.persistent
-        return {
-            "window_size_ms": builder.window_size_ms,
-            "reach_ms": reach_of(builder.retention_ms, last_millisecond=by_time),
-        }
+        return Times(
+            window_size_ms=builder.window_size_ms,
+            reach_ms=reach_of(builder.retention_ms, last_millisecond=by_time),
+        )
     if isinstance(builder, SessionStoreBuilder):
-        return {"reach_ms": reach_of(builder.retention_ms)}
+        return Times(reach_ms=reach_of(builder.retention_ms))
     if isinstance(builder, VersionedStoreBuilder):
-        return {"history_ms": builder.history_ms, "segment_ms": builder.segment_ms}
-    return {}
+        return Times(history_ms=builder.history_ms, segment_ms=builder.segment_ms)
+    return Times()
