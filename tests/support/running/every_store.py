@@ -32,6 +32,7 @@ from millstream.serdes import LONG, STRING, json_of
 from support.broker.records import Sent
 
 INPUTS: Final = {"in": 3, "users": 3, "prices": 3, "places": 2}
+_BEGIN_MS: Final = 1_800_000_000_000
 _MINUTE: Final = timedelta(minutes=1)
 _RETENTION: Final = timedelta(minutes=10)
 _KEYS: Final = [f"k{number:02}" for number in range(30)]
@@ -47,6 +48,9 @@ class Seen(msgspec.Struct):
 
     last: str
     times: int
+
+
+SEEN: Final = json_of(Seen)
 
 
 class Keeps(Processor[str, str, str, str]):
@@ -85,7 +89,7 @@ def topology(name: str) -> Topology:
     grouped.aggregate(
         lambda: Seen("", 0),
         lambda key, value, seen: Seen(value, seen.times + 1),
-        store=Materialized("seen", kind="in_memory", key=STRING, value=json_of(Seen)),
+        store=Materialized("seen", kind="in_memory", key=STRING, value=SEEN),
     )
     hopping = TimeWindows(_MINUTE, advance=_MINUTE / 2, grace=_MINUTE)
     kept = Materialized("minutes", key=STRING, value=LONG, retention=_RETENTION)
@@ -110,16 +114,17 @@ def records(name: str, seed: int) -> list[Sent]:
     for number in range(1_500):
         key = chance.choice(_KEYS)
         late_ms = chance.choice([0, 0, 0, 20_000, 300_000, 1_200_000])
-        time = max(0, number * 2_400 - late_ms)
+        time = _BEGIN_MS + max(0, number * 2_400 - late_ms)
         sent.append(Sent(f"{name}-in", partition_for(key.encode(), 3), key, str(number), time))
     for number in range(300):
         key = chance.choice(_KEYS)
         partition = partition_for(key.encode(), 3)
         value = None if chance.random() < 0.2 else str(number)
-        sent.append(Sent(f"{name}-users", partition, key, value, number))
-        sent.append(Sent(f"{name}-places", number % 30 % 2, f"p{number % 30}", value, number))
+        time = _BEGIN_MS + number
+        sent.append(Sent(f"{name}-users", partition, key, value, time))
+        sent.append(Sent(f"{name}-places", number % 2, f"p{number % 30}", value, time))
         # The times of prices go back and forth, as far as the history and beyond.
-        time = max(0, number * 10_000 - chance.choice([0, 0, 5_000, 400_000, 900_000]))
+        time += max(0, number * 10_000 - chance.choice([0, 0, 5_000, 400_000, 900_000]))
         price = None if value is None else f"\0\0\0\0\0\0\0{chr(number % 100)}"
         sent.append(Sent(f"{name}-prices", partition, key, price, time))
     return sent
