@@ -159,7 +159,7 @@ def test_the_last_record_of_each_key(limit_bytes: int, tmp_path: Path) -> None:
 def test_rows_have_columns_of_the_serdes() -> None:
     """Windows that never end have no end, records of no known time no timestamp."""
     table = StoreTable("s", "t", "window", STRING, LONG, Times((1 << 63) - 1, 10))
-    records = [
+    records: list[Logged] = [
         (window_key(b"a", 60_000), (7).to_bytes(8, "big"), 5),
         (window_key(b"b", 0), (8).to_bytes(8, "big"), -1),
         (None, b"x", 3),
