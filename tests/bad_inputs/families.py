@@ -8,6 +8,7 @@ from typing import Final
 from bad_inputs import (
     at_work,
     beside,
+    dataframes,
     functions,
     headers,
     nulls,
@@ -40,5 +41,6 @@ FAMILIES: Final[Sequence[Family]] = (
     topologies.DSL,
     topologies.PROCESSORS,
     options.FAMILY,
+    dataframes.FAMILY,
     at_work.TESTING,
 )

@@ -18,6 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 #: What each says at the end of its demo, in which it checks its results itself.
 PROMISES = {
     "ask_over_http": "every answer is right",
+    "counts_in_a_notebook": "every answer is right",
     "dataframe_enrich": "every count is right",
     "dataframe_model": "cards is right",
     "deduplicate": "every event came out once",
@@ -30,7 +31,14 @@ PROMISES = {
     "wordcount": "every count is right",
 }
 #: They start Spark, each for something that other tests start it for as well.
-SLOW = {"ask_over_http", "dataframe_enrich", "dataframe_model", "map_batches_numpy", "subscription"}
+SLOW = {
+    "ask_over_http",
+    "counts_in_a_notebook",
+    "dataframe_enrich",
+    "dataframe_model",
+    "map_batches_numpy",
+    "subscription",
+}
 #: More is asked of a demo that takes longer.
 OPTIONS = {"wordcount": ["--lines", "3000"]}
 

@@ -3,8 +3,8 @@
 A connector is named: `kafka` (Structured Streaming's own source and sink), `delta` (Delta Lake),
 `iceberg` (Apache Iceberg). `CONNECTORS` says which artifacts belong to each for which Spark.
 
-They are fetched as the jars of the embedded broker are: once, with the Ivy that PySpark brings, into
-a folder of `~/.cache/millstream` (MILLSTREAM_CACHE), from Maven Central or what
+They are fetched as the jars of the embedded broker are: once, with the Ivy that PySpark brings,
+into a folder of `~/.cache/millstream` (MILLSTREAM_CACHE), from Maven Central or what
 MILLSTREAM_IVY_SETTINGS names. Jars whose SHA-256 ships with this package are compared with it at
 each use. Of others, such as the Kafka connector of another Spark than was tried, Ivy compares the
 registry's own sums when it fetches them.

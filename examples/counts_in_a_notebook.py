@@ -1,0 +1,144 @@
+"""Joins the counts of a running application with a table of the lake, as in a notebook.
+
+    python examples/counts_in_a_notebook.py --demo
+    python examples/counts_in_a_notebook.py --bootstrap-servers localhost:9092 --customers customers
+
+An application counts orders by customer. The cells below read its store `counts` as a DataFrame,
+from the changelog, and join it with a Parquet table of customers. They need the application's id
+and the serdes, and nothing of its code; it may run elsewhere, or not at all. With --demo the
+program brings a broker along (Java 17 is needed), counts some orders, and checks what the cells
+find.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+
+from millstream import (
+    InvalidStateStoreError,
+    KafkaStreams,
+    QueryableStoreTypes,
+    StreamsBuilder,
+    StreamsConfig,
+    Topology,
+)
+from millstream.lake import position_of, read_store
+from millstream.serdes import LONG, STRING
+from millstream.testing import EmbeddedKafka
+
+APPLICATION, TOPIC, PARTITIONS = "orders-by-customer", "orders", 3
+COUNTRIES = ("Norway", "Peru", "Japan")
+CUSTOMERS = [(f"c{number:03}", COUNTRIES[number % 3]) for number in range(60)]
+DEADLINE_S = 60.0
+ORDERS = [CUSTOMERS[number * number % 60][0] for number in range(2_000)]
+
+
+def counting(topic: str) -> Topology:
+    """Orders by customer."""
+    builder = StreamsBuilder()
+    builder.stream(topic, key=STRING, value=STRING).group_by_key().count(store="counts")
+    return builder.build()
+
+
+# --- the notebook: each function is a cell --------------------------------------------------------
+
+
+def orders_by_customer(spark: SparkSession, bootstrap_servers: str) -> DataFrame:
+    """The store as it is now: a row for each customer who has ordered."""
+    config = StreamsConfig(application_id=APPLICATION, bootstrap_servers=bootstrap_servers)
+    return read_store(spark, config, "counts", key=STRING, value=LONG)
+
+
+def orders_by_country(counts: DataFrame, customers: DataFrame) -> DataFrame:
+    """Joined with what is known of the customers."""
+    joined = counts.join(customers, counts.key == customers.customer)
+    return joined.groupBy("country").agg({"value": "sum"}).toDF("country", "orders")
+
+
+def orders_of_one(counts: DataFrame, customer: str) -> int:
+    """A filter on the key reads the one partition that can have it."""
+    row = counts.where(counts.key == customer).first()
+    return 0 if row is None else int(row.value)
+
+
+# --- the demo -------------------------------------------------------------------------------------
+
+
+def demo() -> int:
+    """Count some orders and ask the notebook's questions; 0 if the answers are right."""
+    with tempfile.TemporaryDirectory() as folder, EmbeddedKafka() as kafka:
+        kafka.create_topic(TOPIC, partitions=PARTITIONS)
+        producer = Producer(
+            {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"}
+        )
+        for customer in ORDERS:
+            producer.produce(TOPIC, b"an order", customer.encode())
+        producer.flush()
+        # The user's own session, which the application's threads share with the notebook.
+        spark = SparkSession.builder.master("local[6]").appName("notebook").getOrCreate()
+        customers = str(Path(folder, "customers"))
+        spark.createDataFrame(CUSTOMERS, "customer string, country string").write.parquet(customers)
+        config = StreamsConfig(
+            application_id=APPLICATION,
+            bootstrap_servers=kafka.bootstrap_servers,
+            state_dir=str(Path(folder, "state")),
+        )
+        with KafkaStreams(counting(TOPIC), config, spark) as streams:
+            streams.wait_for_state("RUNNING", timedelta(minutes=2))
+            deadline = time.monotonic() + DEADLINE_S
+            while counted(streams) < len(ORDERS) and time.monotonic() < deadline:
+                time.sleep(0.2)
+        # It is closed, and everything it has counted is in the changelog.
+        found = ask(spark, kafka.bootstrap_servers, customers)
+        spark.stop()
+    country_of = dict(CUSTOMERS)
+    expected = Counter(country_of[customer] for customer in ORDERS)
+    print("every answer is right" if found == expected else f"WRONG: {found}, not {expected}")
+    return 0 if found == expected else 1
+
+
+def counted(streams: KafkaStreams) -> int:
+    """How many orders its threads have counted so far."""
+    try:
+        store = streams.store("counts", QueryableStoreTypes.key_value())
+        return sum(count for _, count in store.all())
+    except InvalidStateStoreError:
+        # Not all partitions are there yet.
+        return 0
+
+
+def ask(spark: SparkSession, bootstrap_servers: str, customers: str) -> dict[str, int]:
+    """The notebook from its first cell to its last."""
+    counts = orders_by_customer(spark, bootstrap_servers)
+    print(f"counts at {position_of(counts)}")
+    one = CUSTOMERS[1][0]
+    print(f"{one} has ordered {orders_of_one(counts, one)} times")
+    by_country = orders_by_country(counts, spark.read.parquet(customers))
+    by_country.orderBy("country").show()
+    return {row.country: row.orders for row in by_country.collect()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Joins counts with a table of the lake.")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--bootstrap-servers", help="your broker")
+    where.add_argument("--demo", action="store_true", help="bring a broker along, and check")
+    parser.add_argument("--customers", help="your Parquet table of customers and countries")
+    options = parser.parse_args()
+    if options.demo:
+        return demo()
+    spark = SparkSession.builder.getOrCreate()
+    ask(spark, options.bootstrap_servers, options.customers)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
