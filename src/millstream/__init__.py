@@ -12,6 +12,7 @@ from millstream.errors import (
     BrokerUnavailableError,
     ConfigError,
     CopartitionError,
+    DataFrameError,
     EmbeddedKafkaError,
     EnvironmentMismatchError,
     IllegalStateError,
@@ -134,6 +135,7 @@ from millstream.topology.dsl.streams_and_tables import (
 from millstream.topology.options.join_windows import JoinWindows
 from millstream.topology.options.materialized import Materialized
 from millstream.topology.options.suppressed import BufferConfig, Suppressed
+from millstream.topology.options.trigger import Trigger
 from millstream.topology.options.windows import (
     EmitStrategy,
     SessionWindows,
@@ -156,6 +158,7 @@ __all__ = [
     "ConfigError",
     "ContextMetrics",
     "CopartitionError",
+    "DataFrameError",
     "DeadLetter",
     "DefaultProductionExceptionHandler",
     "EXACTLY_ONCE_V2",
@@ -265,6 +268,7 @@ __all__ = [
     "Topology",
     "TopologyDescription",
     "TopologyError",
+    "Trigger",
     "UnknownStateStoreError",
     "UnknownTopicError",
     "UnlimitedWindows",

@@ -122,6 +122,13 @@ class StreamsConfig(ServerSettings):
         doc="Where state directories are kept.",
         kind="path",
     )
+    dataframe_checkpoint_dir: str | None = setting(
+        "dataframe.checkpoint.dir",
+        default=None,
+        doc="Where the queries of DataFrame functions keep their checkpoints: a folder or a URL that "
+        "all drivers of the application reach; by default a folder in `state_dir`.",
+        kind="str",
+    )
     num_standby_replicas: int = setting(
         "num.standby.replicas",
         default=0,

@@ -7,6 +7,7 @@ StreamsError
 ├── SerializationError            bytes ↔ object failed, or no serde was given
 │   └── BatchSerializationError   one element of a list failed; those before it are done
 ├── ProcessingError               user code failed on a record; `__cause__` is what it raised
+├── DataFrameError                a DataFrame function of the topology, or its query, failed
 ├── ProductionError               a record could not be written to Kafka
 │   └── RecordRefusedError        one record of a list was refused at once; those before it are sent
 ├── IllegalStateError             a call that the object's present state does not allow
@@ -181,6 +182,13 @@ class BatchSerializationError(SerializationError):
 
 class ProcessingError(StreamsError):
     """A function or processor of the user's raised; `__cause__` is what it raised."""
+
+
+class DataFrameError(StreamsError):
+    """A DataFrame function (`transform_dataframe`) or the query that runs it failed.
+
+    Raised in the driver; the message names the function's stage and says what Spark says.
+    """
 
 
 class ProductionError(StreamsError):

@@ -52,6 +52,7 @@ class ClientMetrics:
         client_id: the instance's name.
         stalls: where threads hang.
         failed: how many threads have died of an error.
+        dataframes: the numbers of DataFrame functions.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class ClientMetrics:
         client_id: Callable[[], str],
         stalls: Callable[[], dict[str, Stall]],
         failed: Callable[[], int],
+        dataframes: Callable[[], list[Metric]] = list,
     ) -> None:
         self._topology = topology
         self._config = config
@@ -69,6 +71,7 @@ class ClientMetrics:
         self._client_id = client_id
         self._stalls = stalls
         self._failed = failed
+        self._dataframes = dataframes
         self._threads: dict[str, FrameReader] = {}
         self._told: dict[str, list[Metric]] = {}
 
@@ -124,6 +127,7 @@ class ClientMetrics:
             # One that hangs may never have told anything else.
             for thread in {**told, **stalls}
         ]
+        own += self._dataframes()
         return Metrics([*own, *stalled, *(one for each in told.values() for one in each)])
 
     def _own(self) -> dict[str, float | str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.application.client_metrics import ClientMetrics
 from millstream.application.crew import Crew
+from millstream.application.dataframes import DataFrameStages
 from millstream.application.judge import Judge
 from millstream.application.listeners import told
 from millstream.application.metrics_port import MetricsPort
@@ -110,6 +111,9 @@ class ThreadSupervisor:
             self._give_up,
             has_group=has_tasks(topology),
         )
+        self.dataframes = DataFrameStages(
+            topology, config, self.judge.listener_failed, self.judge.look
+        )
         #: What the instance has been through.
         self.story = ApplicationStory(self._clock)
         states.remember(self.story.state_changed)
@@ -125,6 +129,7 @@ class ThreadSupervisor:
             lambda: self._client_id,
             lambda: dict(self._stalls),
             lambda: self.judge.failed_threads,
+            self.dataframes.metrics,
         )
         self.metrics_port = MetricsPort(config, self.metrics.all)
         self._workers: dict[str, tuple[str, int]] = {}
@@ -204,6 +209,7 @@ class ThreadSupervisor:
     def pause(self, paused: bool) -> None:
         """Stop or resume processing in all threads."""
         self._crew.pause(paused)
+        self.dataframes.pause(paused)
 
     def change_properties(self, given: Mapping[str, Any]) -> None:
         """Let all threads of a subscription work by these."""
@@ -320,11 +326,12 @@ class ThreadSupervisor:
             clock=self._clock,
             given_up=self._given_up,
             greet=self._crew.greet,
-            look=self.judge.look,
+            look=self.dataframes.look,
         )
         self._crew.engine = self._engine
         self._engine.start()
         require_slots(self._engine.session, config.num_stream_threads)
+        self.dataframes.start(self._engine.session)
 
     def _ask(self, thread: str, question: Question[Any]) -> Future[Any]:
         if self._engine is None:
@@ -335,6 +342,7 @@ class ThreadSupervisor:
         try:
             if self._engine is None:
                 return True
+            self.dataframes.close(timeout_ms)
             # A cluster that does not answer must leave a thread time to close what it has.
             return self._engine.close(timeout_ms, Close(leave_group, timeout_ms // 2))
         finally:

@@ -41,7 +41,8 @@ def repartition_counts(topics: TopologyTopics, counts: Mapping[str, int]) -> dic
     specs = topics.repartition_topics
     external = {topic: count for topic, count in counts.items() if topic not in specs}
     resolved = {name: spec.partitions for name, spec in specs.items() if spec.partitions}
-    _resolve_from_writers(topics.groups, external, resolved, wanted=set(specs))
+    writers = (*topics.groups, *topics.passages)
+    _resolve_from_writers(writers, external, resolved, wanted=set(specs))
     for group in sorted(topics.copartition_groups, key=sorted):
         count = _copartitioned_count(group, topics, external, resolved)
         for topic in group & specs.keys():

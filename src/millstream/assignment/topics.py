@@ -78,19 +78,22 @@ class TopologyTopics:
             partitions; no topic is in two groups.
         joined_at: the places in the user's program that read each of these groups side by side.
         pattern_joins: the same for topics that are known by a pattern only, and those beside them.
+        passages: what reads internal topics without being a sub-topology with tasks, and writes
+            others: queries. Their `subtopology_id` means nothing.
     """
 
     groups: tuple[TopicGroup, ...]
     copartition_groups: tuple[frozenset[str], ...] = ()
     joined_at: Mapping[frozenset[str], str] = field(default_factory=dict)
     pattern_joins: tuple[PatternJoin, ...] = ()
+    passages: tuple[TopicGroup, ...] = ()
 
     @property
     def repartition_topics(self) -> dict[str, RepartitionSpec]:
         """All repartition topics, by name."""
         return {
             name: spec
-            for group in self.groups
+            for group in (*self.groups, *self.passages)
             for name, spec in group.repartition_source_topics.items()
         }
 

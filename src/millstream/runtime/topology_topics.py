@@ -15,6 +15,8 @@ from millstream.config import StreamsConfig
 from millstream.config_checks import default_offset_reset
 from millstream.runtime.ownership.start_offsets import ResetPolicy
 from millstream.state.builders.windows import changelog_retention
+from millstream.topology.physical.dataframe_stage import DataFrameStage
+from millstream.topology.physical.internal_topics import RepartitionTopic, decorated
 from millstream.topology.physical.nodes import SourceNode
 from millstream.topology.physical.subtopology import SubTopology
 from millstream.topology.physical.topology import Topology
@@ -40,6 +42,7 @@ def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics
             join._replace(topics=frozenset(names[topic] for topic in join.topics))
             for join in topology._pattern_joins()
         ),
+        passages=tuple(_passage(stage, config) for stage in topology.dataframe_stages.values()),
     )
 
 
@@ -111,7 +114,7 @@ def _group(part: SubTopology, config: StreamsConfig) -> TopicGroup:
     def real(topic: str) -> str:
         return part.decorate(topic, config.application_id)
 
-    defaults = {name: str(value) for name, value in config.topic.items()}
+    defaults = _topic_settings(config)
     repartition = {
         real(name): RepartitionSpec(topic.partitions, {**topic.config(), **defaults})
         for name, topic in part.repartition_topics.items()
@@ -131,3 +134,23 @@ def _group(part: SubTopology, config: StreamsConfig) -> TopicGroup:
         changelog_topics=changelogs,
         source_patterns=part.source_patterns,
     )
+
+
+def _passage(stage: DataFrameStage, config: StreamsConfig) -> TopicGroup:
+    """The topics of a DataFrame function: what it writes has as many partitions as what it reads."""
+    source, *sinks = (
+        decorated(topic, config.application_id)
+        for topic in (stage.input_topic, stage.output_topic)
+        if topic is not None
+    )
+    settings = RepartitionTopic(stage.input_topic).config(_topic_settings(config))
+    return TopicGroup(
+        subtopology_id=-1,
+        source_topics=(source,),
+        sink_topics=tuple(sinks),
+        repartition_source_topics={source: RepartitionSpec(None, settings)},
+    )
+
+
+def _topic_settings(config: StreamsConfig) -> dict[str, str]:
+    return {name: str(value) for name, value in config.topic.items()}

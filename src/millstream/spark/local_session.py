@@ -288,7 +288,7 @@ def _settings(slots: int) -> dict[str, str]:
         ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.python.worker.reuse": "false",
+        "spark.python.worker.reuse": "true",
         "spark.speculation": "false",
         "spark.sql.catalogImplementation": "in-memory",
     }

@@ -16,7 +16,14 @@ from millstream.topology.operations.operation import Operation
 
 #: What a logical node stands for. Operations on streams and tables are told apart by their data.
 LogicalKind = Literal[
-    "source", "table_source", "operation", "repartition", "sink", "store", "global_store"
+    "source",
+    "table_source",
+    "operation",
+    "repartition",
+    "dataframe",
+    "sink",
+    "store",
+    "global_store",
 ]
 
 

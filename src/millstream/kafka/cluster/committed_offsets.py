@@ -51,6 +51,24 @@ def committed_offsets(
         AccessDeniedError: the user may not see the group.
         ConfigError: librdkafka refuses a setting.
     """
+    found = committed_positions(settings, group_id, partitions, timeout_ms, clock)
+    return {place: position and position[0] for place, position in found.items()}
+
+
+def committed_positions(
+    settings: Mapping[str, Any],
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    timeout_ms: int,
+    clock: Clock,
+) -> dict[TopicPartition, tuple[int, str] | None]:
+    """The same with the text that is kept beside each offset; the arguments are those above.
+
+    Raises:
+        BrokerUnavailableError: no coordinator of the group answered in time.
+        AccessDeniedError: the user may not see the group.
+        ConfigError: librdkafka refuses a setting.
+    """
     asked = [ClientPartition(*partition) for partition in partitions]
     if not asked:
         return {}
@@ -75,16 +93,17 @@ def committed_offsets(
 
 def _ask(
     consumer: Consumer, asked: list[ClientPartition], timeout_ms: int
-) -> tuple[dict[TopicPartition, int | None], KafkaError | None]:
+) -> tuple[dict[TopicPartition, tuple[int, str] | None], KafkaError | None]:
     """The offsets, or what was wrong with the first that could not be told."""
     try:
         answers = consumer.committed(asked, timeout=timeout_ms / 1_000)
     except KafkaException as error:
         return {}, error.args[0]
-    found: dict[TopicPartition, int | None] = {}
+    found: dict[TopicPartition, tuple[int, str] | None] = {}
     for answer in answers:
         if answer.error is not None and answer.error.code() not in UNKNOWN_TOPIC:
             return {}, answer.error
         place = TopicPartition(answer.topic, answer.partition)
-        found[place] = None if answer.error or answer.offset < 0 else answer.offset
+        missing = answer.error or answer.offset < 0
+        found[place] = None if missing else (answer.offset, answer.metadata or "")
     return found, None

@@ -43,6 +43,7 @@ from millstream.topology.dsl.global_table import GlobalKTable, join_global_table
 from millstream.topology.dsl.grouping import Grouping
 from millstream.topology.dsl.join_options import JOIN_METHODS, JoinKind, check_join_options
 from millstream.topology.dsl.join_placement import JoinPlacement
+from millstream.topology.dsl.stream_dataframe import cut_for_dataframe
 from millstream.topology.dsl.stream_part import StreamPart, check_same_builder
 from millstream.topology.dsl.stream_process import process
 from millstream.topology.dsl.stream_stream_join import join_streams
@@ -98,6 +99,7 @@ from millstream.topology.options.materialized import (
 )
 from millstream.topology.options.materialized_windows import session_builder, window_builder
 from millstream.topology.options.suppressed import Suppressed
+from millstream.topology.options.trigger import Trigger
 from millstream.topology.options.windows import (
     AnyWindows,
     EmitStrategy,
@@ -607,6 +609,75 @@ class KStream(Generic[K, V]):
         part.graph.attach(node, part.node)
         own = SourceNames([node.name])
         return KStream(StreamPart(part.graph, node, node.key_serde, node.value_serde, own))
+
+    def transform_dataframe(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        trigger: Trigger | None = None,
+        key: Serde[K1] | None = None,
+        value: Serde[V1] | None = None,
+        input_key: Serde[K] | None = None,
+        input_value: Serde[V] | None = None,
+        name: str,
+    ) -> KStream[K1, V1]:
+        """Let Spark SQL work on the records: a function from a streaming DataFrame to another.
+
+        The function becomes a sub-topology of its own. Records go to it through one internal topic,
+        and its rows come back through another as records, placed by their keys. A query of
+        Structured Streaming runs it in the application's Spark session.
+
+        It is called once, in the driver, when the query is started. The columns of what it gets:
+        `key` and `value` with Spark's types for the serdes (a `json_of` struct is a struct, of what
+        Spark knows no type for the bytes), `timestamp`, `headers`, `partition`, `offset`. What it
+        returns needs `key`, and `value` or, for a serde of a struct, that struct's fields;
+        `timestamp` and `headers` may be there. Without `timestamp` records get the time of writing.
+
+        Under exactly-once a batch that is tried again must give the same rows again: the function
+        must be deterministic for a given batch.
+
+        Args:
+            function: `(DataFrame) -> DataFrame`. May hold what the driver has, a DataFrame of a
+                dimension for example.
+            trigger: when it gets the next records; by default as soon as there are some.
+            key: the serde of the resulting keys; by default the one of the keys that go in.
+            value: the serde of the resulting values; by default the one of the values that go in.
+            input_key: the serde of the keys that go in; by default that of the stream.
+            input_value: the serde of the values that go in; by default that of the stream.
+            name: the topics are called `<application.id>-<name>-dataframe-input-repartition` and
+                `<application.id>-<name>-dataframe-output-repartition`.
+
+        Raises:
+            TopologyError: the name is missing, not legal or taken, or the trigger is none.
+            TypeError: the function is none of one argument, or a serde is none.
+
+        Example:
+            >>> names = StreamsBuilder().stream("names", key=STRING, value=STRING)
+            >>> loud = names.transform_dataframe(
+            ...     lambda rows: rows.selectExpr("key", "upper(value) AS value", "timestamp"),
+            ...     name="loud",
+            ... )
+        """
+        checked_function("transform_dataframe", "function", function, "DataFrame")
+        checked_serdes(
+            "transform_dataframe",
+            key=key,
+            value=value,
+            input_key=input_key,
+            input_value=input_value,
+        )
+        return KStream(
+            cut_for_dataframe(
+                self._part,
+                name,
+                function,
+                trigger,
+                input_key=input_key,
+                input_value=input_value,
+                output_key=key,
+                output_value=value,
+            )
+        )
 
     def group_by_key(
         self,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.topology.physical.dataframe_stage import DataFrameStage
 from millstream.topology.physical.java_order import TreeSet, hash_order
 from millstream.topology.physical.mermaid import flowchart
 from millstream.topology.physical.nodes import (
@@ -136,6 +137,45 @@ class GlobalStoreDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class DataFrameDescription:
+    """A DataFrame function between sub-topologies: its number, what it reads, where its rows go.
+
+    It makes no tasks: a query of Structured Streaming runs it.
+    """
+
+    id: int
+    name: str
+    topic: str
+    target: str
+    output_topic: str | None
+    function: str
+    trigger: str
+
+    def __str__(self) -> str:
+        return (
+            f"Sub-topology: {self.id} for DataFrame function (will not generate tasks)\n"
+            f"    DataFrame: {self.name} (function: {self.function}, trigger: {self.trigger})\n"
+            f"      --> {self.target}\n      <-- topic: {self.topic}\n\n"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        output = (
+            {"sink": self.target}
+            if self.output_topic is None
+            else {"output_topic": self.output_topic}
+        )
+        return {
+            "id": self.id,
+            "name": self.name,
+            "function": self.function,
+            "trigger": self.trigger,
+            "topics": [self.topic],
+            **output,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class TopologyDescription:
     """What a topology consists of. Equal to another one if the structure is.
 
@@ -155,11 +195,13 @@ class TopologyDescription:
 
     subtopologies: tuple[SubtopologyDescription, ...]
     global_stores: tuple[GlobalStoreDescription, ...] = ()
+    dataframes: tuple[DataFrameDescription, ...] = ()
 
     def __str__(self) -> str:
-        parts: list[SubtopologyDescription | GlobalStoreDescription] = [
+        parts: list[SubtopologyDescription | GlobalStoreDescription | DataFrameDescription] = [
             *self.subtopologies,
             *self.global_stores,
+            *self.dataframes,
         ]
         parts.sort(key=lambda part: part.id)
         # The first one stands a blank further to the right: follows Kafka Streams.
@@ -176,6 +218,8 @@ class TopologyDescription:
         data = {"subtopologies": [part.to_dict() for part in self.subtopologies]}
         if self.global_stores:
             data["global_stores"] = [store.to_dict() for store in self.global_stores]
+        if self.dataframes:
+            data["dataframes"] = [stage.to_dict() for stage in self.dataframes]
         return data
 
     def to_mermaid(self) -> str:
@@ -226,6 +270,25 @@ def describe_global_store(number: int, store: GlobalStoreNodes) -> GlobalStoreDe
         number,
         SourceDescription(source, (store.topic,), None, (processor,)),
         ProcessorDescription(processor, (store.store,), (source,), ()),
+    )
+
+
+def describe_dataframe_stage(number: int, stage: DataFrameStage) -> DataFrameDescription:
+    """The description of a DataFrame function.
+
+    Args:
+        number: after those of all sub-topologies and global stores.
+        stage: what is known of it.
+    """
+    interval = f" {stage.trigger.interval_ms} ms" if stage.trigger.interval_ms else ""
+    return DataFrameDescription(
+        number,
+        stage.name,
+        stage.input_topic,
+        stage.target,
+        stage.output_topic,
+        "none" if stage.function is None else function_name(stage.function),
+        stage.trigger.kind.replace("_", " ") + interval,
     )
 
 

@@ -34,6 +34,13 @@ class _Flowchart:
             for store in stores:
                 yield f'    {self._id("store", store)}[("{_label(store)}")]'
             yield "  end"
+        for stage in self._description.get("dataframes", ()):
+            name = self._id("dataframe", stage["name"])
+            yield f'  subgraph sub{stage["id"]}["DataFrame function {stage["id"]}"]'
+            yield f'    {name}["{_label(stage["name"])}"]'
+            yield "  end"
+            edges += [f"  {self._topic(topic)} --> {name}" for topic in stage["topics"]]
+            edges.append(f"  {name} --> {self._topic(stage.get('output_topic') or stage['sink'])}")
         for identity, label in self._outside.items():
             yield f'  {identity}(["{_label(label)}"])'
         yield from edges

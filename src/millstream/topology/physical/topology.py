@@ -24,8 +24,10 @@ from millstream.topology.naming import checked_name
 from millstream.topology.operations.operation import Operation
 from millstream.topology.operations.processors import Process
 from millstream.topology.physical.copartition import CopartitionedSources, PatternJoin
+from millstream.topology.physical.dataframe_stage import DataFrameStage
 from millstream.topology.physical.describe import (
     TopologyDescription,
+    describe_dataframe_stage,
     describe_global_store,
     describe_subtopology,
 )
@@ -80,6 +82,7 @@ class Topology:
         state_stores: the builders of the stores, by name.
         global_stores: the global stores, by name.
         internal_topics: the repartition topics, by undecorated name.
+        dataframe_stages: the DataFrame functions between sub-topologies, by name.
         optimizations: the names of those that were applied; None if no `StreamsBuilder` made it.
 
     Example:
@@ -95,6 +98,7 @@ class Topology:
         self.state_stores: dict[str, StoreBuilder] = {}
         self.global_stores: dict[str, GlobalStoreNodes] = {}
         self.internal_topics: dict[str, RepartitionTopic] = {}
+        self.dataframe_stages: dict[str, DataFrameStage] = {}
         self._source_changelogs: dict[str, str] = {}
         self._copartitioned = CopartitionedSources(self.nodes, self.internal_topics)
         self._generated_stores: set[str] = set()
@@ -105,8 +109,10 @@ class Topology:
 
     def __getstate__(self) -> dict[str, Any]:
         # Whoever reads the program, or adds to it, does so where it was built: no worker is sent
-        # what that takes.
-        return {**vars(self), "_logical_plan": None, "_processor_wrapper": None}
+        # what that takes. Nor is DataFrame functions' code, which the driver calls.
+        stages = {name: stage.for_workers() for name, stage in self.dataframe_stages.items()}
+        left_out = {"_logical_plan": None, "_processor_wrapper": None}
+        return {**vars(self), **left_out, "dataframe_stages": stages}
 
     def __repr__(self) -> str:
         stores = len(self.state_stores) + len(self.global_stores)
@@ -487,6 +493,22 @@ class Topology:
         self.internal_topics[checked_name(topic.name)] = topic
         return self
 
+    def _add_dataframe_stage(self, stage: DataFrameStage) -> Topology:
+        """Say that a query reads one internal topic and writes another, or a sink.
+
+        Raises:
+            TopologyError: there is a stage of that name.
+        """
+        known = self.dataframe_stages.get(stage.name)
+        if known is not None:
+            raise TopologyError(
+                f"There is another DataFrame function called {stage.name!r}, declared at "
+                f"{known.declared_at}. Give each its own name.",
+                declared_at=stage.declared_at,
+            )
+        self.dataframe_stages[stage.name] = stage
+        return self
+
     def _add_source_changelog(self, store_name: str, topic: str) -> Topology:
         """Say that a store without a changelog is restored from a topic that a source reads.
 
@@ -544,6 +566,10 @@ class Topology:
                 describe_global_store(number, part)
                 for number, part in enumerate(self._numbered())
                 if isinstance(part, GlobalStoreNodes)
+            ),
+            tuple(
+                describe_dataframe_stage(len(self._numbered()) + place, stage)
+                for place, stage in enumerate(self.dataframe_stages.values())
             ),
         )
 

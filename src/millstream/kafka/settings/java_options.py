@@ -1,0 +1,144 @@
+"""The settings of a client as Java's own clients take them: for Spark's Kafka connector.
+
+Users write Java's names, so most go through as they are. Spelled out is what librdkafka and
+kafka-python understand and Java does not: a user name and a password without a JAAS line,
+certificates in files of their own, PEM that is not called so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from millstream.errors import ConfigError
+from millstream.kafka.settings.security import unreadable_file
+
+_PASSED: Final = (
+    "security.",
+    "ssl.",
+    "sasl.",
+    "client.dns.lookup",
+    "connections.max.idle.ms",
+    "metadata.max.age.ms",
+    "reconnect.backoff.",
+    "request.timeout.ms",
+    "retry.backoff.",
+    "socket.connection.setup.timeout.",
+    "receive.buffer.bytes",
+    "send.buffer.bytes",
+    "client.rack",
+    "fetch.",
+    "max.partition.fetch.bytes",
+)
+_OWN_FORMS: Final = (
+    "sasl.username",
+    "sasl.password",
+    "sasl.kerberos.principal",
+    "sasl.kerberos.keytab",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+)
+_LOGIN_MODULES: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_KERBEROS: Final = "com.sun.security.auth.module.Krb5LoginModule"
+_PEM_ENDINGS: Final = (".pem", ".crt", ".cer", ".key")
+
+
+def java_client_options(values: Mapping[str, Any]) -> dict[str, str]:
+    """What a client of Java's is to be told of connections, login and fetching.
+
+    Args:
+        values: the client's settings under Kafka's names.
+
+    Raises:
+        ConfigError: it cannot be said in Java's settings, or a file cannot be read.
+    """
+    options = {
+        name: _told(value)
+        for name, value in values.items()
+        if name.startswith(_PASSED) and name not in _OWN_FORMS and value is not None
+    }
+    protocol = str(values.get("security.protocol", "PLAINTEXT")).upper()
+    if protocol.endswith("SSL"):
+        options |= _stores(values)
+    if protocol.startswith("SASL"):
+        options |= _login(values)
+    return options
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _stores(values: Mapping[str, Any]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for which in ("truststore", "keystore"):
+        location = str(values.get(f"ssl.{which}.location") or "")
+        given = values.get(f"ssl.{which}.type")
+        inline = values.get(
+            "ssl.truststore.certificates" if which == "truststore" else "ssl.keystore.key"
+        )
+        if not given and (inline or location.lower().endswith(_PEM_ENDINGS)):
+            options[f"ssl.{which}.type"] = "PEM"
+    if values.get("ssl.ca.location") and not values.get("ssl.truststore.location"):
+        options |= {
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": _text(values, "ssl.ca.location"),
+        }
+    if values.get("ssl.certificate.location") and not values.get("ssl.keystore.location"):
+        key = "ssl.key.location" if values.get("ssl.key.location") else "ssl.certificate.location"
+        options |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": _text(values, "ssl.certificate.location"),
+            "ssl.keystore.key": _text(values, key),
+        }
+    return options
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    try:
+        return Path(str(values[name])).read_text()
+    except (OSError, ValueError) as error:
+        why = unreadable_file({name: values[name]}) or f"{name}={values[name]}: {error}"
+        raise ConfigError(
+            f"A file cannot be read: {why}. Check that it exists on this machine and is PEM."
+        ) from error
+
+
+def _login(values: Mapping[str, Any]) -> dict[str, str]:
+    mechanism = str(values.get("sasl.mechanism", "GSSAPI")).upper()
+    if mechanism == "OAUTHBEARER":
+        raise ConfigError(
+            "sasl.mechanism=OAUTHBEARER cannot be handed to Spark's Kafka connector: its Java "
+            "clients cannot call the Python function that gets the tokens. Use another mechanism "
+            "or ssl certificates, or run DataFrame functions in an application of their own."
+        )
+    if values.get("sasl.jaas.config"):
+        return {}
+    if mechanism in _LOGIN_MODULES and values.get("sasl.username"):
+        user, password = (
+            str(values.get(name) or "").replace("\\", "\\\\").replace('"', '\\"')
+            for name in ("sasl.username", "sasl.password")
+        )
+        line = f'{_LOGIN_MODULES[mechanism]} required username="{user}" password="{password}";'
+        return {"sasl.jaas.config": line}
+    if mechanism == "GSSAPI":
+        principal = values.get("sasl.kerberos.principal")
+        key_table = values.get("sasl.kerberos.keytab")
+        where = (
+            f'useKeyTab=true storeKey=true keyTab="{key_table}" principal="{principal}"'
+            if key_table
+            else "useTicketCache=true"
+        )
+        service = {"sasl.kerberos.service.name": "kafka"}
+        if values.get("sasl.kerberos.service.name"):
+            service = {}
+        return {"sasl.jaas.config": f"{_KERBEROS} required {where};", **service}
+    return {}
