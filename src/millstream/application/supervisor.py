@@ -325,6 +325,7 @@ class ThreadSupervisor:
             register_timeout_ms=_REGISTER_TIMEOUT_MS,
             clock=self._clock,
             given_up=self._given_up,
+            connectors=self.dataframes.connectors,
             greet=self._crew.greet,
             look=self.dataframes.look,
         )

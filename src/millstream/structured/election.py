@@ -47,9 +47,7 @@ class Election:
             run it any more.
     """
 
-    def __init__(
-        self, plan: StagePlan, config: StreamsConfig, on_lost: Callable[[], None]
-    ) -> None:
+    def __init__(self, plan: StagePlan, config: StreamsConfig, on_lost: Callable[[], None]) -> None:
         client_id = f"{plan.query_name}-dataframe"
         self._plan = plan
         self._on_lost = on_lost
@@ -97,7 +95,9 @@ class Election:
         known = {place.partition: told for place, told in found.items() if told is not None}
         noted_by = next((query for _, query in known.values()), None)
         # The connector wants all partitions or none; -2 is the earliest there.
-        offsets = {number: known[number][0] if number in known else -2 for number in range(partitions)}
+        offsets = {
+            number: known[number][0] if number in known else -2 for number in range(partitions)
+        }
         return (offsets if known else {}), noted_by
 
     def note(self, finished: Mapping[TopicPartition, int], query: str) -> bool:

@@ -112,8 +112,7 @@ class StageQuery:
         if error is None or self._stopping.is_set():
             return None
         return DataFrameError(
-            f"The query of the DataFrame function {self._plan.name!r} failed: "
-            f"{_told(str(error))}",
+            f"The query of the DataFrame function {self._plan.name!r} failed: {_told(str(error))}",
             declared_at=self._plan.declared_at or None,
         )
 
@@ -171,9 +170,7 @@ def finished_by(progress: Mapping[str, Any], topic: str) -> dict[TopicPartition,
         offsets = json.loads(told) if isinstance(told, str) else told
         for name, places in (offsets or {}).items():
             if name == topic:
-                ends |= {
-                    TopicPartition(topic, int(number)): end for number, end in places.items()
-                }
+                ends |= {TopicPartition(topic, int(number)): end for number, end in places.items()}
     return ends
 
 

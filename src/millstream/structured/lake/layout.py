@@ -7,16 +7,29 @@ A stream's table has `key`, `value`, `timestamp`, `headers`, and where the recor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.operators.lake_origin import ORIGIN_HEADER
 from millstream.topology.options.lake import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The header in which a record that goes to the lake says where it came from.
-ORIGIN_HEADER: Final = "__millstream_origin"
 _HEADERS: Final = "array<struct<key: string, value: binary>>"
+
+
+def lake_rows(table: LakeTable) -> Callable[[DataFrame], DataFrame]:
+    """What becomes of a stage's records on their way to a table, as the stage's function."""
+
+    def rows(frame: DataFrame) -> DataFrame:
+        if table.upserts:
+            return change_rows(frame)
+        made = stream_rows(frame, table)
+        # Of the others each batch is bounded where it is written.
+        return bounded(made, table) if table.format == "parquet" else made
+
+    return rows
 
 
 def stream_rows(frame: DataFrame, table: LakeTable) -> DataFrame:
