@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SparkError
 from millstream.structured.lake.batch import Batch
-from millstream.structured.lake.iceberg_files import FilesOf, iceberg_class, write_files
+from millstream.structured.lake.iceberg_files import iceberg_class, write_files
 from millstream.structured.lake.iceberg_schema import (
     key_field_ids,
     schema_json,
@@ -47,7 +47,7 @@ def append(rows: DataFrame, batch: Batch) -> None:
         return
     names = [column.name for column in batch.table.partition_by]
     files = write_files(bounded(rows, batch.table), _folder(table, batch, "rows"), names)
-    _commit(session, table, batch, lambda delta, now: files.add_to(delta, now))
+    commit(session, table, batch, lambda delta, now: files.add_to(delta, now))
 
 
 def upsert(changes: DataFrame, batch: Batch) -> None:
@@ -71,7 +71,7 @@ def upsert(changes: DataFrame, batch: Batch) -> None:
             files.add_to(delta, now)
             gone.delete_by(delta, now, ids)
 
-        _commit(session, table, batch, add)
+        commit(session, table, batch, add)
     finally:
         last.unpersist()
 
@@ -99,7 +99,7 @@ def is_committed(table: Any, batch: Batch) -> bool:
     return query_id == batch.query_id and int(number) >= batch.number
 
 
-def _commit(
+def commit(
     session: SparkSession, table: Any, batch: Batch, add: Callable[[Any, Any], None]
 ) -> None:
     """Make files part of the table, unless another driver has done so in the meantime.
@@ -203,6 +203,3 @@ def _folder(table: Any, batch: Batch, what: str) -> str:
     stage = "".join(char if char.isalnum() or char in "-_." else "_" for char in batch.stage)
     name = f"{stage}-{batch.query_id}-{batch.number:09d}-{what}"
     return f"{str(table.location()).rstrip('/')}/data/{name}"
-
-
-__all__ = ["FilesOf", "append", "is_committed", "open_table", "upsert"]
