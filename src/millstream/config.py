@@ -125,8 +125,8 @@ class StreamsConfig(ServerSettings):
     dataframe_checkpoint_dir: str | None = setting(
         "dataframe.checkpoint.dir",
         default=None,
-        doc="Where the queries of DataFrame functions keep their checkpoints: a folder or a URL that "
-        "all drivers of the application reach; by default a folder in `state_dir`.",
+        doc="Where queries of DataFrame functions keep their checkpoints: a folder or a URL that "
+        "all drivers reach; None for a folder in `state_dir`.",
         kind="str",
     )
     num_standby_replicas: int = setting(

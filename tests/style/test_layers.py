@@ -37,6 +37,7 @@ STAGES = (
     ("assignment",),
     ("runtime",),
     ("spark",),
+    ("structured",),
     ("query", "export"),
     ("server",),
     ("app", "application"),

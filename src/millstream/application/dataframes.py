@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from millstream.application.judge import Judge
 from millstream.config import StreamsConfig
 from millstream.errors import StreamsError
 from millstream.metrics.values import Metric
@@ -29,20 +29,12 @@ class DataFrameStages:
         topology: has the stages.
         config: settings.
         judge: decides about an error of a stage, by asking the user's handler.
-        look: what else is to be done a few times a second on the thread that calls `look`.
     """
 
-    def __init__(
-        self,
-        topology: Topology,
-        config: StreamsConfig,
-        judge: Callable[[StreamsError], None],
-        look: Callable[[], None],
-    ) -> None:
+    def __init__(self, topology: Topology, config: StreamsConfig, judge: Judge) -> None:
         self._stages = list(topology.dataframe_stages.values())
         self._config = config
         self._judge = judge
-        self._look = look
         self._failures: queue.SimpleQueue[StreamsError] = queue.SimpleQueue()
         self._keepers: list[StageKeeper] = []
         self._paused = False
@@ -73,10 +65,10 @@ class DataFrameStages:
             keeper.pause(paused)
 
     def look(self) -> None:
-        """Called a few times a second: decide about what failed."""
-        self._look()
+        """Called a few times a second: decide about what failed, as the judge does by itself."""
+        self._judge.look()
         while not self._failures.empty():
-            self._judge(self._failures.get())
+            self._judge.listener_failed(self._failures.get())
 
     def close(self, timeout_ms: int) -> None:
         """Stop all queries, each at the end of its batch if that comes soon."""

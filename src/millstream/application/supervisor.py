@@ -111,9 +111,8 @@ class ThreadSupervisor:
             self._give_up,
             has_group=has_tasks(topology),
         )
-        self.dataframes = DataFrameStages(
-            topology, config, self.judge.listener_failed, self.judge.look
-        )
+        #: The DataFrame functions.
+        self.dataframes = DataFrameStages(topology, config, self.judge)
         #: What the instance has been through.
         self.story = ApplicationStory(self._clock)
         states.remember(self.story.state_changed)
@@ -447,14 +446,7 @@ class ThreadSupervisor:
             logger.warning("%s goes on, after more than %d s", short_name(thread), silent_s)
             return
         self._stalls[thread] = stall
-        logger.error(
-            "%s has made no progress for %d s: it hangs in %s. Its tasks go to other threads "
-            "until it goes on. Its stack, the innermost call last:\n  %s",
-            short_name(thread),
-            stall.silent_ms // 1_000,
-            stall.place,
-            "\n  ".join(stall.stack),
-        )
+        logger.error("%s", stall.told_of(short_name(thread)))
 
     def _on_exit(self, thread: str, ended: ThreadExit) -> None:
         self._thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)

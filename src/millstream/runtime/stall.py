@@ -46,3 +46,16 @@ class Stall:
             where = f"{self.topic}-{self.partition}"
             told.append(where if self.offset is None else f"{where} offset {self.offset}")
         return ", ".join(told) or "no task"
+
+    def told_of(self, thread: str) -> str:
+        """What the log says of it, with the stack.
+
+        Args:
+            thread: the name of the stream thread.
+        """
+        stack = "\n  ".join(self.stack)
+        return (
+            f"{thread} has made no progress for {self.silent_ms // 1_000} s: it hangs in "
+            f"{self.place}. Its tasks go to other threads until it goes on. Its stack, the "
+            f"innermost call last:\n  {stack}"
+        )

@@ -137,7 +137,7 @@ def _group(part: SubTopology, config: StreamsConfig) -> TopicGroup:
 
 
 def _passage(stage: DataFrameStage, config: StreamsConfig) -> TopicGroup:
-    """The topics of a DataFrame function: what it writes has as many partitions as what it reads."""
+    """A DataFrame function's topics: what it writes has as many partitions as what it reads."""
     source, *sinks = (
         decorated(topic, config.application_id)
         for topic in (stage.input_topic, stage.output_topic)

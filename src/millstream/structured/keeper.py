@@ -13,8 +13,6 @@ from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import (
     BrokerUnavailableError,
-    DataFrameError,
-    SparkError,
     StreamsError,
     as_streams_error,
 )
@@ -88,7 +86,7 @@ class StageKeeper:
         self._thread.start()
 
     def pause(self, paused: bool) -> None:
-        """Stop the query until it shall go on, or let it go on. Another driver does not take over."""
+        """Stop the query until it shall go on, or let it go on. No other driver takes over."""
         if paused:
             self._paused.set()
         else:
@@ -135,14 +133,15 @@ class StageKeeper:
             self.meters.becomes("paused")
         elif not self._election.is_owner:
             self.meters.becomes("standby")
-        elif self._query is None and not self._has_ended:
-            if time.monotonic() >= self._not_before_s:
-                self._start_query(self._election)
+        elif self._is_due:
+            self._start_query(self._election)
 
     @property
-    def _has_ended(self) -> bool:
-        """Whether it had all that was available, and was to have no more."""
-        return self.meters.status.state == "ended"
+    def _is_due(self) -> bool:
+        """Whether the query is to be started now."""
+        # One that had all that was available was to have no more.
+        is_over = self._query is not None or self.meters.status.state == "ended"
+        return not is_over and time.monotonic() >= self._not_before_s
 
     def _has_topics(self) -> bool:
         """Whether the group's leader has made the topics."""

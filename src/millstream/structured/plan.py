@@ -1,4 +1,4 @@
-"""What a stage is on a cluster: real names of topics and groups, serdes, and where it keeps notes."""
+"""What a stage is on a cluster: real names of topics and groups, serdes, its checkpoint."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from millstream.structured.lake.layout import lake_rows
 from millstream.structured.lake.sink import LakeSink
 from millstream.structured.rows import Serdes
 from millstream.topology.options.lake import LakeTable
+from millstream.topology.options.trigger import Trigger
 from millstream.topology.physical.dataframe_stage import DataFrameSink, DataFrameStage
 from millstream.topology.physical.internal_topics import decorated
-from millstream.topology.options.trigger import Trigger
 
 
 @dataclass(frozen=True)

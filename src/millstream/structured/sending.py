@@ -2,8 +2,8 @@
 
 Under exactly-once each partition of a batch is one transaction, in which the batch's number is
 committed as an offset. A batch that is done again finds that number, and is not written twice.
-Source of the idea: Spark's own idempotent sinks (`foreachBatch` with the batch id, Delta's `txnAppId`
-and `txnVersion`), and Kafka's rule that a consumer's offsets belong into the producer's transaction.
+Source of the idea: Spark's idempotent sinks (`foreachBatch` with the batch id, Delta's `txnAppId`
+and `txnVersion`), and Kafka's rule that offsets belong into the producer's transaction.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ from millstream.topology.options.trigger import Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +180,10 @@ def _triggered(writer: DataStreamWriter, trigger: Trigger) -> DataStreamWriter:
     if trigger.kind == "available_now":
         return writer.trigger(availableNow=True)
     if trigger.kind == "real_time":
-        return writer.trigger(realTime=interval)
+        # Its signatures do not list it yet.
+        real_time: Any = writer.trigger
+        triggered: DataStreamWriter = real_time(realTime=interval)
+        return triggered
     return writer.trigger(processingTime=interval)
 
 

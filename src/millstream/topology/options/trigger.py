@@ -85,6 +85,10 @@ class Trigger:
         return cls("real_time", _checked_ms("real_time", batch, least=5_000))
 
 
+#: The next batch as soon as there are records and the last one has ended.
+AT_ONCE: Final = Trigger()
+
+
 def checked_trigger(trigger: object) -> Trigger:
     """The trigger itself, or the default for None.
 
@@ -92,7 +96,7 @@ def checked_trigger(trigger: object) -> Trigger:
         TopologyError: it is something else.
     """
     if trigger is None:
-        return Trigger()
+        return AT_ONCE
     if not isinstance(trigger, Trigger):
         raise TopologyError(
             f"trigger= takes a Trigger, but got {trigger!r}. Give Trigger.processing_time(...), "

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.serdes import Serde
 from millstream.topology.options.lake import LakeTable
-from millstream.topology.options.trigger import Trigger
+from millstream.topology.options.trigger import AT_ONCE, Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 INPUT_SUFFIX: Final = "-dataframe-input-repartition"
 OUTPUT_SUFFIX: Final = "-dataframe-output-repartition"
@@ -62,7 +63,7 @@ class DataFrameStage:
     input_topic: str
     output_topic: str | None
     function: Callable[[Any], Any] | None
-    trigger: Trigger = Trigger()
+    trigger: Trigger = AT_ONCE
     input_key: Serde[Any] | None = None
     input_value: Serde[Any] | None = None
     output_key: Serde[Any] | None = None
