@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from millstream.application.failures import (
     ExceptionHandler,
@@ -36,12 +36,13 @@ from millstream.runtime.states import ClientState
 from millstream.runtime.topology_topics import has_tasks
 from millstream.serdes import Serde
 from millstream.server.address import ServerAddress
+from millstream.spark.session import session_at_hand
 from millstream.topology.call_site import call_site
 from millstream.topology.physical.topology import Topology
 from millstream.unawaited import refuse_asynchronous
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _DEFAULT_CLOSE = timedelta(seconds=60)
 
@@ -77,6 +78,8 @@ class KafkaStreams:
         self, topology: Topology, config: StreamsConfig, spark: SparkSession | None = None
     ) -> None:
         check_topology(topology, config)
+        self._topology = topology
+        self._spark = spark
         if not has_tasks(topology):
             # Each thread would have a copy of the global stores, and nothing to do with it.
             config = config.replace(num_stream_threads=1)
@@ -469,6 +472,86 @@ class KafkaStreams:
         """
         return self._supervisor.asked.queries.store(name, kind, partition, stale=stale)
 
+    def dataframe(
+        self,
+        store: str,
+        *,
+        source: Literal["changelog", "owners"] = "changelog",
+        position: str | None = None,
+        as_of: datetime | None = None,
+        history: bool = False,
+    ) -> DataFrame:
+        """A snapshot of a store over all its partitions, as a DataFrame of Spark.
+
+        It shows what the store shows at its position: `millstream.lake.position_of(df)` tells which
+        that is. Columns and kinds of stores: the page "Stores as DataFrames" of the documentation.
+
+        Args:
+            store: the store's name.
+            source: `changelog` reads the committed content from the changelog, in parallel, and
+                needs no application that runs. `owners` asks the threads that have the partitions;
+                all rows pass through this process.
+            position: of an earlier snapshot, to have that again.
+            as_of: of a versioned store: the versions that were valid then, instead of the latest.
+                One without a time zone is a time of UTC.
+            history: of a versioned store: all versions that it has.
+
+        Returns:
+            The columns `key` and `value`, by the store's serdes, and more by the kind of store.
+
+        Raises:
+            UnknownStateStoreError: there is no such store in the topology.
+            ConfigError: no changelog tells what the store has, or the arguments do not fit it.
+            UnknownTopicError: the application has never been started.
+            IllegalStateError: there is no Spark session.
+            ImportError: pyarrow is not installed.
+
+        Example:
+            >>> streams = KafkaStreams(topology, config, spark)  # doctest: +SKIP
+            >>> counts = streams.dataframe("counts")  # doctest: +SKIP
+            >>> counts.where("value > 100").join(users, counts.key == users.id)  # doctest: +SKIP
+        """
+        from millstream.lake.of_application import store_dataframe
+
+        return store_dataframe(
+            self._session(),
+            self._topology,
+            self._config,
+            store,
+            lambda: self._supervisor.asked.queries,
+            source=source,
+            position=position,
+            as_of=as_of,
+            history=history,
+        )
+
+    def changes_dataframe(self, store: str, *, starting_offsets: str = "earliest") -> DataFrame:
+        """A streaming DataFrame of a store's changes: a row for each record of its changelog.
+
+        A row without a value is a deletion. A streaming query reads each record once, and the same
+        records again when a micro-batch is repeated.
+
+        Args:
+            store: the store's name.
+            starting_offsets: `earliest`, `latest`, or a position as `position_of` tells it.
+
+        Raises:
+            UnknownStateStoreError: there is no such store in the topology.
+            ConfigError: no changelog tells what the store has.
+            UnknownTopicError: the application has never been started.
+            IllegalStateError: there is no Spark session.
+            ImportError: pyarrow is not installed.
+
+        Example:
+            >>> changes = streams.changes_dataframe("counts")  # doctest: +SKIP
+            >>> changes.writeStream.format("console").start()  # doctest: +SKIP
+        """
+        from millstream.lake.of_application import changes_dataframe
+
+        return changes_dataframe(
+            self._session(), self._topology, self._config, store, starting_offsets
+        )
+
     def query_metadata_for_key(
         self,
         store: str,
@@ -697,6 +780,15 @@ class KafkaStreams:
                 f"{self.state.name}."
             )
         self._supervisor.clean_up()
+
+    def _session(self) -> SparkSession:
+        session = self._spark or session_at_hand()
+        if session is None:
+            raise IllegalStateError(
+                "A DataFrame needs a Spark session, and there is none: start the application, or "
+                "make a session and give it to KafkaStreams(topology, config, spark)."
+            )
+        return session
 
     def _check_not_started(self, what: str) -> None:
         if self.state is not ClientState.CREATED:

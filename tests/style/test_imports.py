@@ -41,6 +41,7 @@ _LARGE = "it is large, and whoever imports the module may not need it"
 
 #: Where functions import, what they import, and why not at the top.
 LATE_IMPORTS = {
+    ("app", "millstream"): "what DataFrames need may not be installed, and is large",
     ("application.restore_bars", "rich"): _LARGE,
     ("application.serving", "millstream"): "the server's own needs may not be installed",
     ("serdes._registry", "confluent_kafka"): "its schema registry's own needs may not be installed",

@@ -40,9 +40,10 @@ STAGES = (
     ("structured",),
     ("query", "export"),
     ("server",),
+    ("lake",),
     ("app", "application"),
     ("parallel",),
-    ("lake", "testing", "console", "tools"),
+    ("testing", "console", "tools"),
     ("cli",),
 )
 STAGE_OF = {name: level for level, names in enumerate(STAGES) for name in names}

@@ -29,7 +29,8 @@ class FixedSizeSerde(ConstantSerde[N]):
 
     def __init__(self, name: str, code: str, kind: type[N]) -> None:
         super().__init__(name, self._pack, self._unpack, immutable=True)
-        self._code = code
+        #: The number's letter in the modules `struct` and `array`.
+        self.code = code
         self._struct = struct.Struct(">" + code)
         #: Values of other types take the slow path: subclasses, numpy's integers, mistakes.
         self._plain: frozenset[type] = frozenset({kind, _NONE_TYPE})
@@ -56,7 +57,7 @@ class FixedSizeSerde(ConstantSerde[N]):
         try:
             if set(map(len, datas)) <= {self.size}:  # type: ignore[arg-type]
                 joined = b"".join(datas)  # type: ignore[arg-type]
-                return list(struct.unpack(f">{len(datas)}{self._code}", joined))
+                return list(struct.unpack(f">{len(datas)}{self.code}", joined))
         except TypeError:
             pass  # There is a None; len() and join() take none.
         unpack = self._struct.unpack

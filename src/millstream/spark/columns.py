@@ -20,7 +20,9 @@ a serde of the user's functions reads has no declared type: it stays bytes.
 
 from __future__ import annotations
 
+import sys
 import uuid
+from array import array
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -46,6 +48,7 @@ from millstream.serdes import (
 )
 from millstream.serdes._constant import ConstantSerde
 from millstream.serdes._list import ListSerde
+from millstream.serdes._numbers import FixedSizeSerde
 from millstream.serdes._registry import RegistrySerde
 from millstream.serdes._typed import TypedSerde
 from millstream.serdes._windowed import WindowedSerde
@@ -67,7 +70,7 @@ _NEEDED_BY: Final = "Serdes as columns of Spark"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 #: Python's times end here, with the year 9999.
-_LAST_MS: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+LAST_MS: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 
 class Column:
@@ -105,9 +108,9 @@ class Column:
             values = self.serde.deserialize_many(topic, datas)
         except BatchSerializationError as error:
             raise SerializationError(error.message, topic=topic or None) from error
-        return self.array(topic, values)
+        return self.array_of(topic, values)
 
-    def array(self, topic: str, values: Sequence[Any]) -> Any:
+    def array_of(self, topic: str, values: Sequence[Any]) -> Any:
         """The column of values that the serde has read.
 
         Raises:
@@ -123,34 +126,34 @@ class Column:
                 topic=topic or None,
             ) from error
 
-    def encode(self, topic: str, array: Any) -> list[bytes | None]:
+    def encode(self, topic: str, column: Any) -> list[bytes | None]:
         """The bytes of each value of a column.
 
         Args:
             topic: where they will be written.
-            array: a `pyarrow.Array` or `ChunkedArray` that Arrow can cast to `arrow_type`.
+            column: a `pyarrow.Array` or `ChunkedArray` that Arrow can cast to `arrow_type`.
 
         Raises:
             SerializationError: the column has another type, or a value is not one of the serde.
         """
         try:
-            return self.serde.serialize_many(topic, self.values(topic, array))
+            return self.serde.serialize_many(topic, self.values(topic, column))
         except BatchSerializationError as error:
             raise SerializationError(error.message, topic=topic or None) from error
 
-    def values(self, topic: str, array: Any) -> list[Any]:
+    def values(self, topic: str, column: Any) -> list[Any]:
         """The serde's values of a column.
 
         Raises:
             SerializationError: the column has another type, or a value is not one of the serde.
         """
-        if hasattr(array, "combine_chunks"):
-            array = array.combine_chunks()
+        if hasattr(column, "combine_chunks"):
+            column = column.combine_chunks()
         try:
-            return self._kind.values(_cast(array, self._kind.arrow_type))
+            return self._kind.values(_cast(column, self._kind.arrow_type))
         except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
             raise SerializationError(
-                f"a column of the type {array.type} does not fit {self.serde.name}, which takes "
+                f"a column of the type {column.type} does not fit {self.serde.name}, which takes "
                 f"{self.spark_type.simpleString()}: {error}. Cast the column, or give another "
                 "serde",
                 topic=topic or None,
@@ -161,12 +164,49 @@ class TextColumn(Column):
     """Bytes that are a column as they are, without an object for each: text and bytes."""
 
     def decode(self, topic: str, datas: Sequence[bytes | None]) -> Any:
-        arrow = imported_pyarrow(_NEEDED_BY)
         try:
-            return _cast(arrow.array(datas, arrow.binary()), self.arrow_type)
+            return _cast(_binary(datas), self.arrow_type)
         except ValueError:
             # Not UTF-8: the serde says of which.
             return super().decode(topic, datas)
+
+
+class NumberColumn(Column):
+    """Numbers of a fixed size, without an object for each."""
+
+    def __init__(self, serde: FixedSizeSerde[Any], kind: Kind) -> None:
+        super().__init__(serde, kind)
+        self._code = serde.code
+        self._size = serde.size
+
+    def decode(self, topic: str, datas: Sequence[bytes | None]) -> Any:
+        arrow = imported_pyarrow(_NEEDED_BY)
+        try:
+            fixed = _binary(datas).cast(arrow.binary(self._size))
+        except (ValueError, TypeError):
+            # One has another size: the serde says which.
+            return super().decode(topic, datas)
+        return numbers_of(fixed, self._code, self.arrow_type)
+
+
+def numbers_of(fixed: Any, code: str, arrow_type: Any) -> Any:
+    """Big-endian numbers as a column of Arrow.
+
+    Args:
+        fixed: their bytes, an array of binary of a fixed size.
+        code: the type's letter in the module `array`.
+        arrow_type: the type of the column.
+    """
+    arrow = imported_pyarrow(_NEEDED_BY)
+    if fixed.offset:
+        fixed = arrow.concat_arrays([fixed, fixed.slice(0, 0)])
+    valid, data = fixed.buffers()
+    numbers = array(code)
+    numbers.frombytes(memoryview(data)[: len(fixed) * numbers.itemsize])
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    buffers = [valid, arrow.py_buffer(numbers)]
+    return arrow.Array.from_buffers(arrow_type, len(fixed), buffers, fixed.null_count)
 
 
 def column_of(serde: Serde[Any]) -> Column:
@@ -181,7 +221,10 @@ def column_of(serde: Serde[Any]) -> Column:
     """
     if _is_opaque(serde):
         serde = BYTES
-    return (TextColumn if serde in (STRING, BYTES) else Column)(serde, _kind_of(serde))
+    kind = _kind_of(serde)
+    if isinstance(serde, FixedSizeSerde):
+        return NumberColumn(serde, kind)
+    return (TextColumn if serde in (STRING, BYTES) else Column)(serde, kind)
 
 
 def _is_opaque(serde: Serde[Any]) -> bool:
@@ -244,7 +287,7 @@ def _windowed(row: Mapping[str, Any]) -> Windowed[Any]:
 
 def time_of_ms(time_ms: int) -> datetime | None:
     """A time as columns have it; None for the end of windows that never end."""
-    return None if time_ms >= _LAST_MS else _EPOCH + timedelta(milliseconds=time_ms)
+    return None if time_ms >= LAST_MS else _EPOCH + timedelta(milliseconds=time_ms)
 
 
 def _ms_of(time: datetime | None) -> int:
@@ -264,5 +307,12 @@ def _arrow_type(spark_type: Any) -> Any:
     return to_arrow_type(spark_type, timezone="UTC")
 
 
-def _cast(array: Any, arrow_type: Any) -> Any:
-    return array if array.type.equals(arrow_type) else array.cast(arrow_type)
+def _binary(datas: Any) -> Any:
+    arrow = imported_pyarrow(_NEEDED_BY)
+    if isinstance(datas, arrow.Array):
+        return _cast(datas, arrow.binary())
+    return arrow.array(datas, arrow.binary())
+
+
+def _cast(column: Any, arrow_type: Any) -> Any:
+    return column if column.type.equals(arrow_type) else column.cast(arrow_type)

@@ -85,7 +85,7 @@ def resolve_session(
         StartGivenUpError: `given_up` said so.
     """
     ours = current_local()
-    session = spark or (_active_session() if ours is None else None)
+    session = spark or (session_at_hand() if ours is None else None)
     if session is None or (
         ours is not None
         and ours.session is not None
@@ -174,7 +174,8 @@ def _local_cores(context: SparkContext) -> int | None:
     return int(local[1] or 1)
 
 
-def _active_session() -> SparkSession | None:
+def session_at_hand() -> SparkSession | None:
+    """The session of this process, or that it is to have; None if there is none."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

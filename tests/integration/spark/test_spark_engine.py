@@ -479,6 +479,6 @@ def test_without_java_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
     """Goal: one sentence instead of a stack trace."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(SparkContext, "_gateway", None)
-    monkeypatch.setattr("millstream.spark.session._active_session", lambda: None)
+    monkeypatch.setattr("millstream.spark.session.session_at_hand", lambda: None)
     with pytest.raises(SparkError, match="Java 17 or later"):
         resolve_session(None, 1)

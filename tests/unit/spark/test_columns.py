@@ -262,6 +262,9 @@ def test_bytes_become_columns_and_bytes(
     if expected is not None:
         assert array.to_pylist() == expected
     assert column.encode("topic", array) == datas
+    assert column.decode("topic", pa.array(datas, pa.large_binary())) == array
+    part = pa.array([b"x", *datas], pa.binary()).slice(1)
+    assert column.decode("topic", part) == array
     # Of a part of a longer column, too, and of one in several chunks.
     assert column.encode("topic", array.slice(1)) == datas[1:]
     assert column.encode("topic", pa.chunked_array([array.slice(0, 1), array.slice(1)])) == datas
@@ -356,7 +359,7 @@ def test_messages_come_back() -> None:
 
     message = Enum(name="Kind", enumvalue=[EnumValue(name="A", number=1)], syntax="SYNTAX_PROTO3")
     column = column_of(protobuf(Enum, "mock://columns"))
-    array = column.array("enums", [message, None])
+    array = column.array_of("enums", [message, None])
     row = array.to_pylist()[0]
     assert (row["name"], row["syntax"]) == ("Kind", "SYNTAX_PROTO3")
     assert row["enumvalue"] == [{"name": "A", "number": 1, "options": []}]

@@ -1,0 +1,86 @@
+"""Stores of an application at hand as DataFrames: what `KafkaStreams.dataframe` does."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from millstream.config import StreamsConfig
+from millstream.errors import ConfigError, UnknownStateStoreError
+from millstream.lake.options import time_ms_of
+from millstream.lake.owners import owned_rows
+from millstream.lake.plan import ReadPlan
+from millstream.lake.reading import load
+from millstream.lake.store_table import check_is_logged, table_of
+from millstream.query.state_queries import StateQueries
+from millstream.query.stores import KnownStores
+from millstream.topology.physical.topology import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SOURCES: Final = ("changelog", "owners")
+
+
+def store_dataframe(
+    spark: SparkSession,
+    topology: Topology,
+    config: StreamsConfig,
+    store: str,
+    queries: Callable[[], StateQueries],
+    *,
+    source: str,
+    position: str | None,
+    as_of: datetime | None,
+    history: bool,
+) -> DataFrame:
+    """A snapshot of a store; see `KafkaStreams.dataframe`."""
+    if source not in _SOURCES:
+        raise ConfigError(f"source is {source!r}, and can be {' or '.join(map(repr, _SOURCES))}.")
+    _check_is_known(topology, config, store)
+    table = table_of(topology, config, store)
+    if source == "owners":
+        if position is not None or as_of is not None or history:
+            raise ConfigError(
+                "source='owners' shows a store as it is now: position, as_of and history are read "
+                "from the changelog. Leave out source."
+            )
+        is_global = store in topology.global_stores
+        return owned_rows(spark, table, queries(), is_global=is_global)
+    check_is_logged(topology, store)
+    plan = ReadPlan(
+        config,
+        table,
+        position=position,
+        as_of_ms=None if as_of is None else time_ms_of(as_of),
+        history=history,
+        # Nobody needs to have written the topic of a global table by its keys.
+        is_partitioned=store not in topology.global_stores,
+    )
+    return load(spark, plan)
+
+
+def changes_dataframe(
+    spark: SparkSession,
+    topology: Topology,
+    config: StreamsConfig,
+    store: str,
+    starting_offsets: str,
+) -> DataFrame:
+    """A streaming DataFrame of a store's changes; see `KafkaStreams.changes_dataframe`."""
+    _check_is_known(topology, config, store)
+    table = table_of(topology, config, store)
+    check_is_logged(topology, store)
+    plan = ReadPlan(config, table, starting_offsets=starting_offsets)
+    return load(spark, plan, stream=True)
+
+
+def _check_is_known(topology: Topology, config: StreamsConfig, store: str) -> None:
+    names = KnownStores(topology, config).names
+    if store in names:
+        return
+    near = difflib.get_close_matches(str(store), names, n=1)
+    hint = f"Did you mean {near[0]}?" if near else f"It has {', '.join(names) or 'none'}."
+    raise UnknownStateStoreError(f"There is no state store {store} in the topology. {hint}")

@@ -1,0 +1,139 @@
+"""Stores as those show them that own their partitions: asked in the application's driver."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from millstream.errors import StateStoreNotAvailableError, UnsupportedOperationError
+from millstream.lake.position import METADATA
+from millstream.lake.rows import Rows, timestamps
+from millstream.lake.store_table import StoreTable
+from millstream.query.requests.answers import StateQueryRequest, StateQueryResult
+from millstream.query.requests.queries import (
+    Query,
+    RangeQuery,
+    TimestampedRangeQuery,
+    WindowRangeQuery,
+)
+from millstream.query.state_queries import StateQueries
+from millstream.query.store_types import QueryableStoreType, QueryableStoreTypes
+from millstream.record import UNKNOWN, ValueAndTimestamp
+from millstream.spark.columns import column_of
+from millstream.windowed import MAX_TIME_MS, Windowed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_BATCH_ROWS: Final = 10_000
+
+
+class _Entry(NamedTuple):
+    """An entry of a store; the partition is unknown where the whole store is asked at once."""
+
+    partition: int | None
+    key: Any
+    value: Any
+
+
+def owned_rows(
+    spark: SparkSession, table: StoreTable, queries: StateQueries, *, is_global: bool
+) -> DataFrame:
+    """The rows of a store as its owners show them, all of which the driver takes into its memory.
+
+    Raises:
+        UnsupportedOperationError: it is a versioned store, which can only be asked by key.
+        StateStoreNotAvailableError: not all partitions have answered.
+        InvalidStateStoreError: the application does not run.
+    """
+    if table.shape == "versioned":
+        raise UnsupportedOperationError(
+            f"Store {table.store} is versioned, and its owners can only be asked for keys that are "
+            "known. Read it from the changelog: leave out source='owners'."
+        )
+    position: dict[str, dict[int, int]] = {}
+    if table.shape == "session" or is_global:
+        entries = _by_view(table, queries)
+    else:
+        answer = queries.query(StateQueryRequest.in_store(table.store).with_query(_query(table)))
+        _check_complete(table, answer)
+        position = answer.position.as_dict()
+        entries = _by_partition(answer)
+    schema = Rows(table).schema
+    batches = list(_batches(table, entries, schema))
+    frame: DataFrame = spark.createDataFrame(pa.Table.from_batches(batches, schema))
+    return frame.withMetadata("key", {METADATA: json.dumps(position, separators=(",", ":"))})
+
+
+def _query(table: StoreTable) -> Query:
+    if table.shape == "window":
+        return WindowRangeQuery(0, MAX_TIME_MS)
+    return TimestampedRangeQuery() if table.timestamped else RangeQuery()
+
+
+def _check_complete(table: StoreTable, answer: StateQueryResult) -> None:
+    for partition, result in answer.partition_results.items():
+        if not result.is_success:
+            raise StateStoreNotAvailableError(
+                f"Partition {partition} of store {table.store} has not answered: "
+                f"{result.failure_message} Ask again, or read the changelog, which needs no owner."
+            )
+
+
+def _by_partition(answer: StateQueryResult) -> Iterator[_Entry]:
+    for partition, result in answer.partition_results.items():
+        with result.result as pairs:
+            for key, value in pairs:
+                yield _Entry(partition, key, value)
+
+
+def _by_view(table: StoreTable, queries: StateQueries) -> Iterator[_Entry]:
+    kind: QueryableStoreType[Any] = QueryableStoreTypes.key_value()
+    if table.shape == "session":
+        kind = QueryableStoreTypes.session()
+    elif table.timestamped:
+        kind = QueryableStoreTypes.timestamped_key_value()
+    view = queries.store(table.store, kind, None, stale=False)
+    pairs = view.fetch_range(None, None) if table.shape == "session" else view.all()
+    with pairs:
+        for key, value in pairs:
+            yield _Entry(None, key, value)
+
+
+def _batches(table: StoreTable, entries: Iterable[_Entry], schema: Any) -> Iterator[Any]:
+    entries = iter(entries)
+    key_column, value_column = column_of(table.key), column_of(table.value)
+    while chunk := list(islice(entries, _BATCH_ROWS)):
+        keys = [entry.key for entry in chunk]
+        values = [_value_of(entry.value) for entry in chunk]
+        times = pa.array([_time_of(entry.value) for entry in chunk], pa.int64())
+        columns = {
+            "value": value_column.array_of(table.topic, values),
+            "timestamp": timestamps(times),
+            "partition": pa.array([entry.partition for entry in chunk], pa.int32()),
+            "offset": pa.nulls(len(chunk), pa.int64()),
+        }
+        if table.suffix_bytes:
+            windows = [_window_of(key) for key in keys]
+            keys = [key.key for key in keys]
+            for place, name in enumerate(("window_start", "window_end")):
+                ends = pa.array([window[place] for window in windows], pa.int64())
+                columns[name] = timestamps(ends)
+        columns["key"] = key_column.array_of(table.topic, keys)
+        yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _window_of(key: Windowed[Any]) -> tuple[int, int]:
+    return key.window.start_ms, key.window.end_ms
+
+
+def _value_of(value: Any) -> Any:
+    return value.value if isinstance(value, ValueAndTimestamp) else value
+
+
+def _time_of(value: Any) -> int:
+    return value.timestamp if isinstance(value, ValueAndTimestamp) else UNKNOWN
