@@ -1,9 +1,9 @@
 """Batches into an Iceberg table: Spark writes the files, Iceberg's core commits them.
 
-There is no Iceberg for Spark 4.2 whose catalog Spark could use, so only what knows no Spark is taken:
-tables, files and commits. Spark writes plain files of Parquet below the table's `data` folder, and
-one commit makes them part of the table, together with a property that says which batch it was.
-A batch whose number is in that property already is left out.
+There is no Iceberg for Spark 4.2 whose catalog Spark could use, so only what knows no Spark is
+taken: tables, files and commits. Spark writes plain files of Parquet below the table's `data`
+folder, and one commit makes them part of the table, together with a property that says which batch
+it was. A batch whose number is in that property already is left out.
 
 Changes of a table are merge-on-read: a batch brings the new rows and a file of keys (an equality
 delete of Iceberg's format 2) whose older rows are no more.

@@ -1,8 +1,8 @@
 """Records as rows of the lake: which columns a table has.
 
 A stream's table has `key`, `value`, `timestamp`, `headers`, and where the record came from:
-`_topic`, `_partition`, `_offset` of the record of the input topic that it was made of. A table's has
-`key`, `value`, `timestamp`. The columns of partitions come after them.
+`_topic`, `_partition`, `_offset` of the record of the input topic that it was made of. A table's
+has `key`, `value`, `timestamp`. The columns of partitions come after them.
 """
 
 from __future__ import annotations

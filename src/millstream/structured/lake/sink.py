@@ -13,7 +13,8 @@ from millstream.topology.options.lake import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _CONNECTORS: Final = ("delta", "iceberg")
 

@@ -718,7 +718,8 @@ class KStream(Generic[K, V]):
             files_per_batch: how many files a batch writes at most, in each partition.
             compact_every: of Delta: after so many batches small files become large ones (OPTIMIZE);
                 0 for never.
-            name: the internal topic is called `<application.id>-<name>-dataframe-input-repartition`.
+            name: the internal topic is called
+                `<application.id>-<name>-dataframe-input-repartition`.
 
         Raises:
             TopologyError: a name, the format, the trigger or a number is not what it should be.

@@ -16,6 +16,7 @@ LakeFormat = Literal["parquet", "delta", "iceberg"]
 STREAM_COLUMNS: Final = ("key", "value", "timestamp", "headers", "_topic", "_partition", "_offset")
 TABLE_COLUMNS: Final = ("key", "value", "timestamp")
 
+_FORMATS: Final[dict[str, LakeFormat]] = {name: name for name in get_args(LakeFormat)}
 _NAMED: Final = re.compile(r"(?s)\s*(.*?)\s+as\s+(\w+)\s*", re.IGNORECASE)
 _PATH: Final = re.compile(r"\s*(?:\w+\s*\.\s*)*(\w+)\s*")
 _CALL: Final = re.compile(r"(?s)\s*(\w+)\s*\(.*\)\s*")
@@ -75,7 +76,8 @@ def lake_table(
         TopologyError: one of them is not what it should be, or the format cannot do it.
     """
     site = call_site()
-    if format not in get_args(LakeFormat):
+    known_format = _FORMATS.get(str(format))
+    if known_format is None:
         known = ", ".join(get_args(LakeFormat))
         raise TopologyError(
             f"to_lake(format={format!r}): there is no such format. Take one of {known}.",
@@ -85,9 +87,9 @@ def lake_table(
         raise TopologyError("to_lake() needs the path of a table, but got ''.", declared_at=site)
     if upserts and format == "parquet":
         raise TopologyError(
-            "A table cannot go to the lake as Parquet: files of Parquet are only ever added, so the "
-            'last value of a key could not take the place of the one before. Give format="delta" or '
-            '"iceberg", or write every change with table.to_stream().to_lake(...).',
+            "A table cannot go to the lake as Parquet: files of Parquet are only ever added, so "
+            "the last value of a key could not take the place of the one before. Give "
+            'format="delta" or "iceberg", or write every change with table.to_stream().to_lake(...).',
             declared_at=site,
         )
     if upserts and format == "iceberg" and partition_by:
@@ -124,7 +126,7 @@ def lake_table(
         columns,
         upserts,
         files_per_batch,
-        compact_every,  # type: ignore[arg-type]
+        compact_every,
     )
 
 
