@@ -23,9 +23,9 @@ from unittest.mock import patch
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.structured.lake.iceberg_reader import read_iceberg
 from millstream.spark.local_session import start_local
 from millstream.structured.lake import delta, iceberg, sink
+from millstream.structured.lake.iceberg_reader import read_iceberg
 from millstream.structured.lake.layout import lake_rows
 from millstream.topology.options.lake import LakeFormat, LakeTable, lake_table
 
@@ -146,7 +146,9 @@ def main() -> None:
     run(session, folder, table)
     read = session.read.format("delta").load if format == "delta" else None
     rows = read(table.path) if read else read_iceberg(session, table.path)
-    print(json.dumps(sorted([row.key, row.value.id] for row in rows.collect())), flush=True)
+    found = [[row.key, None if row.value is None else row.value.id] for row in rows.collect()]
+    sys.stdout.write(f"{json.dumps(found)}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

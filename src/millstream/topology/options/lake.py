@@ -122,7 +122,7 @@ def lake_table(
     columns = tuple(_partition_column(given, upserts, site) for given in partition_by)
     return LakeTable(
         str(path),
-        format,
+        known_format,
         columns,
         upserts,
         files_per_batch,
