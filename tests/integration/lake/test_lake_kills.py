@@ -49,8 +49,8 @@ def offer(folder: Path, batches: int) -> list[list[object]]:
 
 def last_of(appended: list[list[object]]) -> list[list[object]]:
     """Which ids the table of upserts shall have."""
-    last = {key: number for key, number in appended}
-    return [[key, number] for key, number in last.items() if number is not None]
+    last = {repr(key): (key, number) for key, number in appended}
+    return [[key, number] for key, number in last.values() if number is not None]
 
 
 def start(folder: Path, *arguments: str) -> Program:

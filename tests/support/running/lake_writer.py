@@ -3,8 +3,9 @@
     lake_writer.py FOLDER FORMAT KIND [PLACE BATCH]
 
 KIND is `appends` or `upserts`. Below FOLDER are `input` (a file of JSON for each batch),
-`checkpoint` and `table`. PLACE is one of `PLACES`, BATCH the number of the batch in which it is heeded. Without
-them the query takes all that is there; then the program reads the table and writes it as JSON.
+`checkpoint` and `table`. PLACE is one of `PLACES`, BATCH the number of the batch in which it is
+heeded. Without them the query takes all that is there; then the program reads the table and writes
+it as JSON.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ deletes. A table with anything else in it is refused.
 from __future__ import annotations
 
 import json
+import re
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SparkError
@@ -17,10 +19,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-_SQL: Final = {
-    "long": "bigint",
-    "timestamptz": "timestamp",
-    "timestamp": "timestamp_ntz",
+_DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
+#: Iceberg's names of types as the classes of Spark's.
+_CLASSES: Final = {
+    "boolean": "BooleanType",
+    "int": "IntegerType",
+    "long": "LongType",
+    "float": "FloatType",
+    "double": "DoubleType",
+    "date": "DateType",
+    "string": "StringType",
+    "binary": "BinaryType",
+    "timestamptz": "TimestampType",
+    "timestamp": "TimestampNTZType",
 }
 _SEQUENCE: Final = "_millstream_sequence"
 _FILE: Final = "_millstream_file"
@@ -61,16 +72,17 @@ def spark_schema(iceberg: str) -> StructType:
 
 
 def _kind(part: Any) -> DataType:
-    from pyspark.sql.types import (
-        ArrayType,
-        MapType,
-        StructField,
-        StructType,
-        _parse_datatype_string,
-    )
+    from pyspark.sql import types
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructField, StructType
 
     if isinstance(part, str):
-        return _parse_datatype_string(_SQL.get(part, part))
+        decimal = _DECIMAL.fullmatch(part)
+        if decimal:
+            return DecimalType(int(decimal[1]), int(decimal[2]))
+        if part not in _CLASSES:
+            raise SparkError(f"The Iceberg table has a column of {part}, which is not read here.")
+        plain: DataType = getattr(types, _CLASSES[part])()
+        return plain
     if part["type"] == "list":
         return ArrayType(_kind(part["element"]))
     if part["type"] == "map":
@@ -120,15 +132,14 @@ def _rows(
     session: SparkSession, files: list[tuple[Any, ...]], schema: StructType, parted: list[str]
 ) -> DataFrame:
     from pyspark.sql import functions
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
     if not files:
         return session.createDataFrame([], schema).withColumn(_SEQUENCE, functions.lit(0))
     written = StructType([field for field in schema.fields if field.name not in parted])
-    columns = ", ".join(f"`{name}` string" for name in (_FILE, *parted))
-    columns = columns.replace(f"`{_FILE}` string", f"`{_FILE}` string, `{_SEQUENCE}` bigint")
+    texts = "".join(f", `{name}` string" for name in parted)
+    columns = f"{_FILE} string, {_SEQUENCE} bigint{texts}"
     known = session.createDataFrame([(_plain(file[0]), *file[1:]) for file in files], columns)
-    del StructField
     read = session.read.schema(written).option("recursiveFileLookup", "true")
     rows = read.parquet(*(file[0] for file in files)).withColumn(
         _FILE, functions.regexp_replace("_metadata.file_path", "^([A-Za-z0-9+.-]+):/+", "$1:/")
@@ -148,8 +159,6 @@ def _without_deleted(
     session: SparkSession, rows: DataFrame, deletes: dict[str, int], schema: StructType
 ) -> DataFrame:
     """Rows whose key is in no file of keys of a later commit."""
-    from functools import reduce
-
     from pyspark.sql import DataFrame as Frame
     from pyspark.sql import functions
     from pyspark.sql.types import StructField, StructType

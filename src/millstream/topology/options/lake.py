@@ -89,7 +89,8 @@ def lake_table(
         raise TopologyError(
             "A table cannot go to the lake as Parquet: files of Parquet are only ever added, so "
             "the last value of a key could not take the place of the one before. Give "
-            'format="delta" or "iceberg", or write every change with table.to_stream().to_lake(...).',
+            'format="delta" or "iceberg", or write every change with '
+            "table.to_stream().to_lake(...).",
             declared_at=site,
         )
     if upserts and format == "iceberg" and partition_by:
