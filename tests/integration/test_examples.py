@@ -18,6 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 #: What each says at the end of its demo, in which it checks its results itself.
 PROMISES = {
     "ask_over_http": "every answer is right",
+    "clickstream_to_lake": "every click is counted once",
     "deduplicate": "every event came out once",
     "enrich_orders": "as expected",
     "enrich_over_http": "those of each customer are in order",
@@ -28,7 +29,7 @@ PROMISES = {
     "wordcount": "every count is right",
 }
 #: They start Spark, each for something that other tests start it for as well.
-SLOW = {"ask_over_http", "map_batches_numpy", "subscription"}
+SLOW = {"ask_over_http", "clickstream_to_lake", "map_batches_numpy", "subscription"}
 #: More is asked of a demo that takes longer.
 OPTIONS = {"wordcount": ["--lines", "3000"]}
 
