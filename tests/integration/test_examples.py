@@ -18,6 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 #: What each says at the end of its demo, in which it checks its results itself.
 PROMISES = {
     "ask_over_http": "every answer is right",
+    "clickstream_to_lake": "every click is counted once",
     "counts_in_a_notebook": "every answer is right",
     "dataframe_enrich": "every count is right",
     "dataframe_model": "cards is right",
@@ -33,6 +34,7 @@ PROMISES = {
 #: They start Spark, each for something that other tests start it for as well.
 SLOW = {
     "ask_over_http",
+    "clickstream_to_lake",
     "counts_in_a_notebook",
     "dataframe_enrich",
     "dataframe_model",

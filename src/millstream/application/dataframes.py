@@ -10,8 +10,10 @@ from millstream.config import StreamsConfig
 from millstream.errors import StreamsError
 from millstream.metrics.values import Metric
 from millstream.structured.keeper import StageKeeper
+from millstream.structured.lake.sink import connectors_of
 from millstream.structured.plan import stage_plan
 from millstream.structured.progress import DATAFRAME_GROUP, StageStatus
+from millstream.topology.options.lake import LakeTable
 from millstream.topology.physical.topology import Topology
 
 if TYPE_CHECKING:
@@ -36,6 +38,12 @@ class DataFrameStages:
         self._failures: queue.SimpleQueue[StreamsError] = queue.SimpleQueue()
         self._keepers: list[StageKeeper] = []
         self._paused = False
+
+    @property
+    def connectors(self) -> list[str]:
+        """What a session has to be started with for them: of tables of the lake, their formats."""
+        tables = (stage.sink for stage in self._stages if isinstance(stage.sink, LakeTable))
+        return connectors_of(tables)
 
     def start(self, session: SparkSession) -> None:
         """Look after the stages from now on.

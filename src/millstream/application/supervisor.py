@@ -282,6 +282,7 @@ class ThreadSupervisor:
             register_timeout_ms=_REGISTER_TIMEOUT_MS,
             clock=self._clock,
             given_up=self._given_up,
+            connectors=self.dataframes.connectors,
             greet=self._crew.greet,
             look=self._look,
             keeps_state=keeps_state_on_disk(self._topology, config),

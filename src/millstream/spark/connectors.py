@@ -219,6 +219,22 @@ def require(session: SparkSession, names: Iterable[str]) -> None:
             _add_jars(session, connector)
 
 
+def add_to_jvm(jvm: Any, names: Iterable[str]) -> None:
+    """Give a driver's JVM that runs already the jars of connectors, before a session starts in it.
+
+    PySpark keeps its JVM from one session to the next, and its first one may have had none.
+
+    Raises:
+        SparkError: as `resolve`.
+    """
+    loader: Any = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    for name in names:
+        connector = _known(name, spark_version())
+        if loader.getResource(_resource(connector.probe)) is None and hasattr(loader, "addURL"):
+            for jar in resolve([name]):
+                loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+
+
 def _known(name: str, spark: str) -> Connector:
     connector = CONNECTORS.get(name)
     if connector is None:
@@ -316,4 +332,8 @@ def _has_class(session: SparkSession, name: str) -> bool:
     jvm: Any = session.sparkContext._jvm
     loader: Any = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
     # Asked for as a resource: a class that is not there would be an error with a trace in the log.
-    return loader.getResource(f"{name.replace('.', '/')}.class") is not None
+    return loader.getResource(_resource(name)) is not None
+
+
+def _resource(class_name: str) -> str:
+    return f"{class_name.replace('.', '/')}.class"

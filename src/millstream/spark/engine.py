@@ -10,9 +10,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.clock import Clock, SystemClock
@@ -76,6 +77,7 @@ class SparkEngine:
             machine.
         clock: for intervals.
         given_up: asked while a session starts: whether nobody waits for this engine any more.
+        connectors: what a session that is started here shall have (`connectors`).
         greet: called with the name of a thread that has registered, before anything else is said to
             it; what it sends is the first that the thread hears.
         look: called a few times a second, on the thread that looks after the threads.
@@ -103,17 +105,18 @@ class SparkEngine:
         encrypted: bool | None = None,
         clock: Clock | None = None,
         given_up: Callable[[], bool] = lambda: False,
+        connectors: Sequence[str] = (),
         greet: Callable[[str], None] = lambda name: None,
         look: Callable[[], None] = lambda: None,
         keeps_state: bool = False,
     ) -> None:
-        self._given_session = session
-        self._given_up = given_up
+        self._resolve = partial(
+            resolve_session, session, num_threads, application_id, given_up, connectors
+        )
         self._greet = greet
         self._look = look
         self._keeps_state = keeps_state
         self._application_id = application_id
-        self._num_threads = num_threads
         self._events = EventQueue(on_event)
         self._grace_ms = grace_ms
         # A thread that works through its grace period and then closes must not be disturbed.
@@ -145,9 +148,7 @@ class SparkEngine:
             OSError: the control port cannot be listened on.
             StartGivenUpError: `given_up` said so while a session was starting.
         """
-        found = resolve_session(
-            self._given_session, self._num_threads, self._application_id, self._given_up
-        )
+        found = self._resolve()
         session = found.session
         host, port, advertised = self._listen
         if is_local(session):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import NotEnoughSlotsError, SparkError
-from millstream.spark.connectors import session_settings
+from millstream.spark.connectors import add_to_jvm, session_settings
 from millstream.spark.py4j_traces import without_traces
 
 if TYPE_CHECKING:
@@ -254,7 +254,9 @@ def start_local(slots: int, connectors: Sequence[str] = ()) -> SparkSession:
 
     _forget_ended_jvm()
     jvm_runs = SparkContext._gateway is not None
-    if not jvm_runs:
+    if jvm_runs:
+        add_to_jvm(SparkContext._jvm, connectors)
+    else:
         _require_java()
     settings = {**_settings(slots), **session_settings(connectors)}
     builder = SparkSession.builder

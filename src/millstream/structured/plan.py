@@ -10,7 +10,10 @@ from typing import Any
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.serdes import Serde
+from millstream.structured.lake.layout import lake_rows
+from millstream.structured.lake.sink import LakeSink
 from millstream.structured.rows import Serdes
+from millstream.topology.options.lake import LakeTable
 from millstream.topology.options.trigger import Trigger
 from millstream.topology.physical.dataframe_stage import DataFrameSink, DataFrameStage
 from millstream.topology.physical.internal_topics import decorated
@@ -60,7 +63,10 @@ def stage_plan(stage: DataFrameStage, config: StreamsConfig) -> StagePlan:
     application = config.application_id
     source = decorated(stage.input_topic, application)
     target = None if stage.output_topic is None else decorated(stage.output_topic, application)
-    assert stage.function is not None
+    function, sink = stage.function, stage.sink
+    if isinstance(sink, LakeTable):
+        function, sink = lake_rows(sink), LakeSink(sink, f"{application}/{stage.name}")
+    assert function is not None
     writes = None
     if target is not None:
         writes = Serdes(
@@ -74,7 +80,7 @@ def stage_plan(stage: DataFrameStage, config: StreamsConfig) -> StagePlan:
         query_name=f"{application}-{stage.name}",
         input_topic=source,
         output_topic=target,
-        function=stage.function,
+        function=function,
         trigger=stage.trigger,
         reads=Serdes(
             stage.name,
@@ -83,7 +89,7 @@ def stage_plan(stage: DataFrameStage, config: StreamsConfig) -> StagePlan:
             _serde(stage, stage.input_value, "value", config),
         ),
         writes=writes,
-        sink=stage.sink,
+        sink=sink,
         group=election_group(application, stage.name),
         marks=f"{application}-{stage.name}-dataframe-batches",
         checkpoint=checkpoint_of(config, stage.name),

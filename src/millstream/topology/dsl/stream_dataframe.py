@@ -9,6 +9,7 @@ from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.logical.dataframe_node import dataframe_node, stage_topics
+from millstream.topology.options.lake import LakeTable
 from millstream.topology.options.trigger import checked_trigger
 from millstream.topology.physical.dataframe_stage import DataFrameSink, DataFrameStage
 from millstream.topology.physical.source_names import SourceNames
@@ -17,21 +18,21 @@ from millstream.topology.physical.source_names import SourceNames
 def cut_for_dataframe(
     part: StreamPart,
     name: object,
-    function: Callable[[Any], Any],
+    function: Callable[[Any], Any] | None,
     trigger: object,
     *,
     input_key: Serde[Any] | None = None,
     input_value: Serde[Any] | None = None,
     output_key: Serde[Any] | None = None,
     output_value: Serde[Any] | None = None,
-    sink: DataFrameSink | None = None,
+    sink: DataFrameSink | LakeTable | None = None,
 ) -> StreamPart:
     """Put a DataFrame function below a stream; what comes out of it is placed by key.
 
     Args:
         part: the stream.
         name: of the stage.
-        function: a DataFrame → a DataFrame.
+        function: a DataFrame → a DataFrame; None for a table of the lake.
         trigger: a `Trigger`, or None for the default.
         input_key: the serde of the keys that go in; None for that of the stream.
         input_value: the serde of the values that go in, likewise.

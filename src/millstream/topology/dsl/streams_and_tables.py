@@ -7,6 +7,7 @@ one module because each returns the others.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -44,6 +45,7 @@ from millstream.topology.dsl.grouping import Grouping
 from millstream.topology.dsl.join_options import JOIN_METHODS, JoinKind, check_join_options
 from millstream.topology.dsl.join_placement import JoinPlacement
 from millstream.topology.dsl.stream_dataframe import cut_for_dataframe
+from millstream.topology.dsl.stream_lake import into_lake
 from millstream.topology.dsl.stream_part import StreamPart, check_same_builder
 from millstream.topology.dsl.stream_process import process
 from millstream.topology.dsl.stream_stream_join import join_streams
@@ -91,6 +93,7 @@ from millstream.topology.operations.tables import (
     TableTransformValues,
 )
 from millstream.topology.options.join_windows import JoinWindows
+from millstream.topology.options.lake import LakeFormat, lake_table
 from millstream.topology.options.materialized import (
     Materialized,
     StoreChoice,
@@ -730,6 +733,64 @@ class KStream(Generic[K, V]):
                 output_value=value,
             )
         )
+
+    def to_lake(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: LakeFormat = "parquet",
+        partition_by: Sequence[str] = (),
+        trigger: Trigger | None = None,
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+        files_per_batch: int = 1,
+        compact_every: int = 0,
+        name: str,
+    ) -> None:
+        """Write the records into a table of the lake, each as a row, once.
+
+        Records go through an internal topic to a query of Structured Streaming, which writes them
+        batch by batch. The columns: `key` and `value` with Spark's types for the serdes,
+        `timestamp`, `headers`, and `_topic`, `_partition`, `_offset` of the record that was read.
+
+        A batch that is tried again after a crash is in a Delta or Iceberg table once: the table
+        itself notes which batches it has, by the query's checkpoint. Files of Parquet are listed in
+        a log beside them, `_spark_metadata`: whoever reads it, as Spark does, finds each row once;
+        others may find rows of a batch that was tried again twice.
+
+        Args:
+            path: the folder of the table, or a URL that Spark's Hadoop knows.
+            format: `"parquet"`, `"delta"` or `"iceberg"`.
+            partition_by: by what the files lie apart: `"value.country"`, `"date(timestamp)"`, or
+                any expression of Spark SQL with a name, `"hour(timestamp) AS hour"`.
+            trigger: when the next batch begins; by default as soon as there are records. The more
+                seldom, the larger the files.
+            key: the serde of the keys; by default that of the stream.
+            value: the serde of the values; by default that of the stream.
+            files_per_batch: how many files a batch writes at most, in each partition.
+            compact_every: of Delta: after so many batches small files become large ones (OPTIMIZE);
+                0 for never.
+            name: the internal topic is called
+                `<application.id>-<name>-dataframe-input-repartition`.
+
+        Raises:
+            TopologyError: a name, the format, the trigger or a number is not what it should be.
+
+        Example:
+            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
+            >>> clicks.to_lake("/lake/clicks", format="delta", partition_by=["date(timestamp)"],
+            ...                trigger=Trigger.processing_time("1 minute"), name="clicks-to-lake")
+        """
+        checked_serdes("to_lake", key=key, value=value)
+        table = lake_table(
+            path,
+            format,
+            partition_by,
+            upserts=False,
+            files_per_batch=files_per_batch,
+            compact_every=compact_every,
+        )
+        into_lake(self._part, table, name, trigger, key, value)
 
     def group_by_key(
         self,
@@ -2471,6 +2532,56 @@ class KTable(Generic[K, V]):
         part.graph.attach(node, part.node)
         stream: KStream[K, V] = KStream(replace(part, node=node, repartition_required=False))
         return stream if key_selector is None else stream.select_key(key_selector)
+
+    def to_lake(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: LakeFormat,
+        partition_by: Sequence[str] = (),
+        trigger: Trigger | None = None,
+        key: Serde[K] | None = None,
+        value: Serde[V] | None = None,
+        files_per_batch: int = 1,
+        compact_every: int = 0,
+        name: str,
+    ) -> None:
+        """Keep a table of the lake as this table is: a row for each key, with its last value.
+
+        As `KStream.to_lake`, but a batch puts the last value of each key in the place of the one
+        before, and a key that goes takes its row with it. The columns are `key`, `value` and
+        `timestamp`. Delta merges; Iceberg gets the new rows and a list of keys whose older rows are
+        no more (equality deletes), which an engine of your choice works in when it compacts.
+
+        Args:
+            path: as for `KStream.to_lake`.
+            format: `"delta"` or `"iceberg"`. Parquet has no way to replace a row.
+            partition_by: as for `KStream.to_lake`; for Delta only.
+            trigger: when the next batch begins; by default as soon as there are changes.
+            key: the serde of the keys; by default that of the table.
+            value: the serde of the values; by default that of the table.
+            files_per_batch: how many files a batch writes at most, in each partition.
+            compact_every: as for `KStream.to_lake`.
+            name: as for `KStream.to_lake`.
+
+        Raises:
+            TopologyError: as for `KStream.to_lake`, or the format cannot do it.
+
+        Example:
+            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
+            >>> counts = clicks.group_by_key().count(name="counts")
+            >>> counts.to_lake("/lake/counts", format="delta", name="counts-to-lake")
+        """
+        checked_serdes("to_lake", key=key, value=value)
+        table = lake_table(
+            path,
+            format,
+            partition_by,
+            upserts=True,
+            files_per_batch=files_per_batch,
+            compact_every=compact_every,
+        )
+        into_lake(self.to_stream()._part, table, name, trigger, key, value)
 
     def group_by(
         self,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.serdes import Serde
+from millstream.topology.options.lake import LakeTable
 from millstream.topology.options.trigger import AT_ONCE, Trigger
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class DataFrameStage:
         name: the user's; the query and the checkpoint are called so.
         input_topic: what it reads, undecorated.
         output_topic: what it writes, undecorated; None if there is a sink.
-        function: a streaming DataFrame → a streaming DataFrame; None in what workers are sent.
+        function: a streaming DataFrame → a streaming DataFrame; None in what workers are sent, and
+            for a table of the lake.
         trigger: when it gets the next records.
         input_key: the serde of the keys that it reads; None for the config's default.
         input_value: the serde of the values that it reads, likewise.
@@ -66,7 +68,7 @@ class DataFrameStage:
     input_value: Serde[Any] | None = None
     output_key: Serde[Any] | None = None
     output_value: Serde[Any] | None = None
-    sink: DataFrameSink | None = None
+    sink: DataFrameSink | LakeTable | None = None
     declared_at: str = field(default="", compare=False)
 
     @property

@@ -1,0 +1,143 @@
+"""What `clickstream_to_lake.py --demo` adds: a broker that forgets, clicks, and a check."""
+
+from __future__ import annotations
+
+import json
+import struct
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TypeVar
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from millstream import KafkaStreams, StreamsConfig, Topology
+from millstream.lake import read_table
+from millstream.testing import EmbeddedKafka
+
+CLICKS, COUNTS, PARTITIONS = "clicks", "clicks-by-country", 2
+FIRST, LATER = 600, 200
+COUNTRIES = ("chile", "ghana", "japan")
+PATIENCE_S = 240.0
+
+T = TypeVar("T")
+
+
+class Demo:
+    """Runs both applications, one after the other.
+
+    Args:
+        session: gives a Spark session.
+        config: settings by application, broker and folder.
+        kept: the topology that keeps clicks, by the table's folder.
+        counted: the topology that counts them.
+        put_before: puts the table before the topic.
+    """
+
+    def __init__(
+        self,
+        session: Callable[[], AbstractContextManager[SparkSession]],
+        config: Callable[[str, str, Path], StreamsConfig],
+        kept: Callable[[Path], Topology],
+        counted: Callable[[], Topology],
+        put_before: Callable[[SparkSession, Path, StreamsConfig], int],
+    ) -> None:
+        self.session = session
+        self.config = config
+        self.kept = kept
+        self.counted = counted
+        self.put_before = put_before
+        self.servers = ""
+
+    def run(self) -> int:
+        """Runs it all; 0 when every count is right."""
+        print("Starting an Apache Kafka broker and Spark …", flush=True)
+        with (
+            EmbeddedKafka() as kafka,
+            tempfile.TemporaryDirectory(prefix="clickstream-") as folder,
+            self.session() as spark,
+        ):
+            self.servers = kafka.bootstrap_servers
+            kafka.create_topic(CLICKS, PARTITIONS)
+            kafka.create_topic(COUNTS, PARTITIONS)
+            lake, state = Path(folder, "lake", "clicks"), Path(folder, "state")
+            self._write(0, FIRST)
+            self._keep(spark, lake, state)
+            self._forget()
+            self._write(FIRST, FIRST + LATER)
+            settings = self.config("clicks-count", self.servers, state)
+            records = self.put_before(spark, lake, settings)
+            print(f"{records} clicks of the lake are put before the topic", flush=True)
+            wanted = Counter(COUNTRIES[number % 3] for number in range(FIRST + LATER))
+            with KafkaStreams(self.counted(), settings, spark):
+                found = self._wait(self._counts, lambda counts: counts == wanted)
+        print(f"counts: {dict(sorted(found.items()))}")
+        ok = records == FIRST and found == wanted
+        print("every click is counted once" if ok else f"WRONG: expected {dict(wanted)}")
+        return 0 if ok else 1
+
+    def _keep(self, spark: SparkSession, lake: Path, state: Path) -> None:
+        settings = self.config("clicks-keep", self.servers, state)
+        with KafkaStreams(self.kept(lake), settings, spark):
+            rows = self._wait(lambda: _rows(spark, lake), lambda count: count >= FIRST)
+        print(f"{rows} clicks are in the lake", flush=True)
+
+    def _write(self, first: int, end: int) -> None:
+        producer = Producer({"bootstrap.servers": self.servers, "partitioner": "murmur2_random"})
+        for number in range(first, end):
+            click = {"page": f"/{number % 40}", "country": COUNTRIES[number % 3]}
+            time_ms = 1_700_000_000_000 + number * 1_000
+            producer.produce(CLICKS, json.dumps(click), f"user-{number % 50}", timestamp=time_ms)
+        producer.flush(60)
+
+    def _forget(self) -> None:
+        """Delete all clicks of the topic, as its retention would."""
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        # To the end of each partition.
+        ends = [TopicPartition(CLICKS, number, -1) for number in range(PARTITIONS)]
+        for deleted in admin.delete_records(ends).values():
+            deleted.result()
+
+    def _counts(self) -> Counter[str]:
+        """The last count of each country."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "clickstream-demo",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        found: Counter[str] = Counter()
+        consumer.assign([TopicPartition(COUNTS, number, 0) for number in range(PARTITIONS)])
+        ended = 0
+        while ended < PARTITIONS:
+            message = consumer.poll(10)
+            if message is None:
+                break
+            if message.error():
+                ended += 1
+                continue
+            key, value = message.key(), message.value()
+            assert isinstance(key, bytes)
+            assert isinstance(value, bytes)
+            found[key.decode()] = struct.unpack(">q", value)[0]
+        consumer.close()
+        return found
+
+    def _wait(self, look: Callable[[], T], enough: Callable[[T], bool]) -> T:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            found = look()
+            if enough(found) or time.monotonic() > deadline:
+                return found
+            time.sleep(0.3)
+
+
+def _rows(spark: SparkSession, lake: Path) -> int:
+    return read_table(spark, str(lake), "iceberg").count() if lake.exists() else 0

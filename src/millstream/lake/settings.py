@@ -1,0 +1,27 @@
+"""What a session of the user's own needs for a connector or a table format."""
+
+from __future__ import annotations
+
+from millstream.spark.connectors import session_settings
+
+
+def spark_settings(*names: str) -> dict[str, str]:
+    """The settings to start a Spark session with that shall have connectors or table formats.
+
+    Their jars are fetched once, as the embedded broker's are. A session that Millstream starts
+    itself has what its application needs.
+
+    Args:
+        names: `"delta"`, `"iceberg"`, `"kafka"`.
+
+    Raises:
+        SparkError: there is no such connector, none for this Spark, or its jars cannot be had.
+
+    Example:
+        >>> from pyspark.sql import SparkSession
+        >>> import millstream.lake
+        >>> builder = SparkSession.builder.master("local[4]")
+        >>> for name, value in millstream.lake.spark_settings("delta").items():  # doctest: +SKIP
+        ...     builder = builder.config(name, value)
+    """
+    return session_settings(names)

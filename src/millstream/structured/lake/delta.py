@@ -1,0 +1,87 @@
+"""Batches into a Delta table: one transaction each.
+
+Delta notes the number of a writer's last batch in the table's log, in the commit that brings the
+batch's files (`txnAppId`, `txnVersion`), and leaves out one that it has had.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.structured.lake.batch import Batch
+from millstream.structured.lake.layout import bounded, last_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+
+
+def append(rows: DataFrame, batch: Batch) -> None:
+    """Add the rows of a batch."""
+    writer = bounded(rows, batch.table).write.format("delta").mode("append")
+    writer.option("txnAppId", writer_of(batch)).option("txnVersion", str(batch.number)).partitionBy(
+        *_partitions(batch)
+    ).save(batch.table.path)
+    compact(rows.sparkSession, batch)
+
+
+def upsert(changes: DataFrame, batch: Batch) -> None:
+    """Put the last value of each key in the place of the one before; tombstones delete."""
+    session = changes.sparkSession
+    last = last_changes(changes, batch.table)
+    _ensure_table(session, last.drop("_deleted"), batch)
+    columns = [name for name in last.columns if name != "_deleted"]
+    view = f"millstream_changes_{batch.number}"
+    bounded(last, batch.table).createOrReplaceTempView(view)
+    session.conf.set(_TXN_APP, writer_of(batch))
+    session.conf.set(_TXN_VERSION, str(batch.number))
+    try:
+        session.sql(_merge(batch.table.path, view, columns))
+    finally:
+        session.conf.unset(_TXN_APP)
+        session.conf.unset(_TXN_VERSION)
+        session.catalog.dropTempView(view)
+    compact(session, batch)
+
+
+def compact(session: SparkSession, batch: Batch) -> None:
+    """Every so many batches, make large files of small ones; the rows stay as they are."""
+    every = batch.table.compact_every
+    if every and (batch.number + 1) % every == 0:
+        _table(session, batch.table.path).optimize().executeCompaction()
+
+
+def writer_of(batch: Batch) -> str:
+    """As whom Delta knows the writer."""
+    return f"millstream:{batch.stage}:{batch.query_id}"
+
+
+def _merge(path: str, view: str, columns: list[str]) -> str:
+    names = [f"`{name}`" for name in columns]
+    sets = ", ".join(f"t.{name} = s.{name}" for name in names if name != "`key`")
+    return (
+        f"MERGE INTO delta.`{path}` t USING {view} s ON t.key = s.key "
+        "WHEN MATCHED AND s._deleted THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {sets} "
+        f"WHEN NOT MATCHED AND NOT s._deleted THEN INSERT ({', '.join(names)}) "
+        f"VALUES ({', '.join(f's.{name}' for name in names)})"
+    )
+
+
+def _ensure_table(session: SparkSession, rows: DataFrame, batch: Batch) -> None:
+    jvm: Any = session.sparkContext._jvm
+    path = batch.table.path
+    if not jvm.io.delta.tables.DeltaTable.isDeltaTable(session._jsparkSession, path):
+        empty = session.createDataFrame([], rows.schema)
+        empty.write.format("delta").mode("ignore").partitionBy(*_partitions(batch)).save(path)
+
+
+def _table(session: SparkSession, path: str) -> Any:
+    jvm: Any = session.sparkContext._jvm
+    return jvm.io.delta.tables.DeltaTable.forPath(session._jsparkSession, path)
+
+
+def _partitions(batch: Batch) -> list[str]:
+    return [column.name for column in batch.table.partition_by]
