@@ -183,7 +183,7 @@ def _process(driver: Driver, threads: int, first: int, end: int) -> Iterator[Non
         process.wait()
 
 
-def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure it with more and more threads; what is to be saved."""
     _allow_files(8_192)
     counts = (20,) if options.smoke else (100, 500, 1_000)

@@ -27,6 +27,7 @@ TIMEOUT_S = 300
     [
         (["stores"], "commit, a change"),
         (["metrics"], "count"),
+        (["scale"], "20"),
         (["restore"], "millstream"),
         pytest.param(["throughput", "--jobs", "window"], "millstream", marks=pytest.mark.slow),
         pytest.param(["guarantees", "--jobs", "rekeyed"], "millstream", marks=pytest.mark.slow),

@@ -1,0 +1,111 @@
+"""How far it goes: the leader's part of a rebalance with up to 10,000 tasks and 500 threads, how
+large the group's data become, and the control connections of 1,000 threads. No broker, no Spark."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import connections
+from groups import Rebalance, SimulatedGroup
+
+from millstream.assignment.task_assignor import AssignmentConfig
+
+#: Tasks and stream threads.
+_SIZES: Final = ((100, 5), (1_000, 50), (1_000, 500), (10_000, 50), (10_000, 500))
+_SMOKE_SIZES: Final = ((100, 5),)
+#: Beyond that it takes minutes to look for places near racks, or for all members to read where
+#: everything is.
+_MOST_SPECIAL: Final = 1_000, 50
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A group of some size, and how its tasks are placed."""
+
+    tasks: int
+    threads: int
+    a_process: int
+    standbys: int
+    near_racks: bool = False
+    has_hosts: bool = False
+
+    @property
+    def title(self) -> str:
+        """The start of its line."""
+        extra = "racks" if self.near_racks else "hosts" if self.has_hosts else ""
+        return (
+            f"{self.tasks:>7,} {self.threads:>8,} {self.threads // self.a_process:>10,} "
+            f"{self.standbys:>9} {extra:>6}"
+        )
+
+
+def _cases(sizes: tuple[tuple[int, int], ...]) -> list[_Case]:
+    cases: list[_Case] = []
+    for tasks, threads in sizes:
+        for a_process in (5, 1):
+            cases += [_Case(tasks, threads, a_process, standbys) for standbys in (0, 1)]
+        if (tasks, threads) <= _MOST_SPECIAL:
+            cases.append(_Case(tasks, threads, 5, 1, has_hosts=True))
+            cases.append(_Case(tasks, threads, 5, 1, near_racks=True))
+    return cases
+
+
+def _measure(case: _Case) -> tuple[dict[str, list[Rebalance]], dict[str, Any]]:
+    strategy = "min_traffic" if case.near_racks else "none"
+    config = AssignmentConfig(
+        num_standby_replicas=case.standbys, rack_aware_assignment_strategy=strategy
+    )
+    group = SimulatedGroup(case.tasks, config, has_hosts=case.has_hosts)
+    done: dict[str, list[Rebalance]] = {}
+    group.start(case.threads, a_process=case.a_process)
+    done["first"] = _settled(group)
+    done["stable"] = _settled(group)
+    group.stop(1)
+    done["lost"] = _settled(group)
+    group.start(1)
+    done["added"] = _settled(group)
+    group.check(case.tasks)
+    last = max(done["stable"], key=lambda each: each.total_bytes)
+    sizes = {
+        "subscription": max(last.subscription_bytes),
+        "assignment": max(last.assignment_bytes),
+        "group": last.total_bytes,
+    }
+    return done, sizes
+
+
+def _settled(group: SimulatedGroup) -> list[Rebalance]:
+    done = group.settle()
+    group.catch_up()
+    return done
+
+
+def assignor(cases: list[_Case]) -> dict[str, Any]:
+    """What a rebalance costs the leader, and how large it is."""
+    print("assignor: seconds of one processor for one rebalance, the longest of each kind\n")
+    head = f"{'tasks':>7} {'threads':>8} {'processes':>10} {'standbys':>9} {'':>6} {'first':>7}"
+    print(
+        f"{head} {'stable':>7} {'a lost':>7} {'a new':>7}   {'joins B':>8} {'given B':>8} "
+        f"{'group KB':>9}"
+    )
+    measured: dict[str, Any] = {}
+    for case in cases:
+        done, sizes = _measure(case)
+        took = {what: max(each.took_s for each in rounds) for what, rounds in done.items()}
+        seconds = " ".join(f"{took_s:>7.3f}" for took_s in took.values())
+        print(
+            f"{case.title} {seconds}   {sizes['subscription']:>8,} {sizes['assignment']:>8,} "
+            f"{sizes['group'] / 1024:>9,.0f}",
+            flush=True,
+        )
+        measured[" ".join(case.title.split())] = {**took, **sizes}
+    return measured
+
+
+def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measure all of it; what is to be saved."""
+    cases = _cases(_SMOKE_SIZES if options.smoke else _SIZES)
+    return {"assignor": assignor(cases), "connections": connections.run(options)}
