@@ -4,15 +4,9 @@
     python benchmarks/bench.py --only restore      # one part of it
     python benchmarks/bench.py --smoke             # small runs that only show that all works
 
-<<<<<<< HEAD
-The parts are throughput, guarantees, restore, failover, queries, async, dataframes, stores and
-metrics; each prints its numbers as it goes and medians at its end. README.md beside this file says
-how to read them.
-=======
-The parts are throughput, guarantees, restore, failover, queries, async, stores, metrics and scale;
-each prints its numbers as it goes and medians at its end. README.md beside this file says how to
-read them.
->>>>>>> 5e35b8108db401f8d89476593277ef2aae94d069
+The parts are throughput, guarantees, restore, failover, queries, async, dataframes, stores, metrics
+and scale; each prints its numbers as it goes and medians at its end. README.md beside this file
+says how to read them.
 """
 
 from __future__ import annotations
@@ -47,13 +41,8 @@ RESULTS = Path(__file__).parent / "results"
 
 #: The parts, in the order in which they run. Those without a broker come first.
 PARTS = (
-<<<<<<< HEAD
-    *("stores", "metrics", "restore", "failover"),
-    *("queries", "throughput", "guarantees", "async", "dataframes"),
-=======
     *("stores", "metrics", "scale", "restore", "failover"),
-    *("queries", "throughput", "guarantees", "async"),
->>>>>>> 5e35b8108db401f8d89476593277ef2aae94d069
+    *("queries", "throughput", "guarantees", "async", "dataframes"),
 )
 _ALONE = {"stores": stores.run, "metrics": metrics.run, "scale": scale.run}
 #: Those in which Kafka Streams takes part.
