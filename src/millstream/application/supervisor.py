@@ -134,14 +134,7 @@ class ThreadSupervisor:
         #: Does so by itself, if that was asked for.
         self.elastic = ElasticThreads(
             config,
-            Parts(
-                states,
-                self._crew,
-                self.changes,
-                self.metrics,
-                self.story,
-                lambda thread: self.worker_of(thread)[0],
-            ),
+            Parts(states, self._crew, self.changes, self.metrics, self.story, self.worker_of),
             self._clock,
             state_on_disk=keeps_state_on_disk(topology, config),
         )
