@@ -53,7 +53,7 @@ class Parts:
         changes: says whether it is the time for it.
         metrics: what threads have told.
         story: what is restored.
-        host_of: where a thread runs, if it does.
+        worker_of: the host and the process in which a thread runs.
     """
 
     states: ClientStates
@@ -61,7 +61,7 @@ class Parts:
     changes: ThreadChanges
     metrics: ClientMetrics
     story: ApplicationStory
-    host_of: Callable[[str], str | None]
+    worker_of: Callable[[str], tuple[str | None, int | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,14 +230,17 @@ class ElasticThreads:
 
     def _who_may_go(self) -> str | None:
         """The youngest thread of the host that has most of them, which keep its state."""
-        hosts = {name: self._parts.host_of(name) for name in self._staying()}
+        hosts = {name: self._host_of(name) for name in self._staying()}
         counts = Counter(hosts.values())
         if not counts or (self._bound_to_hosts and max(counts.values()) < 2):
             return None
         return max(hosts, key=lambda name: (counts[hosts[name]], _index(name)))
 
+    def _host_of(self, thread: str) -> str | None:
+        return self._parts.worker_of(thread)[0]
+
     def _why_none_may_go(self, threads: Iterable[str]) -> str:
-        counts = Counter(map(self._parts.host_of, threads))
+        counts = Counter(map(self._host_of, threads))
         if not self._bound_to_hosts or max(counts.values(), default=0) > 1:
             return ""
         return "each thread is alone on its host, whose state would have to be rebuilt elsewhere"

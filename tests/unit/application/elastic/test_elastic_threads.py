@@ -74,7 +74,7 @@ class Instance:
             ThreadChanges(self.states, crew, self.gate),
             metrics,
             ApplicationStory(self.clock),
-            lambda thread: self.hosts.get(thread, "here"),
+            lambda thread: (self.hosts.get(thread, "here"), 1),
         )
         self.elastic = ElasticThreads(
             config, parts, self.clock, state_on_disk=True, room=lambda _: self.room
