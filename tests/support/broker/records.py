@@ -25,6 +25,7 @@ from millstream.record import TopicPartition
 from support.waiting import gather, wait_for
 
 _TIMEOUT_S = 60
+_OTHER_EPOCHS = {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH}
 
 
 class Sent(NamedTuple):
@@ -229,6 +230,18 @@ class Places:
         places: list[ClientPartition],
         spec: Any,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
+        try:
+            return self._offsets_now(places, spec, isolation)
+        except KafkaException as error:
+            if error.args[0].code() not in _OTHER_EPOCHS:
+                raise
+        # A client remembers who led a partition before the broker was restarted.
+        self._admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        return self._offsets_now(places, spec, isolation)
+
+    def _offsets_now(
+        self, places: list[ClientPartition], spec: Any, isolation: IsolationLevel
     ) -> dict[TopicPartition, int]:
         asked = self._admin.list_offsets(dict.fromkeys(places, spec), isolation_level=isolation)
         return {

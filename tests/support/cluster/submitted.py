@@ -30,7 +30,7 @@ _THREADS = 4
 _TASKS = sorted(f"{part}_{number}" for part in (0, 1) for number in range(_PARTITIONS))
 #: Those that have state.
 STATEFUL = [task for task in _TASKS if task.startswith("1_")]
-SESSION_TIMEOUT_S = 6
+SESSION_TIMEOUT_S = 10
 #: What is waited for takes seconds where nobody else uses the machine.
 TIMEOUT_S = 240
 #: What a standby may lag behind without being cold, under this load.
@@ -189,7 +189,10 @@ class Submitted:
     def _written_again(self) -> int:
         """How many records of the input are there too often: what the load itself repeated."""
         topic = self.records.records
-        return len(self._places.read([topic])[topic]) - self.records.written
+        again = len(self._places.read([topic])[topic]) - self.records.written
+        if again:
+            measured.append(f"the load has written {again} records again")
+        return again
 
     def stateful_on(self, host: Host) -> list[int]:
         """The partitions whose stateful tasks are active on a host."""
