@@ -37,6 +37,12 @@ _LOOK_S: Final = 0.02
 #: The last line of a Python traceback.
 _RAISED: Final = re.compile(r"[\w.]*(Error|Exception|Interrupt): ")
 _MOST_CHARS: Final = 1_500
+#: What Kafka's clients raise, in a worker or in the JVM, when no broker answers.
+_NO_ANSWER: Final = (
+    "millstream.errors.BrokerUnavailableError",
+    "org.apache.kafka.common.errors.TimeoutException",
+    "org.apache.kafka.common.errors.DisconnectException",
+)
 
 
 class _StopAskedError(Exception):
@@ -132,6 +138,7 @@ class StageQuery:
             declared_at=self._plan.declared_at or None,
         )
         failure.__cause__ = self._error
+        failure.retriable = any(name in str(cause) for name in _NO_ANSWER)
         return failure
 
     def stop(self, patience_s: float) -> bool:
