@@ -1,188 +1,175 @@
-"""How fast a store is a DataFrame: `millstream.lake`, beside Spark's Kafka source and SQL.
+"""What the cut through a DataFrame function costs: rows a second through the topology, and the same
+query alone between two topics; and how much later a single record comes out.
 
-The changelog of a key-value store is there already: text keys, LONG values, one record in five an
-update of a key that came before. What is timed is an aggregate over all rows of the store. By hand
-that takes the last value of each key by its offset, and makes numbers of bytes.
+    python benchmarks/dataframes.py
+    python benchmarks/dataframes.py --records 20000
+
+All three ways run one after the other in one Spark session on one broker: the query alone reads and
+writes with Spark's connector, the cut at least once, the cut exactly once.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
-import struct
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 
-from broker import Cluster
-from load import Writer, create_topic
-from measure import RunFailedError
+from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2, KafkaStreams, StreamsBuilder, StreamsConfig
+from millstream.serdes import STRING
+from millstream.spark.connectors import session_settings
+from millstream.testing import EmbeddedKafka
 
-RECORDS = 12_500_000
-ROUNDS = 3
-SMOKE_RECORDS = 50_000
-SEED = 11
-_STORE = "totals"
-_OURS = "millstream"
-_BY_HAND = "kafka and SQL by hand"
+RECORDS = 300_000
+PARTITIONS = 2
+SINGLE = 20
+DEADLINE_S = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """One reading of the whole store.
+def loud(rows: DataFrame) -> DataFrame:
+    """What all ways compute."""
+    return rows.selectExpr("key", "upper(value) AS value", "timestamp")
 
-    Attributes:
-        took_s: from the DataFrame to the aggregate.
-        rate: rows of the store per second.
-        record_rate: records of the changelog per second.
+
+class Way:
+    """One way from `<name>-in` to `<name>-out`.
+
+    Args:
+        kafka: the broker.
+        name: of the way.
     """
 
-    program: str
-    round: int
-    took_s: float
-    rate: float
-    record_rate: float
-
-
-class DataFrames:
-    """The rounds on one broker, which all read the same changelog."""
-
-    def __init__(self, options: argparse.Namespace, cluster: Cluster) -> None:
-        self.records: int = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
-        self.rounds: int = options.rounds or ROUNDS
-        self.partitions: int = options.partitions
-        self.cluster = cluster
-        self.application_id = f"{cluster.prefix}-frames"
-        self.topic = f"{self.application_id}-{_STORE}-changelog"
-        self.results: list[Read] = []
-
-    def run(self) -> dict[str, Any]:
-        """Does every round, and prints what came out; what is to be saved."""
-        from pyspark.sql import SparkSession
-
-        from millstream.spark.connectors import session_settings
-
-        rows, total = self._fill()
-        print(
-            f"dataframes: {rows:,} rows of {self.records:,} records on {self.partitions} "
-            f"partitions\n\n{'round':>5}  {'program':24} {'rows/s':>11} {'records/s':>11} "
-            f"{'took s':>7}",
-            flush=True,
+    def __init__(self, kafka: EmbeddedKafka, name: str) -> None:
+        self._servers = kafka.bootstrap_servers
+        self._name = name
+        self._producer = Producer({"bootstrap.servers": self._servers, "linger.ms": 5})
+        self._reader = Consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": name,
+                "fetch.wait.max.ms": 5,
+                "isolation.level": "read_committed",
+            }
         )
-        builder = SparkSession.builder.master("local[*]").appName("bench-dataframes")
-        settings = {
-            **session_settings(["kafka"]),
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": str(self.partitions),
-        }
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        spark = builder.getOrCreate()
-        spark.sparkContext.setLogLevel("ERROR")
-        try:
-            programs = {_OURS: self._ours, _BY_HAND: self._by_hand}
-            # What is loaded once is loaded before.
-            for program in programs.values():
-                _check(program(spark), (rows, total))
-            for number in range(1, self.rounds + 1):
-                for name in list(programs)[:: 1 if number % 2 else -1]:
-                    self._one(name, programs[name], spark, number, (rows, total))
-        finally:
-            spark.stop()
-        return {
-            "records": self.records,
-            "rows": rows,
-            "partitions": self.partitions,
-            "medians": self._medians(),
-            "runs": [asdict(result) for result in self.results],
-        }
+        for topic in (f"{name}-in", f"{name}-out"):
+            kafka.create_topic(topic, PARTITIONS)
+        self._reader.assign([TopicPartition(f"{name}-out", n, 0) for n in range(PARTITIONS)])
 
-    def _fill(self) -> tuple[int, int]:
-        """Write the changelog; how many rows the store has, and the sum of their values."""
-        create_topic(self.cluster.servers, self.topic, self.partitions)
-        writer = Writer(self.cluster.servers, self.topic)
-        keys = self.records * 4 // 5
-        pack = struct.Struct(">q").pack
-        values: list[int] = list(range(keys))
-        chance = random.Random(SEED)
-        for number in range(keys):
-            writer.send(b"user-%09d" % number, pack(number))
-            if number % 4 == 3:
-                key = chance.randrange(number)
-                values[key] += keys
-                writer.send(b"user-%09d" % key, pack(values[key]))
-        writer.flush()
-        return keys, sum(values)
+    def write(self, count: int) -> None:
+        """Write records, acknowledged."""
+        for number in range(count):
+            self._producer.produce(f"{self._name}-in", f"value-{number}" * 5, f"key-{number}")
+            if number % 10_000 == 0:
+                self._producer.flush()
+        self._producer.flush()
 
-    def _ours(self, spark: SparkSession) -> tuple[int, int]:
-        from millstream import StreamsConfig
-        from millstream.lake import read_store
-        from millstream.serdes import LONG, STRING
+    def read(self, count: int) -> None:
+        """Wait until that many have come out."""
+        left, deadline = count, time.monotonic() + DEADLINE_S
+        while left > 0:
+            left -= len(self._reader.consume(min(left, 10_000), 0.01))
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{self._name}: {left} of {count} records did not come out")
 
+    def measure(self, records: int) -> tuple[float, float]:
+        """Records a second, and the median of how many milliseconds a single one takes."""
+        self.write(1_000)
+        self.read(1_000)
+        began = time.monotonic()
+        self.write(records)
+        self.read(records)
+        rate = records / (time.monotonic() - began)
+        latencies = []
+        for _ in range(SINGLE):
+            began = time.monotonic()
+            self.write(1)
+            self.read(1)
+            latencies.append((time.monotonic() - began) * 1_000)
+        return rate, statistics.median(latencies)
+
+
+@contextmanager
+def alone(kafka: EmbeddedKafka, spark: SparkSession, name: str, folder: str) -> Iterator[None]:
+    """The query between the two topics, without Millstream."""
+    servers = kafka.bootstrap_servers
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
+    raw = reader.option("subscribe", f"{name}-in").option("startingOffsets", "earliest").load()
+    text = raw.selectExpr(
+        "CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value", "timestamp"
+    )
+    writer = loud(text).writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
+    query = (
+        writer.option("topic", f"{name}-out").option("checkpointLocation", f"{folder}/q").start()
+    )
+    try:
+        yield
+    finally:
+        query.stop()
+
+
+def cut(guarantee: str) -> Callable[..., object]:
+    """The function in the middle of a topology, under a guarantee."""
+
+    @contextmanager
+    def running(
+        kafka: EmbeddedKafka, spark: SparkSession, name: str, folder: str
+    ) -> Iterator[None]:
+        builder = StreamsBuilder()
+        words = builder.stream(f"{name}-in", key=STRING, value=STRING)
+        words.transform_dataframe(loud, name="loud").to(f"{name}-out")
         config = StreamsConfig(
-            application_id=self.application_id, bootstrap_servers=self.cluster.servers
+            application_id=name,
+            bootstrap_servers=kafka.bootstrap_servers,
+            state_dir=folder,
+            processing_guarantee=guarantee,
+            num_stream_threads=2,
+            commit_interval_ms=100,
         )
-        frame = read_store(spark, config, _STORE, key=STRING, value=LONG)
-        row = frame.selectExpr("count(key)", "sum(value)").first()
-        assert row is not None
-        return row[0], row[1]
+        streams = KafkaStreams(builder.build(), config, spark)
+        streams.start()
+        try:
+            yield
+        finally:
+            streams.close(timedelta(seconds=60))
 
-    def _by_hand(self, spark: SparkSession) -> tuple[int, int]:
-        records = (
-            spark.read.format("kafka")
-            .option("kafka.bootstrap.servers", self.cluster.servers)
-            .option("subscribe", self.topic)
-            .load()
-        )
-        latest = records.selectExpr("cast(key as string) as key", "value", "offset")
-        latest = latest.groupBy("key").agg(_latest_value())
-        number = "cast(conv(hex(value), 16, 10) as bigint)"
-        row = latest.where("value is not null").selectExpr("count(key)", f"sum({number})").first()
-        assert row is not None
-        return row[0], row[1]
-
-    def _one(
-        self,
-        name: str,
-        program: Callable[[SparkSession], tuple[int, int]],
-        spark: SparkSession,
-        number: int,
-        expected: tuple[int, int],
-    ) -> None:
-        began = time.perf_counter()
-        _check(program(spark), expected)
-        took_s = time.perf_counter() - began
-        result = Read(name, number, took_s, expected[0] / took_s, self.records / took_s)
-        self.results.append(result)
-        print(
-            f"{number:>5}  {name:24} {result.rate:>11,.0f} {result.record_rate:>11,.0f} "
-            f"{took_s:>7.1f}",
-            flush=True,
-        )
-
-    def _medians(self) -> dict[str, float]:
-        medians = {
-            name: statistics.median(each.rate for each in self.results if each.program == name)
-            for name in (_OURS, _BY_HAND)
-        }
-        ratio = medians[_OURS] / medians[_BY_HAND]
-        print(f"\nmedians: {ratio:.2f} times as many rows/s as by hand")
-        for name, rate in medians.items():
-            print(f"{'':>5}  {name:24} {rate:>11,.0f}")
-        return medians
+    return running
 
 
-def _latest_value() -> Any:
-    from pyspark.sql import functions
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measures the cut through a DataFrame function.")
+    parser.add_argument("--records", type=int, default=RECORDS)
+    options = parser.parse_args()
+    builder = SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false")
+    for setting, value in session_settings(["kafka"]).items():
+        builder = builder.config(setting, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    ways = {
+        "query-alone": alone,
+        "cut-at-least-once": cut(AT_LEAST_ONCE),
+        "cut-exactly-once": cut(EXACTLY_ONCE_V2),
+    }
+    first = 0.0
+    with EmbeddedKafka() as kafka:
+        for name, make in ways.items():
+            way = Way(kafka, name)
+            with tempfile.TemporaryDirectory() as folder, make(kafka, spark, name, folder):  # type: ignore[attr-defined]
+                rate, latency_ms = way.measure(options.records)
+            first = first or rate
+            print(
+                f"{name:>18}: {rate:9,.0f} records/s, {rate / first:4.2f} of the query alone; "
+                f"a single record takes {latency_ms:6,.0f} ms",
+                flush=True,
+            )
+    spark.stop()
+    return 0
 
-    return functions.max_by("value", "offset").alias("value")
 
-
-def _check(found: tuple[int, int], expected: tuple[int, int]) -> None:
-    if found != expected:
-        raise RunFailedError(f"dataframes: {found} rows and sum, where {expected} are right")
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -69,6 +69,7 @@ class StageKeeper:
             self._clock, first_ms=_FIRST_PAUSE_MS, most_ms=_MOST_PAUSE_MS, calm_ms=_CALM_MS
         )
         self._not_before_s = 0.0
+        self._trouble_since_s: float | None = None
         self._query: StageQuery | None = None
         self._election: Election | None = None
         self._admin: ClusterAdmin | None = None
@@ -189,6 +190,8 @@ class StageKeeper:
         """Note how far it is, and delete what nobody needs any more."""
         ends = finished_by(progress, self._plan.input_topic)
         news = {place: end for place, end in ends.items() if end != self._noted.get(place)}
+        if news:
+            self._trouble_since_s = None
         if news and election.note(news, query.id):
             self._noted |= news
         self._purge()
@@ -220,6 +223,14 @@ class StageKeeper:
         self._not_before_s = time.monotonic() + pause_ms / 1_000
         self.meters.becomes("failed")
         self.meters.restarts()
+        if failure.retriable and self._is_patient():
+            logger.warning(
+                "DataFrame function %s waits for a broker, and is started again in %d ms: %s",
+                self._plan.name,
+                pause_ms,
+                failure,
+            )
+            return
         logger.warning(
             "DataFrame function %s has failed, and is started again in %d ms unless the "
             "application is to close: %s",
@@ -228,6 +239,14 @@ class StageKeeper:
             failure,
         )
         self._on_failure(failure)
+
+    def _is_patient(self) -> bool:
+        """Whether what no broker has answered is tried again without asking anybody, as stream
+        threads do it: for `task.timeout.ms` since the last batch."""
+        now_s = time.monotonic()
+        if self._trouble_since_s is None:
+            self._trouble_since_s = now_s
+        return now_s - self._trouble_since_s < self._config.task_timeout_ms / 1_000
 
     def _stop(self) -> None:
         """Stop the query, if it runs, and note how far it came."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -33,6 +34,15 @@ logger = logging.getLogger(__name__)
 _LEAST_TRANSACTION_MS: Final = 60_000
 _LEAST_TIMEOUT_MS: Final = 60_000
 _LOOK_S: Final = 0.02
+#: The last line of a Python traceback.
+_RAISED: Final = re.compile(r"[\w.]*(Error|Exception|Interrupt): ")
+_MOST_CHARS: Final = 1_500
+#: What Kafka's clients raise, in a worker or in the JVM, when no broker answers.
+_NO_ANSWER: Final = (
+    "millstream.errors.BrokerUnavailableError",
+    "org.apache.kafka.common.errors.TimeoutException",
+    "org.apache.kafka.common.errors.DisconnectException",
+)
 
 
 class _StopAskedError(Exception):
@@ -64,6 +74,7 @@ class StageQuery:
         self._config = config
         self._partitions = partitions
         self._stopping = threading.Event()
+        self._error: Exception | None = None
         self._checkpoint = Checkpoint(session, plan.checkpoint)
         self._query = self._start(*finished)
         #: What Spark keeps of the query in the checkpoint.
@@ -120,10 +131,15 @@ class StageQuery:
                 "else in the Spark session. Pause or close the application instead.",
                 declared_at=self._plan.declared_at or None,
             )
-        return DataFrameError(
-            f"The query of the DataFrame function {self._plan.name!r} failed: {_told(str(error))}",
+        # What the writing of a batch raised tells more than what Spark makes of it.
+        cause = self._error or error
+        failure = DataFrameError(
+            f"The query of the DataFrame function {self._plan.name!r} failed: {_told(str(cause))}",
             declared_at=self._plan.declared_at or None,
         )
+        failure.__cause__ = self._error
+        failure.retriable = any(name in str(cause) for name in _NO_ANSWER)
+        return failure
 
     def stop(self, patience_s: float) -> bool:
         """Let the batch under way come to its end, then stop; whether it came there in time.
@@ -145,6 +161,13 @@ class StageQuery:
         """Write one batch; called by Spark."""
         if self._stopping.is_set():
             raise _StopAskedError
+        try:
+            self._write_batch(frame, number)
+        except Exception as error:
+            self._error = error
+            raise
+
+    def _write_batch(self, frame: DataFrame, number: int) -> None:
         writes = self._plan.writes
         assert writes is not None
         encode = Encode(writes, self._partitions)
@@ -191,7 +214,8 @@ def _triggered(writer: DataStreamWriter, trigger: Trigger) -> DataStreamWriter:
 
 
 def _told(text: str) -> str:
-    """What of Spark's account says something to the user."""
+    """What of Spark's account says something to the user: the error that a Python worker raised,
+    or else how the account begins."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    shown = [line for line in lines if not line.startswith(("at ", "File ", "JVM stacktrace"))]
-    return " ".join(shown[:3])[:1_500]
+    raised = [line for line in lines if _RAISED.match(line)]
+    return (raised[-1] if raised else " ".join(lines[:2]) or "no reason told")[:_MOST_CHARS]

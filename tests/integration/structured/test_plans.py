@@ -50,6 +50,7 @@ def totals(rows: DataFrame) -> DataFrame:
 def test_windows_running_totals_and_a_table(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
     colors = tmp_path / "colors.parquet"
     table = pa.table({"key": ["key-0", "key-1"], "color": ["red", "blue"]})
     pyarrow.parquet.write_table(table, colors)

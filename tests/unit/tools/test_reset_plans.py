@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from millstream.errors import ConfigError, StreamsError
 from millstream.record import TopicPartition
 from millstream.serdes import LONG, STRING
 from millstream.tools.reset.internal import internal_topics, looks_internal
-from millstream.tools.reset.plan import ResetPlan
+from millstream.tools.reset.plan import ResetPlan, execute, plan_reset
 from millstream.tools.reset.targets import (
     EARLIEST,
     LATEST,
@@ -206,3 +207,48 @@ def test_times_before_all_records(monkeypatch: pytest.MonkeyPatch) -> None:
         wanted = ["--application-id", "shop", "--bootstrap-servers", "x:1", *words]
         assert main(["reset", *wanted]) == 1
     assert targets == [Target("time", 0), Target("time", 0), Target("time", 1)]
+
+
+class _EmptyCluster:
+    """A cluster that has heard of nothing."""
+
+    def topics_matching(self, pattern: str) -> list[str]:
+        return ["shop-price-dataframe-input-repartition"]
+
+    def groups(self) -> list[str]:
+        return []
+
+    def members(self, group: str) -> list[Any]:
+        return []
+
+    def commit(self, group: str, offsets: dict[TopicPartition, int]) -> None:
+        assert offsets == {}
+
+    def delete_topics(self, topics: tuple[str, ...]) -> None:
+        self.deleted = topics
+
+    def __getattr__(self, name: str) -> Any:
+        # Of no partitions nothing is told.
+        return lambda *_: {}
+
+
+def test_checkpoints_of_dataframe_functions_go_with_the_local_state(tmp_path: Path) -> None:
+    """Also where the settings put them; those of other applications stay."""
+    for folder in ("notes/shop/price", "notes/other/price", "state/shop/dataframes/price"):
+        (tmp_path / folder).mkdir(parents=True)
+    config = StreamsConfig(
+        application_id="shop",
+        bootstrap_servers="nowhere:9092",
+        state_dir=str(tmp_path / "state"),
+        dataframe_checkpoint_dir=str(tmp_path / "notes"),
+    )
+    cluster: Any = _EmptyCluster()
+    plan = plan_reset(cluster, config, Wanted((), (), EARLIEST))
+    assert plan.checkpoints == tmp_path / "notes" / "shop"
+    execute(cluster, config, plan, force=False)
+    assert cluster.deleted == ("shop-price-dataframe-input-repartition",)
+    assert not (tmp_path / "notes" / "shop").exists()
+    assert not (tmp_path / "state" / "shop" / "dataframes").exists()
+    assert (tmp_path / "notes" / "other" / "price").exists()
+    elsewhere = config.replace(dataframe_checkpoint_dir="hdfs://there/notes")
+    assert plan_reset(cluster, elsewhere, Wanted((), (), EARLIEST)).checkpoints is None
