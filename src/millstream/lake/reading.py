@@ -9,6 +9,7 @@ from millstream.errors import ConfigError
 from millstream.lake.data_source import FORMAT, PLAN, MillstreamDataSource
 from millstream.lake.plan import ReadPlan, handed_over
 from millstream.lake.position import METADATA
+from millstream.spark.session import is_local, use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +33,9 @@ def register(spark: SparkSession) -> None:
         >>> register(spark)  # doctest: +SKIP
         >>> spark.read.format("millstream").options(store="counts").load()  # doctest: +SKIP
     """
+    if is_local(spark):
+        # Spark keeps the Python of a data source from when it is registered.
+        use_this_python(spark)
     spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(MillstreamDataSource)
 

@@ -98,7 +98,7 @@ def resolve_session(
     check_session(session)
     _spare_our_jobs_on_interrupt(session)
     if is_local(session):
-        _use_this_python(session)
+        use_this_python(session)
     return HostSession(session)
 
 
@@ -189,7 +189,7 @@ def session_at_hand() -> SparkSession | None:
     return active
 
 
-def _use_this_python(session: SparkSession) -> None:
+def use_this_python(session: SparkSession) -> None:
     """Let workers on this machine run the driver's Python, if nobody has chosen another.
 
     Without that PySpark takes whatever `python3` is on the PATH: not the one of a virtual
