@@ -49,7 +49,7 @@ class Read:
     record_rate: float
 
 
-class DataFrames:
+class Snapshots:
     """The rounds on one broker, which all read the same changelog."""
 
     def __init__(self, options: argparse.Namespace, cluster: Cluster) -> None:
@@ -57,7 +57,7 @@ class DataFrames:
         self.rounds: int = options.rounds or ROUNDS
         self.partitions: int = options.partitions
         self.cluster = cluster
-        self.application_id = f"{cluster.prefix}-frames"
+        self.application_id = f"{cluster.prefix}-snapshots"
         self.topic = f"{self.application_id}-{_STORE}-changelog"
         self.results: list[Read] = []
 
@@ -69,12 +69,12 @@ class DataFrames:
 
         rows, total = self._fill()
         print(
-            f"dataframes: {rows:,} rows of {self.records:,} records on {self.partitions} "
+            f"snapshots: {rows:,} rows of {self.records:,} records on {self.partitions} "
             f"partitions\n\n{'round':>5}  {'program':24} {'rows/s':>11} {'records/s':>11} "
             f"{'took s':>7}",
             flush=True,
         )
-        builder = SparkSession.builder.master("local[*]").appName("bench-dataframes")
+        builder = SparkSession.builder.master("local[*]").appName("bench-snapshots")
         settings = {
             **session_settings(["kafka"]),
             "spark.ui.enabled": "false",
@@ -185,4 +185,4 @@ def _latest_value() -> Any:
 
 def _check(found: tuple[int, int], expected: tuple[int, int]) -> None:
     if found != expected:
-        raise RunFailedError(f"dataframes: {found} rows and sum, where {expected} are right")
+        raise RunFailedError(f"snapshots: {found} rows and sum, where {expected} are right")
