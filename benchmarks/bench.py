@@ -4,9 +4,9 @@
     python benchmarks/bench.py --only restore      # one part of it
     python benchmarks/bench.py --smoke             # small runs that only show that all works
 
-The parts are throughput, guarantees, restore, failover, queries, async, dataframes, stores, metrics
-and scale; each prints its numbers as it goes and medians at its end. README.md beside this file
-says how to read them.
+The parts are throughput, guarantees, restore, failover, queries, async, snapshots, dataframes,
+stores, metrics and scale; each prints its numbers as it goes and medians at its end. README.md
+beside this file says how to read them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ import metrics
 import scale
 import stores
 from broker import Cluster, cluster
-from dataframes import DataFrames
 from failover import Failover
 from measure import RunFailedError
 from programs import JOBS, PROGRAMS, SETTINGS, build_peer
 from queries import Queried
 from restore import Restoring
+from snapshots import Snapshots
 from throughput import Throughput, guarantees, plain
 from waiting import Waiting
 
@@ -42,7 +42,7 @@ RESULTS = Path(__file__).parent / "results"
 #: The parts, in the order in which they run. Those without a broker come first.
 PARTS = (
     *("stores", "metrics", "scale", "restore", "failover"),
-    *("queries", "throughput", "guarantees", "async", "dataframes"),
+    *("queries", "throughput", "guarantees", "async", "snapshots", "dataframes"),
 )
 _ALONE = {"stores": stores.run, "metrics": metrics.run, "scale": scale.run}
 #: Those in which Kafka Streams takes part.
@@ -119,8 +119,8 @@ def run(part: str, options: argparse.Namespace, on: Cluster, folder: Path) -> di
         return Failover(options, on, folder).run()
     if part == "queries":
         return Queried(options, on, folder).run()
-    if part == "dataframes":
-        return DataFrames(options, on).run()
+    if part == "snapshots":
+        return Snapshots(options, on).run()
     if part == "async":
         return Waiting(options, on, folder).run()
     cases = guarantees(options) if part == "guarantees" else plain(options)

@@ -510,14 +510,15 @@ class KafkaStreams:
             ImportError: pyarrow is not installed.
 
         Example:
-            >>> streams = KafkaStreams(topology, config, spark)  # doctest: +SKIP
-            >>> counts = streams.dataframe("counts")  # doctest: +SKIP
-            >>> counts.where("value > 100").join(users, counts.key == users.id)  # doctest: +SKIP
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.dataframe("counts").where("value > 100")
+            Traceback (most recent call last):
+            millstream.errors.UnknownStateStoreError: There is no state store counts in ...
         """
         from millstream.lake.of_application import store_dataframe
 
         return store_dataframe(
-            self._session(),
+            self._session,
             self._topology,
             self._config,
             store,
@@ -546,13 +547,15 @@ class KafkaStreams:
             ImportError: pyarrow is not installed.
 
         Example:
-            >>> changes = streams.changes_dataframe("counts")  # doctest: +SKIP
-            >>> changes.writeStream.format("console").start()  # doctest: +SKIP
+            >>> streams = KafkaStreams(topology, config)
+            >>> streams.changes_dataframe("counts").writeStream.format("console").start()
+            Traceback (most recent call last):
+            millstream.errors.UnknownStateStoreError: There is no state store counts in ...
         """
         from millstream.lake.of_application import changes_dataframe
 
         return changes_dataframe(
-            self._session(), self._topology, self._config, store, starting_offsets
+            self._session, self._topology, self._config, store, starting_offsets
         )
 
     def query_metadata_for_key(

@@ -33,7 +33,7 @@ TIMEOUT_S = 300
         pytest.param(["guarantees", "--jobs", "rekeyed"], "millstream", marks=pytest.mark.slow),
         pytest.param(["failover"], "millstream", marks=pytest.mark.slow),
         pytest.param(["queries"], "99 of 100 within", marks=pytest.mark.slow),
-        pytest.param(["dataframes"], "kafka and SQL by hand", marks=pytest.mark.slow),
+        pytest.param(["snapshots"], "kafka and SQL by hand", marks=pytest.mark.slow),
         pytest.param(["async"], "http 1 x 20", marks=pytest.mark.slow),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

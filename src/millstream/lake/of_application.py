@@ -25,7 +25,7 @@ _SOURCES: Final = ("changelog", "owners")
 
 
 def store_dataframe(
-    spark: SparkSession,
+    session: Callable[[], SparkSession],
     topology: Topology,
     config: StreamsConfig,
     store: str,
@@ -48,7 +48,7 @@ def store_dataframe(
                 "from the changelog. Leave out source."
             )
         is_global = store in topology.global_stores
-        return owned_rows(spark, table, queries(), is_global=is_global)
+        return owned_rows(session(), table, queries(), is_global=is_global)
     check_is_logged(topology, store)
     plan = ReadPlan(
         config,
@@ -59,11 +59,11 @@ def store_dataframe(
         # Nobody needs to have written the topic of a global table by its keys.
         is_partitioned=store not in topology.global_stores,
     )
-    return load(spark, plan)
+    return load(session(), plan)
 
 
 def changes_dataframe(
-    spark: SparkSession,
+    session: Callable[[], SparkSession],
     topology: Topology,
     config: StreamsConfig,
     store: str,
@@ -74,7 +74,7 @@ def changes_dataframe(
     table = table_of(topology, config, store)
     check_is_logged(topology, store)
     plan = ReadPlan(config, table, starting_offsets=starting_offsets)
-    return load(spark, plan, stream=True)
+    return load(session(), plan, stream=True)
 
 
 def _check_is_known(topology: Topology, config: StreamsConfig, store: str) -> None:

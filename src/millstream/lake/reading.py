@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, SparkError
 from millstream.lake.data_source import FORMAT, PLAN, MillstreamDataSource
 from millstream.lake.plan import ReadPlan, handed_over
 from millstream.lake.position import METADATA
+from millstream.spark.session import is_local, use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,10 +29,22 @@ def register(spark: SparkSession) -> None:
     Args:
         spark: the session.
 
+    Raises:
+        SparkError: it is one of Spark Connect.
+
     Example:
         >>> register(spark)  # doctest: +SKIP
         >>> spark.read.format("millstream").options(store="counts").load()  # doctest: +SKIP
     """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise SparkError(
+            "The session is one of Spark Connect, whose server plans queries elsewhere and cannot "
+            "be handed settings unseen. Give a classic SparkSession (spark.master instead of "
+            "spark.remote)."
+        )
+    if is_local(spark):
+        # Spark keeps the Python of a data source from when it is registered.
+        use_this_python(spark)
     spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(MillstreamDataSource)
 

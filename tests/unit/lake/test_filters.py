@@ -55,9 +55,8 @@ def test_what_filters_leave(filters: list[spark.Filter], expected: Wanted) -> No
 def test_keys_are_compared_as_bytes_only_where_that_is_the_same() -> None:
     """A key of another type leaves everything, one that cannot be a key nothing."""
     assert wanted_by([spark.EqualTo(_KEY, 1.5)], table(json_of(float))) == Wanted()
-    assert wanted_by([spark.EqualTo(_KEY, 7)], table(LONG)).keys == frozenset(
-        {(7).to_bytes(8, "big")}
-    )
+    seven = frozenset({(7).to_bytes(8, "big")})
+    assert wanted_by([spark.EqualTo(_KEY, 7)], table(LONG)).keys == seven
     assert wanted_by([spark.EqualTo(_KEY, "no uuid")], table(UUID)).keys == frozenset()
     assert wanted_by([spark.EqualTo(_START, _AT)], table(shape="key-value")) == Wanted()
 
