@@ -11,7 +11,7 @@ import pyarrow as pa
 from bad_inputs.case import Accepted, Case, Dropped, Family, In, Letter, Outcome, Refused, started
 from bad_inputs.functions import CONTINUES, QUEUE, fails, with_stream
 from bad_inputs.nulls import TEXT
-from millstream.errors import ConfigError, ProcessingError
+from millstream.errors import ConfigError, ProcessingError, TopologyError
 
 
 async def waits(value: Any) -> Any:
@@ -239,6 +239,49 @@ BATCHES = Family(
             "a record without a value goes past the function",
             lambda s: s.map_values(lambda v: None).map_batches(fails),
             Accepted([("k", "None")]),
+        ),
+    ],
+)
+
+DATAFRAMES = Family(
+    "DataFrame functions",
+    "What `transform_dataframe` refuses in the line that is wrong. What a function gives that is "
+    "no record is refused when its query starts: see [Spark SQL in a topology](dataframes.md).",
+    [
+        declared(
+            "name",
+            "no name",
+            TopologyError,
+            lambda s: s.transform_dataframe(list, name=""),
+            "needs a name: its topics, its checkpoint",
+        ),
+        declared(
+            "illegal-name",
+            "a name that no topic can have",
+            TopologyError,
+            lambda s: s.transform_dataframe(list, name="a/b"),
+            "a character that topics cannot have",
+        ),
+        declared(
+            "trigger",
+            "a text in place of a trigger",
+            TopologyError,
+            lambda s: s.transform_dataframe(list, name="t", trigger="1 second"),
+            "takes a Trigger, but got '1 second'",
+        ),
+        declared(
+            "serde",
+            "a type in place of a serde",
+            TypeError,
+            lambda s: s.transform_dataframe(list, name="t", value=str),
+            "needs a Serde as its value",
+        ),
+        declared(
+            "coroutine",
+            "an async def function",
+            TypeError,
+            lambda s: s.transform_dataframe(waits, name="t"),
+            "needs a plain function as its function",
         ),
     ],
 )

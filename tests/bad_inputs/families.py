@@ -32,6 +32,7 @@ FAMILIES: Final[Sequence[Family]] = (
     functions.SHAPES,
     beside.ASYNC,
     beside.BATCHES,
+    beside.DATAFRAMES,
     at_work.PROCESSORS,
     at_work.HANDLERS,
     settings.SETTINGS,

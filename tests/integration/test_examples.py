@@ -19,6 +19,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PROMISES = {
     "ask_over_http": "every answer is right",
     "clickstream_to_lake": "every click is counted once",
+    "dataframe_enrich": "every count is right",
+    "dataframe_model": "cards is right",
     "deduplicate": "every event came out once",
     "enrich_orders": "as expected",
     "enrich_over_http": "those of each customer are in order",
@@ -29,7 +31,14 @@ PROMISES = {
     "wordcount": "every count is right",
 }
 #: They start Spark, each for something that other tests start it for as well.
-SLOW = {"ask_over_http", "clickstream_to_lake", "map_batches_numpy", "subscription"}
+SLOW = {
+    "ask_over_http",
+    "clickstream_to_lake",
+    "dataframe_enrich",
+    "dataframe_model",
+    "map_batches_numpy",
+    "subscription",
+}
 #: More is asked of a demo that takes longer.
 OPTIONS = {"wordcount": ["--lines", "3000"]}
 

@@ -45,6 +45,7 @@ LATE_IMPORTS = {
     ("application.restore_bars", "rich"): _LARGE,
     ("application.serving", "millstream"): "the server's own needs may not be installed",
     ("serdes._registry", "confluent_kafka"): "its schema registry's own needs may not be installed",
+    ("lake.backfill", "pyspark"): _LARGE,
     ("spark.columns", "pyspark"): _LARGE,
     ("spark.environment", "importlib"): "the function runs on executors as it is",
     ("spark.environment", "sys"): "the function runs on executors as it is",
@@ -52,6 +53,13 @@ LATE_IMPORTS = {
     ("spark.local_session", "pyspark"): _LARGE,
     ("spark.session", "pyspark"): _LARGE,
     ("spark.worker_task", "pyspark"): _LARGE,
+    ("structured.arrow_map", "pyspark"): _LARGE,
+    ("structured.frames", "pyspark"): _LARGE,
+    ("structured.lake.iceberg_reader", "pyspark"): _LARGE,
+    ("structured.lake.iceberg_schema", "pyspark"): _LARGE,
+    ("structured.lake.layout", "pyspark"): _LARGE,
+    ("structured.rows", "pyspark"): _LARGE,
+    ("testing.driver_dataframes", "pyspark"): _LARGE,
     ("testing.pytest_plugin", "millstream"): "pytest loads the plugin whatever it is to test",
 }
 

@@ -52,6 +52,11 @@ class Stall:
 
         Args:
             thread: the name of the stream thread.
+
+        Example:
+            >>> print(Stall(2_000, "0_1", stack=("line 7",)).told_of("StreamThread-1"))
+            StreamThread-1 has made no progress for 2 s: it hangs in task 0_1. Its tasks go to ...
+              line 7
         """
         stack = "\n  ".join(self.stack)
         return (

@@ -292,6 +292,9 @@ def _settings(slots: int) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
         "spark.speculation": "false",
+        # Spark's 200 are for a cluster: here each batch of a query with a shuffle would take as
+        # many tasks, and a query keeps the number for ever.
+        "spark.sql.shuffle.partitions": str(slots),
         "spark.sql.catalogImplementation": "in-memory",
     }
 

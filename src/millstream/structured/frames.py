@@ -45,9 +45,8 @@ def read_stage(
         "groupIdPrefix": f"{plan.query_name}-spark",
         # What is gone before it was read is an error here as everywhere.
         "failOnDataLoss": "true",
+        "maxOffsetsPerTrigger": str(_MOST_RECORDS),
     }
-    if plan.trigger.kind != "real_time":
-        options["maxOffsetsPerTrigger"] = str(_MOST_RECORDS)
     for name, value in java_client_options(config.client_settings("main_consumer")).items():
         options[f"kafka.{name}"] = value
     raw = session.readStream.format("kafka").options(**options).load()

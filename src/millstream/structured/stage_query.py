@@ -110,8 +110,16 @@ class StageQuery:
     def failure(self) -> StreamsError | None:
         """Of a query that has ended: why; None if it was to end."""
         error = self._query.exception()
-        if error is None or self._stopping.is_set():
+        if self._stopping.is_set() or (
+            error is None and self._plan.trigger.kind == "available_now"
+        ):
             return None
+        if error is None:
+            return DataFrameError(
+                f"The query of the DataFrame function {self._plan.name!r} was stopped by somebody "
+                "else in the Spark session. Pause or close the application instead.",
+                declared_at=self._plan.declared_at or None,
+            )
         return DataFrameError(
             f"The query of the DataFrame function {self._plan.name!r} failed: {_told(str(error))}",
             declared_at=self._plan.declared_at or None,
@@ -179,11 +187,6 @@ def _triggered(writer: DataStreamWriter, trigger: Trigger) -> DataStreamWriter:
     interval = f"{trigger.interval_ms} milliseconds"
     if trigger.kind == "available_now":
         return writer.trigger(availableNow=True)
-    if trigger.kind == "real_time":
-        # Its signatures do not list it yet.
-        real_time: Any = writer.trigger
-        triggered: DataStreamWriter = real_time(realTime=interval)
-        return triggered
     return writer.trigger(processingTime=interval)
 
 

@@ -6,17 +6,21 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
 from millstream.metrics.names import MetricName
 from millstream.record import Headers
 from millstream.serdes import Serde
+from millstream.testing.driver_dataframes import run_stage
 from millstream.testing.driver_topics import TestInputTopic, TestOutputTopic
 from millstream.testing.stepping import SteppingDriver
 from millstream.topology.arguments import checked_serdes
 from millstream.topology.physical.topology import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -68,6 +72,8 @@ class TopologyTestDriver:
         self._clock = ManualClock(
             now_ms if initial_wall_clock_ms is None else initial_wall_clock_ms
         )
+        self._topology = topology
+        self._config = config
         self._steps = SteppingDriver(topology, config, self._clock)
 
     def __enter__(self) -> TopologyTestDriver:
@@ -190,6 +196,47 @@ class TopologyTestDriver:
         self._clock.advance(step // timedelta(milliseconds=1))
         self._steps.punctuate()
         self._commit_and_work()
+
+    def run_dataframes(self, spark: SparkSession) -> int:
+        """Hand what waits for DataFrame functions to them, each as one batch, and go on with what
+        they give.
+
+        A test driver calls them only here: a record that was piped waits in the function's input
+        topic until then. They get a DataFrame that is no stream; a batch begins with nothing kept
+        from the one before.
+
+        Args:
+            spark: a session, for example `SparkSession.builder.master("local[1]").getOrCreate()`.
+
+        Returns:
+            How many records were waiting, for all functions together.
+
+        Raises:
+            DataFrameError: a function fails, or gives no records.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> words = builder.stream("in", key=STRING, value=STRING)
+            >>> loud = words.transform_dataframe(
+            ...     lambda rows: rows.selectExpr("key", "upper(value) AS value"), name="loud"
+            ... )
+            >>> loud.to("out", key=STRING, value=STRING)
+            >>> driver = TopologyTestDriver(builder.build())
+            >>> driver.create_input_topic("in", key=STRING, value=STRING).pipe_value("hi")
+            >>> driver.run_dataframes(spark)  # doctest: +SKIP
+            1
+            >>> out = driver.create_output_topic("out", key=STRING, value=STRING)
+            >>> out.read_value()  # doctest: +SKIP
+            'HI'
+            >>> driver.close()
+        """
+        self._steps.check_usable()
+        return sum(
+            run_stage(
+                stage, self._config, spark, self._steps.outputs, self._pipe, self._clock.now_ms()
+            )
+            for stage in self._topology.dataframe_stages.values()
+        )
 
     # --- state and views -------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ def _read_together(
 
 def _internal_topics(found: TopologyTopics) -> dict[str, dict[str, Any]]:
     topics: dict[str, dict[str, Any]] = {}
-    for group in found.groups:
+    for group in (*found.groups, *found.passages):
         for name, repartition in group.repartition_source_topics.items():
             topics[name] = _topic("repartition", repartition.config)
             if repartition.partitions is not None:

@@ -268,12 +268,18 @@ def _repartition_topics(
         if isinstance(node, SourceNode)
         for topic in node.topics
     }
+    # What no source reads, the query of a DataFrame function reads.
+    read_apart = {stage.input_topic: stage for stage in topology.dataframe_stages.values()}
     for topic in topology.internal_topics.values():
-        if topic.name not in sources:
+        if topic.name in sources:
+            given = (sources[topic.name].key_serde, sources[topic.name].value_serde)
+        elif topic.name in read_apart:
+            stage = read_apart[topic.name]
+            given = (stage.input_key, stage.input_value)
+        else:
             continue
-        source = sources[topic.name]
-        key = _chosen(source.key_serde, config and config.default_key_serde)
-        value = _chosen(source.value_serde, config and config.default_value_serde)
+        key = _chosen(given[0], config and config.default_key_serde)
+        value = _chosen(given[1], config and config.default_value_serde)
         yield RepartitionFacts(
             topic.name,
             topic.partitions,

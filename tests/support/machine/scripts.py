@@ -153,7 +153,8 @@ class Script(Program):
         self, path: Path, *arguments: str, home: Path, imports: Path | None = None
     ) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        environment = {} if imports is None else {"PYTHONPATH": str(imports)}
+        paths = [str(imports), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {} if imports is None else {"PYTHONPATH": os.pathsep.join(paths)}
         super().__init__(sys.executable, path, *arguments, home=home, environment=environment)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from millstream.topology.physical.internal_topics import decorated
 from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from millstream.topology.physical.subtopology import SubTopology
 from millstream.topology.physical.topology import Topology
@@ -120,6 +121,16 @@ def graph_of(topology: Topology, application_id: str) -> Graph:
         edges.append(GraphEdge(_topic_id(nodes.topic), source.id, "read"))
         edges.append(GraphEdge(source.id, processor.id, "flow"))
         read.add(_topic_id(nodes.topic))
+    for stage in topology.describe().dataframes:
+        query = _stage_node(stage.name, topology.dataframe_stages[stage.name].declared_at)
+        parts.append(GraphPart(stage.id, False, (query,)))
+        entry = _topic_id(decorated(stage.topic, application_id))
+        edges.append(GraphEdge(entry, query.id, "read"))
+        read.add(entry)
+        if stage.output_topic is not None:
+            target = _topic_id(decorated(stage.output_topic, application_id))
+            edges.append(GraphEdge(query.id, target, "write"))
+            written.add(target)
     topics = tuple(_topic(each, read, written, internal) for each in sorted(read | written))
     return Graph(tuple(sorted(parts, key=lambda part: part.id)), topics, tuple(edges))
 
@@ -188,6 +199,11 @@ def _node(node: Node, stores: tuple[str, ...] | None = None) -> GraphNode:
         used if stores is None else stores,
         node.declared_at,
     )
+
+
+def _stage_node(name: str, declared_at: str) -> GraphNode:
+    title = f"{name} (DataFrame)"
+    return GraphNode(f"dataframe:{name}", name, title, "processor", (), declared_at)
 
 
 #: What Kafka Streams calls a node that the user has not named.

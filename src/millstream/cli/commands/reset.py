@@ -212,9 +212,12 @@ def _show(plan: ResetPlan, as_json: bool, *, done: bool) -> None:
         )
     if plan.state is not None:
         _list("Local state " + ("deleted" if done else "to be deleted"), [str(plan.state)])
+    if plan.checkpoints is not None:
+        what = "Checkpoints of DataFrame functions "
+        _list(what + ("deleted" if done else "to be deleted"), [str(plan.checkpoints)])
     for topic in plan.not_found:
         say(f"there is no topic {topic}", BAD)
-    if not (plan.offsets or plan.deleted or plan.state):
+    if not (plan.offsets or plan.deleted or plan.state or plan.checkpoints):
         say(f"There is nothing of application {plan.application_id} to reset: is that its id?")
     elif done:
         say("Done. Delete the state directories on other machines before you start again.", GOOD)
@@ -253,4 +256,5 @@ def _document(plan: ResetPlan, *, done: bool) -> dict[str, Any]:
         "unknown_topics": list(plan.unknown),
         "topics_not_found": list(plan.not_found),
         "local_state": None if plan.state is None else str(plan.state),
+        "checkpoints": None if plan.checkpoints is None else str(plan.checkpoints),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,8 @@ class ResetPlan:
             they stay as well, unless they are named.
         not_found: topics that were named and do not exist.
         state: the folder of local state on this machine that goes, if there is one.
+        checkpoints: the folder that goes of what DataFrame functions remember, if that is another
+            and can be reached as a folder.
     """
 
     application_id: str
@@ -53,6 +56,7 @@ class ResetPlan:
     unknown: tuple[str, ...]
     not_found: tuple[str, ...]
     state: Path | None
+    checkpoints: Path | None = None
 
 
 def plan_reset(admin: GroupAdmin, config: StreamsConfig, wanted: Wanted) -> ResetPlan:
@@ -88,6 +92,7 @@ def plan_reset(admin: GroupAdmin, config: StreamsConfig, wanted: Wanted) -> Rese
         tuple(topic for topic in internal.unknown if topic not in deleted),
         tuple(dict.fromkeys(topic for topic in named if topic not in there)),
         _state(config) if wanted.with_state else None,
+        _checkpoints(config) if wanted.with_state else None,
     )
 
 
@@ -122,6 +127,9 @@ def execute(admin: GroupAdmin, config: StreamsConfig, plan: ResetPlan, *, force:
         admin.delete_topics(plan.deleted)
         if state is not None:
             state.clean_up()
+        if plan.checkpoints is not None:
+            # Queries would look for records in topics that are made anew.
+            shutil.rmtree(plan.checkpoints)
     finally:
         if state is not None:
             state.unlock_application()
@@ -181,4 +189,13 @@ def _changes(
 
 def _state(config: StreamsConfig) -> Path | None:
     folder = Path(config.state_dir) / config.application_id
+    return folder if folder.is_dir() else None
+
+
+def _checkpoints(config: StreamsConfig) -> Path | None:
+    place = config.dataframe_checkpoint_dir
+    if place is None:
+        # In the folder of local state.
+        return None
+    folder = Path(place.removeprefix("file://")) / config.application_id
     return folder if folder.is_dir() else None

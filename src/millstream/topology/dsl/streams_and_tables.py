@@ -613,17 +613,69 @@ class KStream(Generic[K, V]):
         own = SourceNames([node.name])
         return KStream(StreamPart(part.graph, node, node.key_serde, node.value_serde, own))
 
+    @overload
+    def transform_dataframe(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        trigger: Trigger | None = ...,
+        key: None = ...,
+        value: None = ...,
+        input_key: Serde[K] | None = ...,
+        input_value: Serde[V] | None = ...,
+        name: str,
+    ) -> KStream[K, V]: ...
+
+    @overload
+    def transform_dataframe(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        trigger: Trigger | None = ...,
+        key: None = ...,
+        value: Serde[V1],
+        input_key: Serde[K] | None = ...,
+        input_value: Serde[V] | None = ...,
+        name: str,
+    ) -> KStream[K, V1]: ...
+
+    @overload
+    def transform_dataframe(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        trigger: Trigger | None = ...,
+        key: Serde[K1],
+        value: None = ...,
+        input_key: Serde[K] | None = ...,
+        input_value: Serde[V] | None = ...,
+        name: str,
+    ) -> KStream[K1, V]: ...
+
+    @overload
+    def transform_dataframe(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        trigger: Trigger | None = ...,
+        key: Serde[K1],
+        value: Serde[V1],
+        input_key: Serde[K] | None = ...,
+        input_value: Serde[V] | None = ...,
+        name: str,
+    ) -> KStream[K1, V1]: ...
+
     def transform_dataframe(
         self,
         function: Callable[[Any], Any],
         *,
         trigger: Trigger | None = None,
-        key: Serde[K1] | None = None,
-        value: Serde[V1] | None = None,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
         input_key: Serde[K] | None = None,
         input_value: Serde[V] | None = None,
         name: str,
-    ) -> KStream[K1, V1]:
+    ) -> KStream[Any, Any]:
         """Let Spark SQL work on the records: a function from a streaming DataFrame to another.
 
         The function becomes a sub-topology of its own. Records go to it through one internal topic,

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from millstream.errors import TopologyError
 from millstream.topology.call_site import call_site
 
-TriggerKind = Literal["processing_time", "available_now", "real_time"]
+TriggerKind = Literal["processing_time", "available_now"]
 
 _INTERVAL: Final = re.compile(
     r"\s*(\d+)\s*(milliseconds?|ms|seconds?|s|minutes?|min|hours?|h)\s*", re.IGNORECASE
@@ -26,7 +26,7 @@ class Trigger:
 
     Args:
         kind: which of them.
-        interval_ms: the least time between two batches; of a real-time query how long one lasts.
+        interval_ms: the least time between the beginnings of two batches.
 
     Example:
         >>> Trigger.processing_time("2 seconds").interval_ms
@@ -51,7 +51,7 @@ class Trigger:
             >>> Trigger.processing_time(timedelta(seconds=1))
             Trigger(kind='processing_time', interval_ms=1000)
         """
-        return cls("processing_time", _checked_ms("processing_time", interval, least=0))
+        return cls("processing_time", _checked_ms(interval))
 
     @classmethod
     def available_now(cls) -> Trigger:
@@ -63,26 +63,6 @@ class Trigger:
             'available_now'
         """
         return cls("available_now")
-
-    @classmethod
-    def real_time(cls, batch: timedelta | str = timedelta(minutes=1)) -> Trigger:
-        """Each record as it comes: Spark's real-time mode. A batch only says how often the query
-        notes how far it is.
-
-        Spark takes few plans for it: no aggregation, no Python function, one stage (Spark 4.1).
-        At least once only.
-
-        Args:
-            batch: a timedelta or `"1 minute"`, 5 seconds at least.
-
-        Raises:
-            TopologyError: it is no length of time, or below 5 seconds.
-
-        Example:
-            >>> Trigger.real_time("10 seconds").interval_ms
-            10000
-        """
-        return cls("real_time", _checked_ms("real_time", batch, least=5_000))
 
 
 #: The next batch as soon as there are records and the last one has ended.
@@ -99,14 +79,14 @@ def checked_trigger(trigger: object) -> Trigger:
         return AT_ONCE
     if not isinstance(trigger, Trigger):
         raise TopologyError(
-            f"trigger= takes a Trigger, but got {trigger!r}. Give Trigger.processing_time(...), "
-            "Trigger.available_now() or Trigger.real_time().",
+            f"trigger= takes a Trigger, but got {trigger!r}. Give Trigger.processing_time(...) or "
+            "Trigger.available_now().",
             declared_at=call_site(),
         )
     return trigger
 
 
-def _checked_ms(method: str, interval: timedelta | str, least: int) -> int:
+def _checked_ms(interval: timedelta | str) -> int:
     found = _INTERVAL.fullmatch(interval) if isinstance(interval, str) else None
     if isinstance(interval, timedelta):
         milliseconds = interval // timedelta(milliseconds=1)
@@ -115,10 +95,9 @@ def _checked_ms(method: str, interval: timedelta | str, least: int) -> int:
         milliseconds = int(found[1]) * _MS["mi" if unit.startswith("min") else unit[0]]
     else:
         milliseconds = -1
-    if milliseconds < least:
-        at_least = f" of at least {least // 1_000} s" if least else ""
+    if milliseconds < 0:
         raise TopologyError(
-            f"Trigger.{method}() takes a length of time{at_least}, as a timedelta or like "
+            "Trigger.processing_time() takes a length of time, as a timedelta or like "
             f"'10 seconds', but got {interval!r}.",
             declared_at=call_site(),
         )

@@ -1,0 +1,59 @@
+"""An instance of an application with a DataFrame function, with a driver and a Spark of its own.
+
+python dataframe_instance.py <bootstrap> <name> <state folder> <checkpoint folder>
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql import DataFrame
+
+from millstream import (
+    KafkaStreams,
+    StreamsBuilder,
+    StreamsConfig,
+    StreamsUncaughtExceptionHandlerResponse,
+    Topology,
+)
+from millstream.serdes import LONG, STRING
+
+
+def lengths(rows: DataFrame) -> DataFrame:
+    """How long each value is."""
+    return rows.selectExpr("key", "CAST(length(value) AS BIGINT) AS value", "timestamp")
+
+
+def topology(name: str) -> Topology:
+    """Numbered words, the lengths of which are summed up by key."""
+    builder = StreamsBuilder()
+    results = builder.stream(f"{name}-in", key=STRING, value=STRING).transform_dataframe(
+        lengths, value=LONG, name="lengths"
+    )
+    results.to(f"{name}-lengths", key=STRING, value=LONG)
+    sums = results.group_by_key().reduce(lambda one, other: one + other, store="sums")
+    sums.to_stream().to(f"{name}-sums", key=STRING, value=LONG)
+    return builder.build()
+
+
+def main() -> None:
+    bootstrap, name, state, checkpoints = sys.argv[1:]
+    config = StreamsConfig(
+        application_id=name,
+        bootstrap_servers=bootstrap,
+        state_dir=state,
+        dataframe_checkpoint_dir=checkpoints,
+        processing_guarantee="exactly_once_v2",
+        num_stream_threads=1,
+        commit_interval_ms=200,
+        consumer={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
+    )
+    streams = KafkaStreams(topology(name), config)
+    streams.set_uncaught_exception_handler(
+        lambda error: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
+    )
+    streams.run()
+
+
+if __name__ == "__main__":
+    main()
