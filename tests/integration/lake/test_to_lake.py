@@ -180,11 +180,12 @@ def test_each_record_is_a_row(lake: Lake, format: LakeFormat) -> None:
         wanted.add((sent.key, click.page, click.country, sent.partition, offsets[sent.partition]))
         offsets[sent.partition] += 1
     found = [
-        (row.key, row.value.page, row.value.country, row._partition, row._offset) for row in rows
+        (row.key, row.value.page, row.value.country, row["_partition"], row["_offset"])
+        for row in rows
     ]
     assert len(found) == 100
     assert set(found) == wanted
-    assert {row._topic for row in rows} == {lake.clicks}
+    assert {row["_topic"] for row in rows} == {lake.clicks}
     assert {row.headers for row in rows} == {None}
     times = {row.key: row.timestamp.timestamp() for row in rows if row.value.page == "page-3"}
     assert times == {"user-3": (_T0 + 3_000) / 1_000}

@@ -21,7 +21,6 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.spark.local_session import start_local
@@ -66,10 +65,8 @@ def table_in(folder: Path, format: LakeFormat, kind: str) -> LakeTable:
 
 
 def die() -> None:
-    """As if the machine had failed: the JVM first, which would finish what it is at."""
-    gateway: Any = SparkContext._gateway
-    os.kill(int(gateway.java_process.pid), signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
+    """As if the machine had failed: the JVM too, which would finish what it is at."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def arm(place: str, batch: int, table: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millstream import StreamsBuilder, TopologyError, Trigger
+from millstream import StreamsBuilder, TopologyError
 from millstream.serdes import STRING
 from millstream.topology.options.lake import LakeTable, PartitionColumn, lake_table
 
@@ -56,13 +56,6 @@ def test_what_cannot_be_is_refused(problem: str, arguments: dict[str, Any]) -> N
     """At once, with what to do."""
     with pytest.raises(TopologyError, match=problem):
         table(**arguments)
-
-
-def test_a_real_time_trigger_has_no_batches() -> None:
-    """And a table is written by batches."""
-    stream = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
-    with pytest.raises(TopologyError, match="batch by batch"):
-        stream.to_lake("/lake/t", trigger=Trigger.real_time(), name="lake")
 
 
 def test_a_table_is_part_of_the_description() -> None:

@@ -14,12 +14,15 @@ from millstream.structured.lake.layout import bounded, last_changes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 
 
 def append(rows: DataFrame, batch: Batch) -> None:
     """Add the rows of a batch."""
+    _fit_to(rows.sparkSession)
     writer = bounded(rows, batch.table).write.format("delta").mode("append")
     writer.option("txnAppId", writer_of(batch)).option("txnVersion", str(batch.number)).partitionBy(
         *_partitions(batch)
@@ -30,6 +33,7 @@ def append(rows: DataFrame, batch: Batch) -> None:
 def upsert(changes: DataFrame, batch: Batch) -> None:
     """Put the last value of each key in the place of the one before; tombstones delete."""
     session = changes.sparkSession
+    _fit_to(session)
     last = last_changes(changes, batch.table)
     _ensure_table(session, last.drop("_deleted"), batch)
     columns = [name for name in last.columns if name != "_deleted"]
@@ -56,6 +60,19 @@ def compact(session: SparkSession, batch: Batch) -> None:
 def writer_of(batch: Batch) -> str:
     """As whom Delta knows the writer."""
     return f"millstream:{batch.stage}:{batch.query_id}"
+
+
+def _fit_to(session: SparkSession) -> None:
+    """As many tasks as the session has room for, where the user has not said how many.
+
+    Delta's 50 and Spark's 200 are for large clusters; a batch is small. The session is the query's
+    own: others do not see it.
+    """
+    chosen = session.sparkContext.getConf()
+    tasks = max(2, session.sparkContext.defaultParallelism)
+    for name in (_SNAPSHOT_PARTITIONS, _SHUFFLE_PARTITIONS):
+        if not chosen.contains(name):
+            session.conf.set(name, str(tasks))
 
 
 def _merge(path: str, view: str, columns: list[str]) -> str:

@@ -33,6 +33,8 @@ _CLASSES: Final = {
     "timestamptz": "TimestampType",
     "timestamp": "TimestampNTZType",
 }
+#: Values of partitions are in paths, with any characters.
+_NO_GLOBS: Final = ("__globPaths__", "false")
 _SEQUENCE: Final = "_millstream_sequence"
 _FILE: Final = "_millstream_file"
 
@@ -95,7 +97,7 @@ def _kind(part: Any) -> DataType:
 def _files_of(
     session: SparkSession, table: Any, parted: list[str], path: str
 ) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
-    """Files of rows as (URL, sequence number, partition...), and of keys with theirs."""
+    """Files of rows as (path, URL, sequence number, partition...), and of keys with theirs."""
     hadoop_path = session.sparkContext._jvm.org.apache.hadoop.fs.Path  # type: ignore[union-attr]
     files: list[tuple[Any, ...]] = []
     deletes: dict[str, int] = {}
@@ -104,10 +106,11 @@ def _files_of(
     while tasks.hasNext():
         task = tasks.next()
         file = task.file()
-        url = str(hadoop_path(file.location()).toUri().toString())
+        location = str(file.location())
+        url = str(hadoop_path(location).toUri().toString())
         partition = file.partition()
         values = [_text(_at(session, partition, place)) for place in range(len(parted))]
-        files.append((url, int(file.dataSequenceNumber()), *values))
+        files.append((location, _plain(url), int(file.dataSequenceNumber()), *values))
         for delete in task.deletes():
             if str(delete.content().name()) != "EQUALITY_DELETES":
                 raise SparkError(
@@ -139,8 +142,8 @@ def _rows(
     written = StructType([field for field in schema.fields if field.name not in parted])
     texts = "".join(f", `{name}` string" for name in parted)
     columns = f"{_FILE} string, {_SEQUENCE} bigint{texts}"
-    known = session.createDataFrame([(_plain(file[0]), *file[1:]) for file in files], columns)
-    read = session.read.schema(written).option("recursiveFileLookup", "true")
+    known = session.createDataFrame([file[1:] for file in files], columns)
+    read = session.read.schema(written).option("recursiveFileLookup", "true").option(*_NO_GLOBS)
     rows = read.parquet(*(file[0] for file in files)).withColumn(
         _FILE, functions.regexp_replace("_metadata.file_path", "^([A-Za-z0-9+.-]+):/+", "$1:/")
     )

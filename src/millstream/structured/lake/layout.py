@@ -42,7 +42,7 @@ def stream_rows(frame: DataFrame, table: LakeTable) -> DataFrame:
     from pyspark.sql import functions
 
     origin = functions.expr(
-        f"split(CAST(element_at(filter(headers, h -> h.key = '{ORIGIN_HEADER}'), -1).value "
+        f"split(CAST(try_element_at(filter(headers, h -> h.key = '{ORIGIN_HEADER}'), -1).value "
         "AS string), ' ')"
     )
     headers = f"filter(headers, h -> h.key <> '{ORIGIN_HEADER}')"

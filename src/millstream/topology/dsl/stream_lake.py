@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.errors import TopologyError
 from millstream.operators.lake_origin import NoteOrigin
 from millstream.serdes import Serde
-from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_dataframe import cut_for_dataframe
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.dsl.stream_process import process
 from millstream.topology.options.lake import LakeTable
-from millstream.topology.options.trigger import Trigger
 
 
 def into_lake(
@@ -34,14 +31,8 @@ def into_lake(
         value: the serde of the values, likewise.
 
     Raises:
-        TopologyError: the name is missing or not legal, or the trigger is none that can be.
+        TopologyError: the name is missing or not legal, or the trigger is none.
     """
-    if isinstance(trigger, Trigger) and trigger.kind == "real_time":
-        raise TopologyError(
-            "A table of the lake is written batch by batch: Trigger.real_time() has none. Give "
-            "Trigger.processing_time(...) or Trigger.available_now().",
-            declared_at=call_site(),
-        )
     value = part.value_serde if value is None else value
     if not table.upserts:
         part = process(part, NoteOrigin, (), f"{name}-origin" if name else None, fixed_key=True)
