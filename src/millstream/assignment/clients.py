@@ -129,6 +129,7 @@ class Group:
         version: the newest version of the bytes that every member reads.
         common_version: the newest version that all members understand.
         shutdown_requested: the members that ask that all of the application shuts down.
+        told_bytes: how many bytes the members sent, about.
     """
 
     clients: tuple[Client, ...]
@@ -137,6 +138,7 @@ class Group:
     version: int
     common_version: int
     shutdown_requested: tuple[str, ...]
+    told_bytes: int
 
 
 def read_group(members: Mapping[str, ConsumerSubscription]) -> Group:
@@ -175,6 +177,9 @@ def read_group(members: Mapping[str, ConsumerSubscription]) -> Group:
             name
             for name, info in sorted(infos.items())
             if info.error_code == AssignorError.SHUTDOWN_REQUESTED
+        ),
+        told_bytes=sum(
+            len(member.user_data) + 4 * len(member.owned_partitions) for member in members.values()
         ),
     )
 

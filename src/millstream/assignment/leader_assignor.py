@@ -11,7 +11,7 @@ import logging
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millstream.assignment.assignment_info import AssignmentInfo, HostInfo, encode_hosts
 from millstream.assignment.clients import Client, ConsumerSubscription, Group, read_group
@@ -52,6 +52,9 @@ from millstream.errors import (
 from millstream.record import TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
+
+#: From here on the leader warns of the broker's limit.
+_LARGE_BYTES: Final = 900_000
 
 _Tasks = Mapping[TaskId, TaskInfo]
 _Hosts = dict[HostInfo, set[TopicPartition]]
@@ -173,6 +176,7 @@ class LeaderAssignor:
             if announcement.withheld
             else "",
         )
+        _warn_if_large(result, told=group.told_bytes)
         return result
 
     def _decide(
@@ -344,6 +348,27 @@ class _Announcement:
 
     def _partitions_of(self, task_ids: Iterable[TaskId]) -> Iterable[TopicPartition]:
         return (tp for task_id in task_ids for tp in self._tasks[task_id].partitions)
+
+
+def _warn_if_large(given: Mapping[str, ConsumerAssignment], told: int) -> None:
+    """Warn before the broker cannot keep the group any more: its members would end with an error
+    that says nothing.
+
+    Args:
+        given: what each member gets.
+        told: how many bytes the members sent.
+    """
+    size = told + sum(len(each.user_data) + 4 * len(each.partitions) for each in given.values())
+    if size > _LARGE_BYTES:
+        log.warning(
+            "the subscriptions and assignments of the %d members take %d bytes. The broker keeps "
+            "them as one record and refuses the group above its message.max.bytes (1 MB by "
+            "default) with an unknown error. Raise message.max.bytes on the brokers, set "
+            "offsets.topic.compression.codec=4 there, or have fewer threads, standbys, or "
+            "instances with an application_server",
+            len(given),
+            size,
+        )
 
 
 def _error_for_all(

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
 
 import pytest
+from support.tasks.fixed_cluster import FixedCluster
 
 from millstream.assignment import (
     ApplicationState,
@@ -19,9 +23,15 @@ from millstream.assignment import (
 )
 from millstream.assignment.client_load import ClientLoad
 from millstream.assignment.lags import TaskLags
+from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.least_loaded import LeastLoaded
 from millstream.assignment.protocol import LATEST_OFFSET
+from millstream.assignment.rack_flow import exchange_between_racks, sorted_racks
 from millstream.assignment.state_at_hand import StateAtHand
+from millstream.assignment.subscription_info import SubscriptionInfo
+from millstream.assignment.task_assignor import check_assignment
+from millstream.assignment.topics import TopicGroup, TopologyTopics
+from millstream.kafka.member.member_assignor import MemberSubscription
 from millstream.record import TaskId, TopicPartition
 
 TASKS = [TaskId(0, partition) for partition in range(600)]
@@ -130,3 +140,83 @@ def test_who_is_ahead_is_found_in_the_order_of_lags(is_full: bool) -> None:
     for client in clients:
         ahead = in_order[: in_order.index(client)]
         assert list(at_hand.ahead_of(client, task_id)) == ahead
+
+
+def test_exchanges_between_racks_cost_as_little_as_any() -> None:
+    """Goal: what is found by looking at racks alone is as cheap as what looking at all would find.
+
+    Method: small random groups, and all ways to deal their tasks out.
+    """
+    choose = random.Random(7)
+    for _ in range(60):
+        racks = [choose.choice("abc") for _ in range(choose.randrange(1, 5))]
+        owners = [choose.randrange(len(racks)) for _ in range(choose.randrange(1, 7))]
+        order = sorted_racks(racks)
+        costs = [tuple(choose.choice((0, 10, 20)) for _ in order) for _ in owners]
+        overlap = choose.choice((0, 1, 15))
+
+        def total(new: Sequence[int]) -> int:
+            return sum(
+                costs[task][order.index(racks[owner])] + (overlap if owner != owners[task] else 0)  # noqa: B023
+                for task, owner in enumerate(new)
+            )
+
+        found, left = exchange_between_racks(owners, racks, costs, overlap, 1_000_000)
+        assert sorted(found) == sorted(owners), "each has as many as before"
+        assert total(found) == min(map(total, set(permutations(owners))))
+        assert left
+
+
+@pytest.mark.parametrize("strategy", ["min_traffic", "balance_subtopology"])
+def test_a_group_too_large_for_a_search_among_processes_is_near_its_racks(strategy: str) -> None:
+    """Each task has its replicas in one rack, in which there is a place for each of them."""
+    racks = "abc"
+    plain = state(201)
+    owners = list(plain.processes)
+    rack_of = {owner: racks[number % 3] for number, owner in enumerate(owners)}
+    large = replace(
+        plain,
+        processes={
+            owner: replace(process, rack=rack_of[owner], lags={}, previous_active=frozenset())
+            for owner, process in plain.processes.items()
+        },
+        config=AssignmentConfig(rack_aware_assignment_strategy=strategy),
+        replica_racks={
+            TopicPartition("in", number): frozenset({racks[number // 2 % 3]})
+            for number in range(len(TASKS))
+        },
+    )
+    given = assign_high_availability(large)
+    check_assignment(large, given)
+    away = [
+        task_id
+        for owner, tasks in given.items()
+        for task_id in tasks.active
+        if rack_of[owner] not in large.replica_racks[TopicPartition("in", task_id.partition)]
+    ]
+    assert len(away) <= 3, "of 600, where the racks do not have quite equally many places"
+    assert {len(tasks.active) for tasks in given.values()} <= {2, 3}
+
+
+def test_the_leader_warns_before_the_broker_refuses_the_group(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A group of 40 processes that tell of each other's 4,000 partitions is too large; without
+    addresses it is not."""
+    topics = TopologyTopics((TopicGroup(0, ("in",)),))
+    for end_point, warnings in (("", 0), ("a-host:80{}", 1)):
+        caplog.clear()
+        members = {
+            f"member-{number}": MemberSubscription(
+                ("in",),
+                SubscriptionInfo(uuid.UUID(int=number + 1), end_point.format(number)).encode(),
+                (),
+                None,
+                None,
+            )
+            for number in range(40)
+        }
+        given = LeaderAssignor(topics, FixedCluster({"in": 4_000}, 0)).assign(members)
+        assert sum(len(each.partitions) for each in given.values()) == 4_000
+        said = [record.getMessage() for record in caplog.records if "message.max" in record.msg]
+        assert len(said) == warnings, said
