@@ -8,7 +8,6 @@ and `txnVersion`), and Kafka's rule that offsets belong into the producer's tran
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -204,7 +203,7 @@ def _runs(batch: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _times(batch: Any) -> list[int]:
-    now_ms = int(time.time() * 1_000)
+    now_ms = SystemClock().now_ms()
     return [now_ms if each is None else each for each in batch.column("timestamp_ms").to_pylist()]
 
 
