@@ -138,9 +138,7 @@ class ThreadSupervisor:
         #: Adds threads and removes them.
         self.changes = ThreadChanges(states, self._crew, self._starting)
         #: Does so by itself, if that was asked for.
-        parts = Parts(
-            states, self._crew, self.changes, self.metrics, self.story, self.workers.host_of
-        )
+        parts = Parts(states, self._crew, self.changes, self.metrics, self.story, self.workers)
         on_disk = keeps_state_on_disk(topology, config)
         self.elastic = ElasticThreads(config, parts, self._clock, state_on_disk=on_disk)
         self.metrics.more = (self.elastic.metrics, self.dataframes.metrics)

@@ -21,6 +21,7 @@ from millstream.application.elastic.decisions import (
 from millstream.application.elastic.looking import Looking
 from millstream.application.story.story import ApplicationStory
 from millstream.application.thread_changes import ThreadChanges
+from millstream.application.workers import Workers
 from millstream.clock import Clock
 from millstream.config import StreamsConfig
 from millstream.errors import StreamsError
@@ -53,7 +54,7 @@ class Parts:
         changes: says whether it is the time for it.
         metrics: what threads have told.
         story: what is restored.
-        worker_of: the host and the process in which a thread runs.
+        workers: where threads run.
     """
 
     states: ClientStates
@@ -61,7 +62,7 @@ class Parts:
     changes: ThreadChanges
     metrics: ClientMetrics
     story: ApplicationStory
-    worker_of: Callable[[str], tuple[str | None, int | None]]
+    workers: Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,17 +231,14 @@ class ElasticThreads:
 
     def _who_may_go(self) -> str | None:
         """The youngest thread of the host that has most of them, which keep its state."""
-        hosts = {name: self._host_of(name) for name in self._staying()}
+        hosts = {name: self._parts.workers.host_of(name) for name in self._staying()}
         counts = Counter(hosts.values())
         if not counts or (self._bound_to_hosts and max(counts.values()) < 2):
             return None
         return max(hosts, key=lambda name: (counts[hosts[name]], _index(name)))
 
-    def _host_of(self, thread: str) -> str | None:
-        return self._parts.worker_of(thread)[0]
-
     def _why_none_may_go(self, threads: Iterable[str]) -> str:
-        counts = Counter(map(self._host_of, threads))
+        counts = Counter(map(self._parts.workers.host_of, threads))
         if not self._bound_to_hosts or max(counts.values(), default=0) > 1:
             return ""
         return "each thread is alone on its host, whose state would have to be rebuilt elsewhere"
