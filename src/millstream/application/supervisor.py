@@ -95,7 +95,8 @@ class ThreadSupervisor:
         self._states = states
         self._directory = StateDirectory(config.state_dir, config.application_id)
         self._process_id: uuid.UUID | None = None
-        self._starting = threading.Lock()
+        # A listener that is told of a thread that comes or goes may close the application.
+        self._starting = threading.RLock()
         self._starter: int | None = None
         self._close_asked: tuple[int, bool] | None = None
         #: Set by a signal handler, which may do no more: `start` shall end early.

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from millstream.application.crew import Crew
 from millstream.runtime.client_states import ClientStates
 from millstream.spark.engine import SparkEngine
 
 logger = logging.getLogger("millstream")
+
+
+class Gate(Protocol):
+    """A lock that its holder may take again."""
+
+    def acquire(self, blocking: bool = True) -> bool: ...
+    def release(self) -> None: ...
 
 
 class ThreadChanges:
@@ -23,7 +30,7 @@ class ThreadChanges:
         gate: held while the application is started or closed.
     """
 
-    def __init__(self, states: ClientStates, crew: Crew, gate: threading.Lock) -> None:
+    def __init__(self, states: ClientStates, crew: Crew, gate: Gate) -> None:
         self._states = states
         self._crew = crew
         self._gate = gate
@@ -83,9 +90,12 @@ class ThreadChanges:
         """The engine, while nothing is started or closed; None if this is no time for it."""
         # Looked at before as well: who closes waits for those who are told of it.
         if self._states.is_live:
-            with self._gate:
+            self._gate.acquire()
+            try:
                 if self._states.is_live and self._crew.engine is not None:
                     yield self._crew.engine
                     return
+            finally:
+                self._gate.release()
         logger.warning("threads are neither added nor removed while %s", self._states.state.name)
         yield None

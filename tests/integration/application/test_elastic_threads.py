@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,21 @@ QUICK = {
 def slowly(line: str) -> list[str]:
     time.sleep(A_LINE_S)
     return line.split()
+
+
+@contextmanager
+def load(application: WordCount, lines_per_s: int) -> Iterator[None]:
+    """So many lines a second are written, however long it takes to write some."""
+    began, written = time.monotonic(), 0
+
+    def write() -> None:
+        nonlocal written
+        due = int((time.monotonic() - began) * lines_per_s) - written
+        application.write_lines(due)
+        written += due
+
+    with meanwhile(write, 0.2):
+        yield
 
 
 def running(streams: KafkaStreams) -> int:
@@ -67,7 +83,7 @@ def test_a_thread_comes_for_a_load_and_goes_when_it_is_over(
     streams = application.streams(spark)
     streams.set_global_state_restore_listener(restored)
     with streams:
-        with meanwhile(lambda: application.write_lines(40), 0.2):
+        with load(application, 2 * LINES_PER_S):
             follow(streams, lambda number: number == 2, "a thread has come")
         wait_for(application.is_exact, 120, "every word is counted")
         follow(streams, lambda number: number == 1, "it has gone again")
@@ -98,14 +114,14 @@ def test_threads_follow_a_load_that_triples_and_falls_again(
         meanwhile(lambda: seen.append(len(streams.metadata_for_local_threads())), 0.2),
     ):
         streams.wait_for_state("RUNNING", RUNNING)
-        with meanwhile(lambda: application.write_lines(28), 0.5):
+        with load(application, LINES_PER_S // 2):
             assert stays(lambda: running(streams) <= 1, 10), "one is enough"
-        with meanwhile(lambda: application.write_lines(84), 0.5):
+        with load(application, 3 * LINES_PER_S // 2):
             follow(streams, lambda number: number >= 2, "threads have come")
             wait_for(lambda: lag(streams) < LINES_PER_S, 120, "the backlog is worked off")
             assert told(streams, "threads-removed-total") == 0
             assert stays(lambda: running(streams) >= 2, 10), "none goes while there is work"
-        with meanwhile(lambda: application.write_lines(28), 0.5):
+        with load(application, LINES_PER_S // 2):
             follow(streams, lambda number: number == 1, "they have gone")
         wait_for(application.is_exact, 120, "every word is counted")
     assert max(seen) <= 4

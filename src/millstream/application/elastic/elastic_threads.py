@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -42,6 +43,10 @@ _EVERY_MS: Final = 1_000
 #: How long a thread may wait for a slot. Executors that Spark has been asked for take a minute or
 #: two where machines have to be started for them.
 _SLOT_PATIENCE_MS: Final = 120_000
+
+
+def _aside(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="millstream-elastic", daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class ElasticThreads:
         clock: time.
         state_on_disk: whether a host keeps state for the threads that run there.
         room: asks where threads could run.
+        aside: calls something without waiting for it.
     """
 
     def __init__(
@@ -103,9 +109,12 @@ class ElasticThreads:
         *,
         state_on_disk: bool,
         room: Callable[[SparkEngine], Room] = lambda engine: Room(*free_slots(engine.session)),
+        aside: Callable[[Callable[[], None]], None] = _aside,
     ) -> None:
         self._config = config
         self._room = room
+        self._aside = aside
+        self._acts = False
         self._parts = parts
         self._clock = clock
         #: Without standbys only the host where a task runs has its state.
@@ -143,7 +152,7 @@ class ElasticThreads:
     def look(self) -> None:
         """Called a few times a second. Does not wait for anything."""
         now_ms = self._clock.monotonic_ms()
-        if not self.is_on or now_ms < self._next_ms:
+        if not self.is_on or self._acts or now_ms < self._next_ms:
             return
         self._next_ms = now_ms + _EVERY_MS
         with self._parts.changes.if_idle() as engine:
@@ -204,8 +213,19 @@ class ElasticThreads:
                     self.bounds.most,
                     _in_words(decision),
                 )
-        for _ in range(decision.count):
-            self._do(decision.kind, look.now_ms)
+        if decision.count:
+            self._acts = True
+            # The user's state listener is called by who changes threads, and may take its time.
+            self._aside(lambda: self._act(decision, look.now_ms))
+
+    def _act(self, decision: Decision, now_ms: int) -> None:
+        try:
+            with self._parts.changes.if_idle() as engine:
+                if engine is not None:
+                    for _ in range(decision.count):
+                        self._do(decision.kind, now_ms)
+        finally:
+            self._acts = False
 
     def _do(self, kind: Kind, now_ms: int) -> None:
         crew = self._parts.crew

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,7 +61,7 @@ class Instance:
         self.states = ClientStates("app", self.clock)
         self.states.become(ClientState.REBALANCING, "test")
         self.crew = Crew(self.states)
-        self.gate = threading.Lock()
+        self.gate = threading.RLock()
         self.room = Room(free=10)
         self.told: dict[str, list[Metric]] = {}
         self.hosts = hosts or {}
@@ -77,7 +78,12 @@ class Instance:
             lambda thread: (self.hosts.get(thread, "here"), 1),
         )
         self.elastic = ElasticThreads(
-            config, parts, self.clock, state_on_disk=True, room=lambda _: self.room
+            config,
+            parts,
+            self.clock,
+            state_on_disk=True,
+            room=lambda _: self.room,
+            aside=lambda work: work(),
         )
         self.crew.begin_to_add(0)
         self.processed = 0
@@ -168,8 +174,10 @@ def test_a_session_that_refuses_at_once_is_asked_again_later() -> None:
 
 def test_nothing_is_changed_while_the_application_starts_closes_or_shuts_down() -> None:
     instance = Instance()
-    with instance.gate:
+    with ThreadPoolExecutor(1) as other:
+        other.submit(instance.gate.acquire).result()
         instance.run(60, lag=5_000, rate=100)
+        other.submit(instance.gate.release).result()
     instance.crew.shutdown_why = "test"
     instance.run(60, lag=5_000, rate=100)
     instance.crew.shutdown_why = None
