@@ -286,7 +286,8 @@ def _settings(slots: int) -> dict[str, str]:
         # The JVM only places the threads: records never pass through it.
         "spark.driver.memory": "768m",
         "spark.driver.extraJavaOptions": (
-            f"-XX:+UseSerialGC -Xms64m -Dlog4j2.configurationFile={log4j.as_uri()}"
+            # Spark plans recursively, on threads whose stack is 1 MB otherwise.
+            f"-XX:+UseSerialGC -Xms64m -Xss4m -Dlog4j2.configurationFile={log4j.as_uri()}"
         ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -29,7 +29,7 @@ from millstream import (
 from millstream.serdes import LONG, STRING, json_of
 from millstream.testing import EmbeddedKafka, TopologyTestDriver
 
-RUNNING = timedelta(seconds=90)
+RUNNING = timedelta(seconds=180)
 
 
 class Order(msgspec.Struct):
