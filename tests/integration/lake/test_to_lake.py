@@ -28,6 +28,9 @@ from millstream.spark.local_session import current_local
 from millstream.testing import EmbeddedKafka
 from millstream.topology.options.lake import LakeFormat
 
+# Five queries in one session, and an application after it.
+pytestmark = pytest.mark.slow
+
 _PATIENCE_S = 240
 _T0 = 1_700_000_000_000
 
