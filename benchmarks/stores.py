@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import random
 import statistics
 import time
@@ -22,6 +23,7 @@ from millstream.record import Headers
 from millstream.serdes import LONG, STRING
 from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.changelogs.restore import StoreRestorer
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.task_stores import TaskStores
 
@@ -33,6 +35,8 @@ SEED = 5
 _TASK = TaskId(0, 0)
 _CHANGELOG = TopicPartition("bench-store-changelog", 0)
 _MINUTE_MS = 60_000
+#: As many as a stream thread takes at a time.
+_RESTORED_AT_ONCE = 10_000
 #: How many windows, sessions or versions a key gets.
 _EACH = 10
 
@@ -117,6 +121,7 @@ class Operations:
         """All of them, once."""
         self.key_value()
         self.cached()
+        self.restored()
         self.window()
         self.session()
         self.versioned()
@@ -140,6 +145,21 @@ class Operations:
             self._time("cached", "update, again", len(keys), lambda: _update(table, keys))
             self._time("cached", "flush, a change", len(keys), opened.flush)
             self._time("cached", "commit, a change", len(keys), opened.commit)
+
+    def restored(self) -> None:
+        """What it takes to write a changelog's records to a store; reading them is left out."""
+        for size in (8, 200):
+            supplier = Stores.persistent_key_value("store")
+            builder = Stores.timestamped_key_value_builder(supplier, STRING, LONG)
+            with self._opened(builder) as opened:
+                (restorer,) = opened.stores.restorers().values()
+                records = [(key.encode(), os.urandom(size)) for key in self.keys]
+                self._time(
+                    "restored",
+                    f"a record of {size} bytes",
+                    len(records),
+                    lambda: _restore(restorer, records),  # noqa: B023
+                )
 
     def window(self) -> None:
         supplier = Stores.persistent_window(
@@ -247,6 +267,13 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         table.setdefault(store, {})[operation] = median
         print(f"{store:12} {operation:26} {median:>8.2f} {fastest:>8.2f}")
     return {"keys": count, "medians_us": table}
+
+
+def _restore(restorer: StoreRestorer, records: Sequence[tuple[bytes, bytes]]) -> None:
+    for first in range(0, len(records), _RESTORED_AT_ONCE):
+        keys, values = zip(*records[first : first + _RESTORED_AT_ONCE], strict=True)
+        offsets = range(first, first + len(keys))
+        restorer.restore_batch(keys, values, [_MINUTE_MS] * len(keys), offsets)
 
 
 def _puts(store: Any, keys: Sequence[Any]) -> None:
