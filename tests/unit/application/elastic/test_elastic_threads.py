@@ -69,13 +69,14 @@ class Instance:
         config = StreamsConfig(application_id="app", bootstrap_servers="b:1", **given)
         crew: Any = self.crew
         metrics: Any = SimpleNamespace(told=lambda: self.told)
+        workers: Any = SimpleNamespace(host_of=lambda thread: self.hosts.get(thread, "here"))
         parts = Parts(
             self.states,
             crew,
             ThreadChanges(self.states, crew, self.gate),
             metrics,
             ApplicationStory(self.clock),
-            lambda thread: (self.hosts.get(thread, "here"), 1),
+            workers,
         )
         self.elastic = ElasticThreads(
             config,
