@@ -28,6 +28,7 @@ import metrics
 import scale
 import stores
 from broker import Cluster, cluster
+from dataframes import Cuts
 from failover import Failover
 from measure import RunFailedError
 from programs import JOBS, PROGRAMS, SETTINGS, build_peer
@@ -121,6 +122,8 @@ def run(part: str, options: argparse.Namespace, on: Cluster, folder: Path) -> di
         return Queried(options, on, folder).run()
     if part == "snapshots":
         return Snapshots(options, on).run()
+    if part == "dataframes":
+        return Cuts(options, on, folder).run()
     if part == "async":
         return Waiting(options, on, folder).run()
     cases = guarantees(options) if part == "guarantees" else plain(options)

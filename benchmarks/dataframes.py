@@ -1,10 +1,7 @@
 """What the cut through a DataFrame function costs: rows a second through the topology, and the same
 query alone between two topics; and how much later a single record comes out.
 
-    python benchmarks/dataframes.py
-    python benchmarks/dataframes.py --records 20000
-
-All three ways run one after the other in one Spark session on one broker: the query alone reads and
+All ways run one after the other in one Spark session on one broker: the query alone reads and
 writes with Spark's connector, the cut at least once, the cut exactly once.
 """
 
@@ -12,24 +9,32 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
+from broker import Cluster
 from confluent_kafka import Consumer, Producer, TopicPartition
+from load import create_topic
+from measure import RunFailedError
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2, KafkaStreams, StreamsBuilder, StreamsConfig
 from millstream.serdes import STRING
 from millstream.spark.connectors import session_settings
-from millstream.testing import EmbeddedKafka
 
 RECORDS = 300_000
+ROUNDS = 3
+SMOKE_RECORDS = 5_000
 PARTITIONS = 2
 SINGLE = 20
 DEADLINE_S = 300.0
+
+Running = Callable[[str, SparkSession, str, Path], AbstractContextManager[None]]
 
 
 def loud(rows: DataFrame) -> DataFrame:
@@ -37,16 +42,33 @@ def loud(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("key", "upper(value) AS value", "timestamp")
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One way in one round.
+
+    Attributes:
+        way: which of them.
+        round: from 1.
+        rate: records per second, from the first that is written to the last that comes out.
+        latency_ms: the median of single records, from written to read.
+    """
+
+    way: str
+    round: int
+    rate: float
+    latency_ms: float
+
+
 class Way:
     """One way from `<name>-in` to `<name>-out`.
 
     Args:
-        kafka: the broker.
+        servers: the broker.
         name: of the way.
     """
 
-    def __init__(self, kafka: EmbeddedKafka, name: str) -> None:
-        self._servers = kafka.bootstrap_servers
+    def __init__(self, servers: str, name: str) -> None:
+        self._servers = servers
         self._name = name
         self._producer = Producer({"bootstrap.servers": self._servers, "linger.ms": 5})
         self._reader = Consumer(
@@ -58,7 +80,7 @@ class Way:
             }
         )
         for topic in (f"{name}-in", f"{name}-out"):
-            kafka.create_topic(topic, PARTITIONS)
+            create_topic(servers, topic, PARTITIONS)
         self._reader.assign([TopicPartition(f"{name}-out", n, 0) for n in range(PARTITIONS)])
 
     def write(self, count: int) -> None:
@@ -75,7 +97,7 @@ class Way:
         while left > 0:
             left -= len(self._reader.consume(min(left, 10_000), 0.01))
             if time.monotonic() > deadline:
-                raise SystemExit(f"{self._name}: {left} of {count} records did not come out")
+                raise RunFailedError(f"{self._name}: {left} of {count} records did not come out")
 
     def measure(self, records: int) -> tuple[float, float]:
         """Records a second, and the median of how many milliseconds a single one takes."""
@@ -95,9 +117,8 @@ class Way:
 
 
 @contextmanager
-def alone(kafka: EmbeddedKafka, spark: SparkSession, name: str, folder: str) -> Iterator[None]:
+def alone(servers: str, spark: SparkSession, name: str, folder: Path) -> Iterator[None]:
     """The query between the two topics, without Millstream."""
-    servers = kafka.bootstrap_servers
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
     raw = reader.option("subscribe", f"{name}-in").option("startingOffsets", "earliest").load()
     text = raw.selectExpr(
@@ -113,20 +134,18 @@ def alone(kafka: EmbeddedKafka, spark: SparkSession, name: str, folder: str) -> 
         query.stop()
 
 
-def cut(guarantee: str) -> Callable[..., object]:
+def cut(guarantee: str) -> Running:
     """The function in the middle of a topology, under a guarantee."""
 
     @contextmanager
-    def running(
-        kafka: EmbeddedKafka, spark: SparkSession, name: str, folder: str
-    ) -> Iterator[None]:
+    def running(servers: str, spark: SparkSession, name: str, folder: Path) -> Iterator[None]:
         builder = StreamsBuilder()
         words = builder.stream(f"{name}-in", key=STRING, value=STRING)
         words.transform_dataframe(loud, name="loud").to(f"{name}-out")
         config = StreamsConfig(
             application_id=name,
-            bootstrap_servers=kafka.bootstrap_servers,
-            state_dir=folder,
+            bootstrap_servers=servers,
+            state_dir=str(folder),
             processing_guarantee=guarantee,
             num_stream_threads=2,
             commit_interval_ms=100,
@@ -141,35 +160,71 @@ def cut(guarantee: str) -> Callable[..., object]:
     return running
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Measures the cut through a DataFrame function.")
-    parser.add_argument("--records", type=int, default=RECORDS)
-    options = parser.parse_args()
-    builder = SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false")
-    for setting, value in session_settings(["kafka"]).items():
-        builder = builder.config(setting, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    ways = {
-        "query-alone": alone,
-        "cut-at-least-once": cut(AT_LEAST_ONCE),
-        "cut-exactly-once": cut(EXACTLY_ONCE_V2),
-    }
-    first = 0.0
-    with EmbeddedKafka() as kafka:
-        for name, make in ways.items():
-            way = Way(kafka, name)
-            with tempfile.TemporaryDirectory() as folder, make(kafka, spark, name, folder):  # type: ignore[attr-defined]
-                rate, latency_ms = way.measure(options.records)
-            first = first or rate
-            print(
-                f"{name:>18}: {rate:9,.0f} records/s, {rate / first:4.2f} of the query alone; "
-                f"a single record takes {latency_ms:6,.0f} ms",
-                flush=True,
-            )
-    spark.stop()
-    return 0
+WAYS: dict[str, Running] = {
+    "query alone": alone,
+    "cut, at least once": cut(AT_LEAST_ONCE),
+    "cut, exactly once": cut(EXACTLY_ONCE_V2),
+}
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+class Cuts:
+    """The rounds, in one session on one broker.
+
+    Args:
+        options: how many records and rounds.
+        cluster: the broker.
+        folder: for checkpoints and state.
+    """
+
+    def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
+        self._records: int = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
+        self._rounds: int = options.rounds or ROUNDS
+        self._cluster = cluster
+        self._folder = folder / "dataframes"
+        self._runs: list[Run] = []
+
+    def run(self) -> dict[str, Any]:
+        """Does every round, and prints what came out; what is to be saved."""
+        print(
+            f"dataframes: {self._records:,} records on {PARTITIONS} partitions\n\n"
+            f"{'round':>5}  {'way':20} {'records/s':>11} {'latency ms':>11}",
+            flush=True,
+        )
+        builder = SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false")
+        for setting, value in session_settings(["kafka"]).items():
+            builder = builder.config(setting, value)
+        spark = builder.getOrCreate()
+        spark.sparkContext.setLogLevel("ERROR")
+        try:
+            for number in range(1, self._rounds + 1):
+                for way in list(WAYS)[:: 1 if number % 2 else -1]:
+                    self._one(spark, way, number)
+        finally:
+            spark.stop()
+        medians = self._medians()
+        return {
+            "records": self._records,
+            "partitions": PARTITIONS,
+            "medians": medians,
+            "runs": [asdict(run) for run in self._runs],
+        }
+
+    def _one(self, spark: SparkSession, way: str, number: int) -> None:
+        name = f"{self._cluster.prefix}-{way.replace(', ', '-').replace(' ', '-')}-{number}"
+        topics = Way(self._cluster.servers, name)
+        with WAYS[way](self._cluster.servers, spark, name, self._folder / name):
+            rate, latency_ms = topics.measure(self._records)
+        self._runs.append(Run(way, number, rate, latency_ms))
+        print(f"{number:>5}  {way:20} {rate:11,.0f} {latency_ms:11,.0f}", flush=True)
+
+    def _medians(self) -> dict[str, dict[str, float]]:
+        medians: dict[str, dict[str, float]] = {}
+        print(f"\n{'median':>5}  {'way':20} {'records/s':>11} {'ratio':>6} {'latency ms':>11}")
+        for way in WAYS:
+            runs = [run for run in self._runs if run.way == way]
+            rate = statistics.median(run.rate for run in runs)
+            latency_ms = statistics.median(run.latency_ms for run in runs)
+            medians[way] = {"rate": rate, "latency_ms": latency_ms}
+            ratio = rate / medians["query alone"]["rate"]
+            print(f"{'':6}  {way:20} {rate:11,.0f} {ratio:6.2f} {latency_ms:11,.0f}", flush=True)
+        return medians
