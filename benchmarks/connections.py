@@ -42,7 +42,7 @@ _A_PROCESS: Final = 250
 _TASKS: Final = 10
 _METRICS: Final = 35
 _QUIET_S: Final = 15.0
-_SMOKE_QUIET_S: Final = 2.0
+_SMOKE_QUIET_S: Final = 0.6
 #: How often all threads are asked at the same time.
 _ASKED: Final = 10
 _DEADLINE_S: Final = 120.0
