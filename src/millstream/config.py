@@ -119,14 +119,15 @@ class StreamsConfig(ServerSettings):
     state_dir: PathSetting = setting(
         "state.dir",
         default=str(Path(tempfile.gettempdir()) / "kafka-streams"),
-        doc="Where state directories are kept.",
+        doc="Where state directories are kept. ${NAME} in it is a variable of the environment, "
+        "which each host has for itself.",
         kind="path",
     )
     num_standby_replicas: int = setting(
         "num.standby.replicas",
         default=0,
         least=0,
-        doc="Copies of each stateful task kept up to date elsewhere.",
+        doc="Copies of each stateful task kept up to date on other hosts.",
     )
     max_warmup_replicas: int = setting(
         "max.warmup.replicas",
@@ -346,7 +347,8 @@ class StreamsConfig(ServerSettings):
     client_tags: Mapping[str, str] = setting(
         "client.tag",
         default={},
-        doc="This instance's tags, such as {'zone': 'a'} (Kafka's client.tag.zone).",
+        doc="This instance's tags, such as {'zone': 'a'} (Kafka's client.tag.zone). A host's "
+        "own, MILLSTREAM_CLIENT_TAG_ZONE in its environment, wins.",
     )
     upgrade_from: str | None = setting(
         "upgrade.from",

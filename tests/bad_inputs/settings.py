@@ -35,6 +35,12 @@ def _read(given: dict[Any, Any]) -> None:
     ms.StreamsConfig.from_properties(given)
 
 
+def _application(**settings: Any) -> None:
+    builder = ms.StreamsBuilder()
+    reads_in(builder)
+    ms.KafkaStreams(builder.build(), config(**settings))
+
+
 class NeedsArguments:
     """Cannot be made without one."""
 
@@ -332,6 +338,12 @@ CLIENTS = Family(
             "an unknown security_protocol",
             {"security_protocol": "TLS"},
             refused("security_protocol", "TLS", "SSL"),
+        ),
+        Case(
+            "state-dir-variable",
+            "a state_dir with a variable that this host does not have",
+            lambda: _application(state_dir="${NO_SUCH_DISK}/state"),
+            refused("state_dir", "environment variable NO_SUCH_DISK is not set", "executors"),
         ),
         properties(
             "number",

@@ -224,6 +224,32 @@ def test_every_task_has_one_owner_that_is_ready_and_copies_elsewhere(
             assert max(same_size) - min(same_size) <= 1
 
 
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 2), st.permutations(range(3)))
+def test_one_driver_on_three_hosts_goes_on_when_any_of_them_is_lost(
+    tasks: int, standbys: int, lost: list[int]
+) -> None:
+    """Aim: each host is a client of one application, with two threads: no task and its copy ever
+    meet on one host, and who takes a task over had its copy. (Both are looked at in each round.)"""
+    config = AssignmentConfig(
+        num_standby_replicas=standbys,
+        acceptable_recovery_lag=0,
+        probing_rebalance_interval_ms=PROBING_MS,
+    )
+    group = Simulation(tasks, config)
+    for host in lost:
+        group.resize([2, 2, 2])
+        group.settle()
+        hosts = {id(member.process) for member in group.members.values() if member.tasks}
+        assert len(hosts) == min(3, tasks)
+        assert [group.copies(task_id) for task_id in group.stateful] == [standbys] * tasks
+        others = [each for number, each in group.processes.items() if number != host]
+        assert {task_id for each in others for task_id in each.reached} == {*group.stateful}
+        group.resize([0 if number == host else 2 for number in range(3)])
+        group.settle()
+        assert group.tasks == group.expected
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.integers(1, 9), CONFIGS, HISTORIES)
 def test_a_group_that_does_not_change_moves_nothing(

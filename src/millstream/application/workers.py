@@ -45,8 +45,10 @@ class Workers:
         """A thread knows its client; which it is, in words."""
         worker = replace(self.of(thread), client=told.process_id, folder=told.folder)
         self._workers[thread] = worker
-        kept = "in memory" if told.folder is None else f"in {told.folder}"
-        return f"is of client {told.process_id} on {worker.host}, with state {kept}"
+        kept = (
+            "which keeps nothing on disk" if told.folder is None else f"with state in {told.folder}"
+        )
+        return f"is of client {told.process_id} on {worker.host}, {kept}"
 
     def ended(self, thread: str) -> None:
         """A thread runs no more."""

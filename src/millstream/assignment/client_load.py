@@ -151,8 +151,9 @@ def place_standbys(
             short.append(task_id)
     if short:
         log.warning(
-            "%d tasks, %s among them, get fewer than %d standbys: there are only %d instances. "
-            "Start more of them, or lower num.standby.replicas",
+            "%d tasks, %s among them, get fewer than %d standbys: there are only %d clients, which "
+            "are the hosts of each instance. Have threads on more of them, or lower "
+            "num.standby.replicas",
             len(short),
             short[0],
             replicas,

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
+from msgspec.structs import replace
+
 from millstream.errors import StateStoreMigratedError, StreamsError, ThreadUnavailableError
 from millstream.query.requests.answers import FailureReason
 from millstream.runtime.control import Question
@@ -23,7 +25,7 @@ from millstream.runtime.queries.questions import (
     TaskAnswer,
     ThreadAnswer,
 )
-from millstream.runtime.states import ThreadState
+from millstream.runtime.states import TaskState, ThreadState
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,10 @@ _ASKED: Final = frozenset(ThreadState) - {
     ThreadState.DEAD,
 }
 
+#: How threads tell that they run a task, or have a copy of it.
+_RUNNING, _STANDBY = TaskState.RUNNING.name, TaskState.STANDBY.name
+#: The partitions that threads have, by thread.
+_Having = Mapping[str, Sequence[int]]
 #: Asks a thread of that name; what is returned gets the answer, or its exception.
 AskThread = Callable[[str, Question[Any]], Future[Any]]
 #: The threads that live: their states, and the states of their tasks by id.
@@ -99,16 +105,19 @@ class OwnThreads:
         if subtopology is None:
             return self._ask_any(question)
         having = self._having(subtopology, question.partitions)
-        found: list[TaskAnswer] = []
-        for (name, partitions), answer in zip(
-            having.items(), self._all(having, question), strict=True
-        ):
-            match answer:
-                case ThreadAnswer(tasks):
-                    found += [_at(name, task) for task in tasks]
-                case StreamsError() as error:
-                    found += [_failed(partition, error) for partition in partitions]
-        return found
+        copies = having.pop(_STANDBY, {})
+        tasks = _merged(having.values())
+        if not copies:
+            return self._ask_these(tasks, question)
+        # Two hosts of one application may have a task and its copy: the copy is asked where nobody
+        # runs the task, or whoever does gives no answer.
+        running = _partitions(having.get(_RUNNING, {}))
+        first = _merged([tasks, _only(copies, lambda partition: partition not in running)])
+        within_ms = self._try_ms if running <= _partitions(copies) else None
+        found = self._ask_these(first, question, within_ms, only_theirs=True)
+        answered = {answer.partition for answer in found if answer.reason is None}
+        left = _only(copies, lambda partition: partition in running - answered)
+        return found + self._ask_these(left, question, only_theirs=True) if left else found
 
     def next_page(self, cursor: str, page_number: int, page_bytes: int) -> NextPage:
         """More of an answer; see `Answering`."""
@@ -157,30 +166,58 @@ class OwnThreads:
                 failure = answer
         return () if failure is None else [_failed(-1, failure)]
 
-    def _having(
-        self, subtopology: int, partitions: frozenset[int] | None
-    ) -> Mapping[str, Sequence[int]]:
-        """The threads that have such tasks, as far as they have told, and whose."""
-        found: dict[str, list[int]] = {}
+    def _ask_these(
+        self,
+        having: _Having,
+        question: AskStore,
+        within_ms: int | None = None,
+        *,
+        only_theirs: bool = False,
+    ) -> list[TaskAnswer]:
+        """What threads say of partitions that they have, or, unless it is only theirs that matter,
+        of whatever they have by now."""
+        questions = {
+            name: replace(question, partitions=frozenset(partitions)) if only_theirs else question
+            for name, partitions in having.items()
+        }
+        found: list[TaskAnswer] = []
+        for name, answer in self._answers(questions, within_ms).items():
+            match answer:
+                case ThreadAnswer(tasks):
+                    found += [_at(name, task) for task in tasks]
+                case StreamsError() as error:
+                    found += [_failed(partition, error) for partition in having[name]]
+        return found
+
+    def _having(self, subtopology: int, partitions: frozenset[int] | None) -> dict[str, _Having]:
+        """The threads that have such tasks, as far as they have told, and whose, by the states of
+        the tasks."""
+        found: dict[str, dict[str, list[int]]] = {}
         for name, (state, tasks) in self._threads().items():
             if state not in _ASKED:
                 continue
-            for task in tasks:
+            for task, role in tasks.items():
                 group, _, partition = task.partition("_")
                 wanted = partitions is None or int(partition) in partitions
                 if wanted and int(group) == subtopology:
-                    found.setdefault(name, []).append(int(partition))
-        return found
+                    found.setdefault(role, {}).setdefault(name, []).append(int(partition))
+        return dict(found)
 
     def _all(
         self, names: Iterable[str], question: Question[Any], within_ms: int | None = None
     ) -> list[Any]:
         """The answer of each thread, or its error; None of one that cannot be reached in time."""
+        return list(self._answers(dict.fromkeys(names, question), within_ms).values())
+
+    def _answers(
+        self, questions: Mapping[str, Question[Any]], within_ms: int | None
+    ) -> dict[str, Any]:
+        """The same by thread, each of which is asked its own question."""
         within_ms = self._answer_ms if within_ms is None else within_ms
         latest = time.monotonic() + within_ms / 1_000
         # All are asked before one is waited for, so that those who hang hold up nobody else.
-        asked = [self._post(name, question) for name in names]
-        return [_answer_of(reply, latest - time.monotonic()) for reply in asked]
+        asked = {name: self._post(name, question) for name, question in questions.items()}
+        return {name: _answer_of(reply, latest - time.monotonic()) for name, reply in asked.items()}
 
     def _post(self, name: str, question: Question[Any]) -> Future[Any] | None:
         try:
@@ -202,6 +239,23 @@ def _answer_of(reply: Future[Any] | None, within_s: float) -> Any:
         # Whatever comes now is of no use to anybody.
         reply.cancel()
         return None
+
+
+def _merged(several: Iterable[_Having]) -> _Having:
+    found: dict[str, list[int]] = {}
+    for having in several:
+        for name, partitions in having.items():
+            found.setdefault(name, []).extend(partitions)
+    return found
+
+
+def _only(having: _Having, wanted: Callable[[int], bool]) -> _Having:
+    found = {name: [each for each in mine if wanted(each)] for name, mine in having.items()}
+    return {name: mine for name, mine in found.items() if mine}
+
+
+def _partitions(having: _Having) -> set[int]:
+    return {partition for partitions in having.values() for partition in partitions}
 
 
 def _at(thread: str, task: TaskAnswer) -> TaskAnswer:

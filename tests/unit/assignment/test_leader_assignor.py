@@ -243,6 +243,25 @@ def test_everyone_learns_where_tasks_are() -> None:
         }
 
 
+def test_the_hosts_of_one_instance_are_one_place_to_ask() -> None:
+    """Aim: an instance has one address, however many clients its hosts are: what all of them have
+    is found there, a task as well as its copy on another of its hosts."""
+    cluster = FakeCluster(**{"in": 3, "log": 3})
+    assignor = LeaderAssignor(_STATEFUL, cluster, config=AssignmentConfig(num_standby_replicas=1))
+    members = {
+        f"m{number}": _member(uuid.UUID(int=number), end_point="one:1") for number in (1, 2, 3)
+    }
+    given = {name: _read(each) for name, each in assignor.assign(members).items()}
+    everything = _partitions("in-0", "in-1", "in-2")
+    for told in given.values():
+        assert told.partitions_by_host == {HostInfo("one", 1): everything}
+        assert told.standby_partitions_by_host == {HostInfo("one", 1): everything}
+        assert not told.active.keys() & told.standby.keys()
+        # Who does not find its own address there asks for another rebalance.
+        assert told.next_rebalance_ms is None
+    assert sum(len(told.active) for told in given.values()) == 3
+
+
 def test_standbys_and_follow_up_rebalances_of_another_task_assignor() -> None:
     """Aim: the task assignor can be swapped, and all it says reaches the threads: the follow-up
     rebalance one thread of the process."""

@@ -24,22 +24,34 @@ HANGS = object()
 
 
 class Threads:
-    """Stream threads, each with one task of its number, and what they answer."""
+    """Stream threads, each with one task of its number unless others are given, and what they
+    answer."""
 
-    def __init__(self, answers: Mapping[str, Any], **states: ThreadState) -> None:
+    def __init__(
+        self,
+        answers: Mapping[str, Any],
+        tasks: Mapping[str, Mapping[str, str]] | None = None,
+        **states: ThreadState,
+    ) -> None:
         self.answers, self.asked = answers, list[str]()
+        self.wanted: list[frozenset[int] | None] = []
+        self._tasks = tasks or {}
         self.open: list[Future[Any]] = []
         self.own = OwnThreads(self._threads, self._ask, answer_ms=200, try_ms=50)
         self._states = states
 
     def _threads(self) -> Mapping[str, tuple[ThreadState, Mapping[str, str]]]:
         return {
-            name: (self._states.get(name, ThreadState.RUNNING), {f"0_{number}": "RUNNING"})
+            name: (
+                self._states.get(name, ThreadState.RUNNING),
+                self._tasks.get(name, {f"0_{number}": "RUNNING"}),
+            )
             for number, name in enumerate(self.answers)
         }
 
     def _ask(self, name: str, question: Any) -> Future[Any]:
         self.asked.append(name)
+        self.wanted.append(getattr(question, "partitions", None))
         answer = self.answers[name]
         if isinstance(answer, ThreadUnavailableError):
             raise answer
@@ -78,6 +90,37 @@ def test_a_thread_that_closes_is_not_asked() -> None:
     assert threads.asked == ["t1"]
     threads = Threads({"t0": ThreadUnavailableError("It closes."), "t1": has(1)})
     assert [answer.partition for answer in threads.own.ask(QUESTION, 0)] == [1]
+
+
+#: Two threads on two hosts, each with a copy of what the other one runs.
+MIRRORED = {
+    "t0": {"0_0": "RUNNING", "0_1": "STANDBY"},
+    "t1": {"0_1": "RUNNING", "0_0": "STANDBY"},
+}
+
+
+def test_a_copy_is_not_asked_beside_its_task() -> None:
+    threads = Threads({"t0": has(0), "t1": has(1)}, MIRRORED)
+    assert [answer.partition for answer in threads.own.ask(QUESTION, 0)] == [0, 1]
+    assert (threads.asked, threads.wanted) == (["t0", "t1"], [frozenset({0}), frozenset({1})])
+
+
+@pytest.mark.parametrize(
+    "bad", [HANGS, SparkError("Too large."), ThreadUnavailableError("It closes."), ThreadAnswer()]
+)
+def test_a_copy_answers_where_the_one_who_runs_the_task_does_not(bad: Any) -> None:
+    """What it says stands beside the failure, and is the better answer."""
+    threads = Threads({"t0": bad, "t1": has(1)}, MIRRORED)
+    threads.own.ask(QUESTION, 0)
+    assert threads.asked == ["t0", "t1", "t1"]
+    assert threads.wanted == [frozenset({0}), frozenset({1}), frozenset({0})]
+
+
+def test_a_copy_is_asked_at_once_while_its_task_restores() -> None:
+    tasks = {"t0": {"0_0": "RESTORING"}, "t1": {"0_0": "STANDBY"}}
+    threads = Threads({"t0": has(0, "RESTORING"), "t1": has(0, "STANDBY")}, tasks)
+    roles = {answer.role for answer in threads.own.ask(QUESTION, 0)}
+    assert roles == {"RESTORING", "STANDBY"}
 
 
 def test_a_thread_that_fails_answers_so_for_its_own_tasks_only() -> None:

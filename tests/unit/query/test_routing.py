@@ -124,6 +124,22 @@ def test_whom_else_to_ask() -> None:
     ]
 
 
+def test_a_task_and_its_copy_in_one_instance() -> None:
+    """On two of its hosts: both are found where the instance is."""
+    bench = Bench()
+    everything = places("in", 0, 1, 2, 3)
+    bench.routing.learn(Hosts({ONE: everything}, {ONE: everything}))
+    store = bench.stores.find("counts")
+    assert bench.routing.here(store) == frozenset(range(4))
+    assert list(bench.routing.others(store, standbys=True)) == []
+    told = bench.routing.of_key("counts", "k", None, None)
+    partition = partition_for(b"k", 4)
+    assert told == KeyQueryMetadata(ONE, frozenset([ONE]), partition)
+    (instance,) = bench.routing.all_clients()
+    assert instance.topic_partitions == instance.standby_topic_partitions == everything
+    assert instance.standby_state_store_names == frozenset(["counts"])
+
+
 def test_an_application_that_does_not_run_tells_nothing() -> None:
     """Before the start, and after the end."""
     bench = Bench()

@@ -160,7 +160,10 @@ class ConsoleDocument:
         streams, told = self._streams, self._supervisor.story.told()
         metadata = streams.metadata_for_local_threads()
         threads = [_thread(each, told.rates) for each in metadata]
-        numbers = numbers_of(streams.metrics())
+        copies = {
+            (each.thread_name, task.task_id) for each in metadata for task in each.standby_tasks
+        }
+        numbers = numbers_of(streams.metrics(), copies)
         now_ms = self._clock.monotonic_ms()
         return {
             "version": VERSION,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,7 +29,7 @@ class Numbers:
         written: records written, by sink node and topic.
         through: records that came to a node.
         lag: records that wait in a topic.
-        entries: how many entries a store has, about.
+        entries: how many entries a store has, about, its copies in other threads left out.
         disk_bytes: what a store takes on disk.
         memory_bytes: what its memtables take.
         cache_hits: of the lookups in a store's record cache, the share that found something.
@@ -72,11 +72,14 @@ _GROUPS: Final[Mapping[str, frozenset[str]]] = {
 _STORE_LABEL: Final = "-state-id"
 
 
-def numbers_of(values: Iterable[Metric]) -> Numbers:
+def numbers_of(
+    values: Iterable[Metric], copies: Collection[tuple[str, str]] = frozenset()
+) -> Numbers:
     """The numbers in an application's metrics (Kafka Streams' names, KIP-444, KIP-846, KIP-607).
 
     Args:
         values: as `KafkaStreams.metrics()` gives them.
+        copies: the standby tasks, each with its thread: what they have is there twice.
     """
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     pairs: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
@@ -99,7 +102,7 @@ def numbers_of(values: Iterable[Metric]) -> Numbers:
                 sums["lag"][topic] += value
             case "dropped-records-total":
                 sums["dropped"][""] += value
-            case "estimate-num-keys" | "num-keys":
+            case "estimate-num-keys" | "num-keys" if _holder(labels) not in copies:
                 sums["entries"][_store(labels)] += value
             case "total-sst-files-size":
                 sums["disk"][_store(labels)] += value
@@ -121,6 +124,10 @@ def numbers_of(values: Iterable[Metric]) -> Numbers:
         commits=sums["commit-total"][""],
         rebuilt=sums["state-rebuilt-total"][""],
     )
+
+
+def _holder(labels: Mapping[str, str]) -> tuple[str, str]:
+    return labels.get("thread-id", ""), labels.get("task-id", "")
 
 
 def _store(labels: Mapping[str, str]) -> str:

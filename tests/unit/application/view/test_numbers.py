@@ -5,8 +5,10 @@ from __future__ import annotations
 from millstream.application.view.numbers import Meter, numbers_of
 from millstream.clock import ManualClock
 from millstream.metrics.frames import FrameReader, FrameWriter
+from millstream.metrics.values import Metric
 from millstream.record import TaskId
 from millstream.runtime.task.task_meters import TaskMeters
+from millstream.state.storage.rocksdb_statistics import STORE_GROUP
 
 
 def test_metrics_of_user_code_are_not_counted_whatever_they_are_called() -> None:
@@ -24,6 +26,22 @@ def test_metrics_of_user_code_are_not_counted_whatever_they_are_called() -> None
     found = numbers_of(reader.metrics())
     assert (found.processed, found.commits, found.rebuilt, found.dropped) == (0, 0, 0, 0)
     assert (found.read, found.written, found.through) == ({}, {}, {})
+
+
+def test_copies_are_no_further_entries() -> None:
+    """A task and its copy may be in one application, on two of its hosts."""
+    values = [
+        Metric(
+            "estimate-num-keys",
+            {"thread-id": thread, "task-id": task, "rocksdb-state-id": "counts"},
+            100,
+            STORE_GROUP,
+        )
+        for thread in ("t1", "t2")
+        for task in ("0_0", "0_1")
+    ]
+    assert numbers_of(values).entries == {"counts": 400}
+    assert numbers_of(values, {("t1", "0_1"), ("t2", "0_0")}).entries == {"counts": 200}
 
 
 def test_a_rate_is_of_the_last_seconds() -> None:
