@@ -5,8 +5,8 @@
 
 Visits come from Kafka and are cleaned by the topology. Spark SQL joins them with a table of
 products in a Parquet file, and the topology counts them by category, with state and exactly once.
-With --demo it needs no Kafka: the test driver feeds it, Spark joins one batch with a file of made-up
-products, and every count is checked against plain Python.
+With --demo it needs no Kafka: the test driver feeds it, Spark joins one batch with a file of
+made-up products, and every count is checked against plain Python.
 """
 
 from __future__ import annotations
