@@ -5,19 +5,29 @@
 
 Visits come from Kafka and are cleaned by the topology. Spark SQL joins them with a table of
 products in a Parquet file, and the topology counts them by category, with state and exactly once.
-With --demo it needs no Kafka: it brings a broker and products along, and checks every count.
+With --demo it needs no Kafka: the test driver feeds it, Spark joins one batch with a file of
+made-up products, and every count is checked against plain Python.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
 
 import msgspec
-from pyspark.sql import DataFrame
+import pyarrow as pa
+import pyarrow.parquet
+from pyspark.sql import DataFrame, SparkSession
 
 from millstream import EXACTLY_ONCE_V2, KafkaStreams, StreamsBuilder, StreamsConfig, Topology
 from millstream.serdes import LONG, STRING, json_of
+from millstream.testing import TopologyTestDriver
+
+CATEGORIES = ("books", "music", "games")
 
 
 class Visit(msgspec.Struct):
@@ -63,6 +73,40 @@ def enrichment(products: str) -> Topology:
     return builder.build()
 
 
+def demo() -> int:
+    """0 if every count is right."""
+    dice = random.Random(7)
+    products = {f"product-{number}": dice.choice(CATEGORIES) for number in range(90)}
+    expected: Counter[str] = Counter()
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .getOrCreate()
+    )
+    with tempfile.TemporaryDirectory(prefix="visits-") as folder:
+        table = Path(folder, "products.parquet")
+        columns = {"product": list(products), "category": list(products.values())}
+        pyarrow.parquet.write_table(pa.table(columns), table)
+        with TopologyTestDriver(enrichment(str(table))) as driver:
+            visits = driver.create_input_topic("visits", key=STRING, value=json_of(Visit))
+            for number in range(2_000):
+                # Some products are not in the table, and some visits are too short to count.
+                visit = Visit(f"product-{dice.randrange(100)}", dice.randrange(30))
+                visits.pipe_input(f"visitor-{dice.randrange(40)}", visit, timestamp=number)
+                if visit.seconds > 1:
+                    expected[products.get(visit.product, "unknown")] += 1
+            count = driver.run_dataframes(spark)
+            out = driver.create_output_topic("visits-by-category", key=STRING, value=LONG)
+            found = out.read_key_values_to_map()
+    spark.stop()
+    if found != dict(expected):
+        print(f"WRONG: {found}, expected {dict(expected)}")
+        return 1
+    print(f"{count} visits went through Spark SQL, and every count is right")
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Counts visits by category.")
     where = parser.add_mutually_exclusive_group(required=True)
@@ -71,9 +115,7 @@ def main() -> int:
     parser.add_argument("--products", default="products.parquet", help="the table of products")
     options = parser.parse_args()
     if options.demo:
-        from dataframe_enrich_demo import run
-
-        return run(enrichment)
+        return demo()
     config = StreamsConfig(
         application_id="dataframe-enrich",
         bootstrap_servers=options.bootstrap_servers,

@@ -286,7 +286,7 @@ def _settings(slots: int) -> dict[str, str]:
         # The JVM only places the threads: records never pass through it.
         "spark.driver.memory": "768m",
         "spark.driver.extraJavaOptions": (
-            # Spark plans recursively, on threads whose stack is 1 MB otherwise.
+            # Spark looks through long traces by recursion, on threads with 1 MB of stack otherwise.
             f"-XX:+UseSerialGC -Xms64m -Xss4m -Dlog4j2.configurationFile={log4j.as_uri()}"
         ),
         "spark.ui.enabled": "false",

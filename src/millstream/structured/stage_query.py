@@ -49,6 +49,10 @@ class _StopAskedError(Exception):
     """The query is to stop, and no batch is to begin any more."""
 
 
+class _BatchFailedError(Exception):
+    """A batch was not written; why is kept apart."""
+
+
 class StageQuery:
     """Runs a stage, until it is stopped or fails.
 
@@ -165,7 +169,9 @@ class StageQuery:
             self._write_batch(frame, number)
         except Exception as error:
             self._error = error
-            raise
+            # Spark looks through the whole text for an interruption, with an expression that
+            # overflows the stack where traces are long, and the query then hangs.
+            raise _BatchFailedError(f"batch {number} failed") from None
 
     def _write_batch(self, frame: DataFrame, number: int) -> None:
         writes = self._plan.writes
