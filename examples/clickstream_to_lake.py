@@ -75,6 +75,7 @@ def config(application: str, bootstrap_servers: str, state: Path) -> StreamsConf
 def session() -> Iterator[SparkSession]:
     """A small session that knows Iceberg."""
     builder = SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     for name, value in spark_settings("iceberg", "kafka").items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

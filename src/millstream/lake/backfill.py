@@ -221,6 +221,8 @@ def _write(
         # Rows that have come since then are records of the topic.
         rows.join(functions.broadcast(ends), "_partition")
         .where("_offset < _end")
+        # A task for each partition: Spark's own number starts as many Python processes.
+        .repartition(partitions, "_partition")
         .withColumn("_row", functions.row_number().over(order) - 1)
     )
     encode = EncodePlaced(Encode(Serdes(into, into, key, value), partitions))
