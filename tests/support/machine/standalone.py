@@ -15,6 +15,7 @@ from typing import Any, Self
 import pyspark
 from pyspark.sql import SparkSession
 
+from millstream.spark.jobs import SparkJobs
 from support.machine.ports import free_port
 from support.machine.scripts import Program
 from support.waiting import wait_for
@@ -89,9 +90,8 @@ class Standalone:
         context: Any = session.sparkContext
         context.pythonExec = sys.executable
         try:
-            memory = context._jsc.sc().getExecutorMemoryStatus
-            # The driver is one of them.
-            wait_for(lambda: memory().size() == len(self._hosts) + 1, _START_S, "executors")
+            jobs = SparkJobs(session, "standalone")
+            wait_for(lambda: jobs.hosts() >= set(self._hosts), _START_S, "executors")
             yield session
         finally:
             session.stop()
