@@ -83,6 +83,7 @@ def test_a_thread_comes_for_a_load_and_goes_when_it_is_over(
     streams = application.streams(spark)
     streams.set_global_state_restore_listener(restored)
     with streams:
+        streams.wait_for_state("RUNNING", RUNNING)
         with load(application, 2 * LINES_PER_S):
             follow(streams, lambda number: number == 2, "a thread has come")
         wait_for(application.is_exact, 120, "every word is counted")

@@ -155,9 +155,14 @@ class ElasticThreads:
         if not self.is_on or self._acts or now_ms < self._next_ms:
             return
         self._next_ms = now_ms + _EVERY_MS
+        decision: Decision | None = None
         with self._parts.changes.if_idle() as engine:
             if engine is not None:
-                self._decide(engine, self._look(now_ms))
+                decision = self._decide(engine, self._look(now_ms))
+        if decision is not None and decision.count:
+            chosen, self._acts = decision, True
+            # The user's state listener is called by who changes threads, and may take its time.
+            self._aside(lambda: self._act(chosen, now_ms))
 
     def withdraws(self, thread: str, error: StreamsError) -> bool:
         """A thread has got no slot, or could not be run: whether that is all that there is to it,
@@ -197,7 +202,7 @@ class ElasticThreads:
             paused=parts.crew.paused,
         )
 
-    def _decide(self, engine: SparkEngine, look: Look) -> None:
+    def _decide(self, engine: SparkEngine, look: Look) -> Decision:
         decision = self._decisions.decide(look, lambda: self._room(engine))
         self._wanted = decision.wanted
         is_news = decision.kind != "stay"
@@ -213,10 +218,7 @@ class ElasticThreads:
                     self.bounds.most,
                     _in_words(decision),
                 )
-        if decision.count:
-            self._acts = True
-            # The user's state listener is called by who changes threads, and may take its time.
-            self._aside(lambda: self._act(decision, look.now_ms))
+        return decision
 
     def _act(self, decision: Decision, now_ms: int) -> None:
         try:

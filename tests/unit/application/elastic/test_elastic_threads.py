@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,13 @@ from millstream.runtime.client_states import ClientStates
 from millstream.runtime.states import ClientState, ThreadState
 
 REFUSED = NotEnoughSlotsError("no slot", slots=1, needed=2)
+
+
+def elsewhere(work: Callable[[], None]) -> None:
+    """On another thread, as it is done; but waited for."""
+    other = threading.Thread(target=work)
+    other.start()
+    other.join()
 
 
 class Crew:
@@ -84,7 +92,7 @@ class Instance:
             self.clock,
             state_on_disk=True,
             room=lambda _: self.room,
-            aside=lambda work: work(),
+            aside=elsewhere,
         )
         self.crew.begin_to_add(0)
         self.processed = 0
