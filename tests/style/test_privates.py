@@ -60,8 +60,6 @@ ALLOWED: dict[str, set[str]] = {
     "unit/runtime/test_thread_clients.py": {"_most_bytes"},
     "unit/spark/test_control.py": {"_commands", "_conversation", "_sent_frames"},
     "unit/spark/test_jobs.py": {"_translated"},
-    # How many executors there are.
-    "support/machine/standalone.py": {"_jsc"},
     # The supervisor of an application, whose threads are not started.
     "integration/runtime/test_clear_errors.py": {"_config"},
     "integration/application/test_closing.py": {"_supervisor"},
