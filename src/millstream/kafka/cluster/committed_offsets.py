@@ -51,8 +51,10 @@ def committed_offsets(
         AccessDeniedError: the user may not see the group.
         ConfigError: librdkafka refuses a setting.
     """
-    found = committed_positions(settings, group_id, partitions, timeout_ms, clock)
-    return {place: position and position[0] for place, position in found.items()}
+    return {
+        place: None if position is None else position.offset
+        for place, position in _positions(settings, group_id, partitions, timeout_ms, clock).items()
+    }
 
 
 def committed_positions(
@@ -64,11 +66,27 @@ def committed_positions(
 ) -> dict[TopicPartition, tuple[int, str] | None]:
     """The same with the text that is kept beside each offset; the arguments are those above.
 
+    Only for groups in which librdkafka alone commits: the text must end with a zero byte, which
+    other clients do not write, and without which whatever lies behind it in memory would be read.
+
     Raises:
         BrokerUnavailableError: no coordinator of the group answered in time.
         AccessDeniedError: the user may not see the group.
         ConfigError: librdkafka refuses a setting.
     """
+    return {
+        place: None if position is None else (position.offset, position.metadata or "")
+        for place, position in _positions(settings, group_id, partitions, timeout_ms, clock).items()
+    }
+
+
+def _positions(
+    settings: Mapping[str, Any],
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    timeout_ms: int,
+    clock: Clock,
+) -> dict[TopicPartition, ClientPartition | None]:
     asked = [ClientPartition(*partition) for partition in partitions]
     if not asked:
         return {}
@@ -93,17 +111,16 @@ def committed_positions(
 
 def _ask(
     consumer: Consumer, asked: list[ClientPartition], timeout_ms: int
-) -> tuple[dict[TopicPartition, tuple[int, str] | None], KafkaError | None]:
+) -> tuple[dict[TopicPartition, ClientPartition | None], KafkaError | None]:
     """The offsets, or what was wrong with the first that could not be told."""
     try:
         answers = consumer.committed(asked, timeout=timeout_ms / 1_000)
     except KafkaException as error:
         return {}, error.args[0]
-    found: dict[TopicPartition, tuple[int, str] | None] = {}
+    found: dict[TopicPartition, ClientPartition | None] = {}
     for answer in answers:
         if answer.error is not None and answer.error.code() not in UNKNOWN_TOPIC:
             return {}, answer.error
         place = TopicPartition(answer.topic, answer.partition)
-        missing = answer.error or answer.offset < 0
-        found[place] = None if missing else (answer.offset, answer.metadata or "")
+        found[place] = None if answer.error or answer.offset < 0 else answer
     return found, None
