@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
-from support.machine.scripts import Program
+from support.machine.scripts import Script
+from support.running import lake_writer
 from support.running.lake_writer import places_of
 
 _ROWS = 40
@@ -53,10 +53,9 @@ def last_of(appended: list[list[object]]) -> list[list[object]]:
     return [[key, number] for key, number in last.values() if number is not None]
 
 
-def start(folder: Path, *arguments: str) -> Program:
-    return Program(
-        sys.executable, "-m", "support.running.lake_writer", folder, *arguments, home=folder
-    )
+def start(folder: Path, *arguments: str) -> Script:
+    script = Path(lake_writer.__file__)
+    return Script(script, str(folder), *arguments, home=folder, imports=script.parents[2])
 
 
 def kill_at_each(folder: Path, format: str, kind: str, places: list[str]) -> list[list[object]]:

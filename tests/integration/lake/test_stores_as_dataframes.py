@@ -216,11 +216,11 @@ def test_options_name_serdes(
     frame = spark.read.format("millstream").options(
         application_id=application.name,
         bootstrap_servers=kafka.bootstrap_servers,
-        store="seen",
+        store="counts",
         key_serde="STRING",
-        value_serde="support.running.every_store:SEEN",
+        value_serde="millstream.serdes:LONG",
     )
-    assert key_values(frame.load(), timed=True) == every_store.shown(streams, "seen")
+    assert key_values(frame.load(), timed=True) == every_store.shown(streams, "counts")
     with pytest.raises(Exception, match="needs the option value_serde"):
         spark.read.format("millstream").options(
             application_id="a", bootstrap_servers="b:1", store="s", key_serde="LONG"

@@ -42,6 +42,7 @@ def batch(number: int) -> Counter[bytes]:
     return Counter(f"{number}-{row}".encode() for row in range(ROWS))
 
 
+@pytest.mark.slow
 def test_a_killed_writer_is_followed_by_one_that_writes_the_rest(
     kafka: EmbeddedKafka, topic: str, tmp_path: Path
 ) -> None:
