@@ -58,9 +58,12 @@ class Cluster:
         self.master = self.network.add("master")
         self.start_master()
         # Nothing of what is developed here, or installed beside it, may be found there by chance.
+        hidden = [_TESTS.parent]
         packages = Path(sysconfig.get_paths()["purelib"])
+        if not packages.is_relative_to(_TESTS.parent):
+            hidden.append(packages)
         self.workers = [
-            self.network.add(f"worker{number}", disk_mb=disk_mb, hidden=(_TESTS.parent, packages))
+            self.network.add(f"worker{number}", disk_mb=disk_mb, hidden=hidden)
             for number in range(1, workers + 1)
         ]
         for worker in self.workers:
