@@ -72,7 +72,7 @@ FAMILY = Family(
             "frame-unknown-store",
             "a store that the topology has not",
             asked("cuonts"),
-            Refused(UnknownStateStoreError, ["cuonts", "Did you mean counts"]),
+            Refused(UnknownStateStoreError, ["cuonts", "Did you mean 'counts'"]),
         ),
         case(
             "frame-unlogged",
@@ -127,13 +127,13 @@ FAMILY = Family(
             "frame-option-unknown",
             "an option that there is not",
             options(stroe="counts"),
-            refused("no option 'stroe'", "Did you mean store"),
+            refused("no option 'stroe'", "Did you mean 'store'"),
         ),
         case(
             "frame-option-serde",
             "a serde by a name that none has",
             options(key_serde="STRNG"),
-            refused("'STRNG'", "Did you mean STRING", "module:attribute"),
+            refused("'STRNG'", "Did you mean 'STRING'", "module:attribute"),
         ),
         case(
             "frame-option-module",

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from support.cluster.masters import Cluster
-from support.cluster.submitted import measured
+from support.cluster.submitted import Submitted, measured, submitted
 from support.cluster.world import is_inside
+
+from millstream import EXACTLY_ONCE_V2
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +19,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip("These tests make hosts, in a world that `make cluster` makes for them")
     with Cluster(tmp_path_factory.mktemp("cluster")) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def application(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
+    """The application under load. At the end, all ids are there once."""
+    folder = tmp_path_factory.mktemp("application")
+    settings = {"processing_guarantee": EXACTLY_ONCE_V2, "num_standby_replicas": 1}
+    with submitted(cluster, folder, **settings) as running:
+        yield running
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

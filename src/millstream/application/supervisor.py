@@ -140,7 +140,7 @@ class ThreadSupervisor:
         self.changes = ThreadChanges(states, self._crew, self._starting)
         #: Does so by itself, if that was asked for.
         parts = Parts(states, self._crew, self.changes, self.metrics, self.story, self.workers)
-        on_disk = keeps_state_on_disk(topology, config)
+        self._state_on_disk = on_disk = keeps_state_on_disk(topology, config)
         self.elastic = ElasticThreads(config, parts, self._clock, state_on_disk=on_disk)
         self.metrics.more = (self.elastic.metrics, self.dataframes.metrics)
 
@@ -265,7 +265,7 @@ class ThreadSupervisor:
         StartChecks(self._topology, self._config, self._clock, self._given_up).run()
 
     def _take_directory(self) -> None:
-        if not keeps_state_on_disk(self._topology, self._config):
+        if not self._state_on_disk:
             self._process_id = uuid.uuid4()
             return
         self._directory.lock_application()
@@ -284,7 +284,7 @@ class ThreadSupervisor:
             connectors=self.dataframes.connectors,
             greet=self._crew.greet,
             look=self._look,
-            keeps_state=keeps_state_on_disk(self._topology, config),
+            keeps_state=self._state_on_disk,
         )
         self._crew.engine = self._engine
         self._engine.start()

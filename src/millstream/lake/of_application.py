@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from millstream.config import StreamsConfig
-from millstream.errors import ConfigError, UnknownStateStoreError
+from millstream.errors import ConfigError
 from millstream.lake.options import time_ms_of
 from millstream.lake.owners import owned_rows
 from millstream.lake.plan import ReadPlan
@@ -39,7 +38,7 @@ def store_dataframe(
     """A snapshot of a store; see `KafkaStreams.dataframe`."""
     if source not in _SOURCES:
         raise ConfigError(f"source is {source!r}, and can be {' or '.join(map(repr, _SOURCES))}.")
-    _check_is_known(topology, config, store)
+    KnownStores(topology, config).find(store)
     table = table_of(topology, config, store)
     if source == "owners":
         if position is not None or as_of is not None or history:
@@ -70,17 +69,8 @@ def changes_dataframe(
     starting_offsets: str,
 ) -> DataFrame:
     """A streaming DataFrame of a store's changes; see `KafkaStreams.changes_dataframe`."""
-    _check_is_known(topology, config, store)
+    KnownStores(topology, config).find(store)
     table = table_of(topology, config, store)
     check_is_logged(topology, store)
     plan = ReadPlan(config, table, starting_offsets=starting_offsets)
     return load(session(), plan, stream=True)
-
-
-def _check_is_known(topology: Topology, config: StreamsConfig, store: str) -> None:
-    names = KnownStores(topology, config).names
-    if store in names:
-        return
-    near = difflib.get_close_matches(str(store), names, n=1)
-    hint = f"Did you mean {near[0]}?" if near else f"It has {', '.join(names) or 'none'}."
-    raise UnknownStateStoreError(f"There is no state store {store} in the topology. {hint}")

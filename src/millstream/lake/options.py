@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from millstream import serdes
 from millstream.config import StreamsConfig
+from millstream.config_fields import did_you_mean
 from millstream.errors import ConfigError
 from millstream.lake.plan import DEFAULT_MEMORY_BYTES, ReadPlan
 from millstream.lake.store_table import SHAPES, StoreTable, Times, reach_of
@@ -109,8 +109,7 @@ def _check_names(given: Mapping[str, str]) -> None:
     for name in given:
         if name in OPTIONS or name.startswith(_KAFKA):
             continue
-        near = difflib.get_close_matches(name, OPTIONS, n=1)
-        hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(OPTIONS)}."
+        hint = did_you_mean(name, OPTIONS) or f" There are {', '.join(OPTIONS)}."
         raise ConfigError(
             f"The data source millstream has no option {name!r}.{hint} Settings of Kafka's clients "
             "begin with 'kafka.'."
@@ -133,8 +132,7 @@ def _serde(given: Mapping[str, str], option: str) -> Serde[Any]:
         return known
     module, _, attribute = name.partition(":")
     if not attribute:
-        near = difflib.get_close_matches(name.upper(), _NAMED_SERDES, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(name.upper(), _NAMED_SERDES)
         raise ConfigError(
             f"The option {option} is {name!r}, which is no serde of millstream.serdes "
             f"({', '.join(_NAMED_SERDES)}).{hint} Name another one as module:attribute."

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError, UnknownTopicError
 from millstream.kafka.cluster.admin import ClusterAdmin
+from millstream.kafka.data.consumer import RecordConsumer
 from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.lake.log_reader import open_consumer
 from millstream.lake.store_table import StoreTable
@@ -29,21 +30,23 @@ def ends_of(config: StreamsConfig, table: StoreTable) -> dict[int, int]:
         BrokerUnavailableError: no broker answers.
         AccessDeniedError: the user may not read it.
     """
-    places = _partitions_of(config, table)
-    consumer = open_consumer(config)
-    try:
-        found = consumer.end_offsets(places)
-    finally:
-        consumer.close()
-    return {place.partition: offset for place, offset in found.items()}
+    return _offsets_of(config, table, RecordConsumer.end_offsets)
 
 
 def beginnings_of(config: StreamsConfig, table: StoreTable) -> dict[int, int]:
     """The offset of the first record that each partition still has; raises as `ends_of`."""
+    return _offsets_of(config, table, RecordConsumer.beginning_offsets)
+
+
+def _offsets_of(
+    config: StreamsConfig,
+    table: StoreTable,
+    ask: Callable[[RecordConsumer, Iterable[TopicPartition]], Mapping[TopicPartition, int]],
+) -> dict[int, int]:
     places = _partitions_of(config, table)
     consumer = open_consumer(config)
     try:
-        found = consumer.beginning_offsets(places)
+        found = ask(consumer, places)
     finally:
         consumer.close()
     return {place.partition: offset for place, offset in found.items()}

@@ -10,6 +10,7 @@ from millstream.lake.data_source import FORMAT, PLAN, MillstreamDataSource
 from millstream.lake.plan import ReadPlan, handed_over
 from millstream.lake.position import METADATA
 from millstream.spark.session import is_local, use_this_python
+from millstream.spark.spark_connect import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +37,7 @@ def register(spark: SparkSession) -> None:
         >>> register(spark)  # doctest: +SKIP
         >>> spark.read.format("millstream").options(store="counts").load()  # doctest: +SKIP
     """
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(spark):
         raise SparkError(
             "The session is one of Spark Connect, whose server plans queries elsewhere and cannot "
             "be handed settings unseen. Give a classic SparkSession (spark.master instead of "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millstream.config import StreamsConfig
+from millstream.config_fields import did_you_mean
 from millstream.errors import UnknownStateStoreError
 from millstream.runtime.queries.reach import NO_UPSTREAM, Upstream, upstream_of_stores
 from millstream.state.queries.codec import StoreCodec, codec_of
@@ -86,6 +87,6 @@ class KnownStores:
         if found is None:
             raise UnknownStateStoreError(
                 f"There is no state store {name} in the topology; it has "
-                f"{', '.join(self.names) or 'none'}."
+                f"{', '.join(self.names) or 'none'}.{did_you_mean(name, self.names)}"
             )
         return found

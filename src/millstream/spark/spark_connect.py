@@ -24,13 +24,18 @@ _WAY_OUT: Final = (
 )
 
 
+def is_connect(session: object) -> bool:
+    """Whether a session is one of Spark Connect."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
 def refuse_connect(session: object) -> None:
     """Refuse a session of Spark Connect.
 
     Raises:
         SparkError: it is one, with the way out.
     """
-    if type(session).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(session):
         raise SparkError(
             "The session is one of Spark Connect, whose server runs no tasks that last and lets "
             f"no worker reach this program. {_WAY_OUT}"

@@ -147,7 +147,7 @@ class StageKeeper:
     def _has_topics(self) -> bool:
         """Whether the group's leader has made the topics."""
         plan = self._plan
-        wanted = {plan.input_topic} | ({plan.output_topic} - {None})
+        wanted = set(filter(None, (plan.input_topic, plan.output_topic)))
         if wanted <= self._counts.keys():
             return True
         if self._admin is None:
@@ -156,7 +156,7 @@ class StageKeeper:
             )
             self._admin = ClusterAdmin(settings)
         try:
-            self._counts = self._admin.partition_counts(t for t in wanted if t is not None)
+            self._counts = self._admin.partition_counts(wanted)
         except BrokerUnavailableError as error:
             logger.info("%s waits for its topics: %s", plan.name, error)
         return wanted <= self._counts.keys()

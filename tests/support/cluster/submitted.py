@@ -114,6 +114,11 @@ class Submitted:
         wait_for(self.is_settled, TIMEOUT_S, lambda: f"settled: {self._told()}")
         assert not self.together(), last_told(self.driver)
 
+    def busiest(self) -> Host:
+        """The worker with the most tasks."""
+        tasks = self.on_hosts()
+        return max(self.cluster.workers, key=lambda host: len(tasks.get(host.name, [])))
+
     def together(self) -> list[str]:
         """The tasks that are active and standby on one host."""
         standby = self.on_hosts("standby")

@@ -6,7 +6,6 @@ committed offsets and list offsets for each partition it is given.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from kafka import KafkaConsumer
 from kafka import errors as client_errors
 
 from millstream.clock import Clock, Deadline, SystemClock
+from millstream.config_fields import did_you_mean
 from millstream.errors import BrokerUnavailableError, ConfigError
 from millstream.kafka.cluster.listener_probe import ProtocolProbe, protocol_hint
 from millstream.kafka.kafka_python import ClientConnections
@@ -214,8 +214,7 @@ def _complete(settings: Mapping[str, Any], group_id: str, client_id: str) -> dic
     known = KafkaConsumer.DEFAULT_CONFIG
     for name in settings:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, known)
             raise ConfigError(f"kafka-python knows no consumer setting {name!r}.{hint}")
     return {
         **known,

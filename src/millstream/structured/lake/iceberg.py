@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SparkError
 from millstream.structured.lake.batch import Batch
-from millstream.structured.lake.iceberg_files import iceberg_class, write_files
+from millstream.structured.lake.iceberg_files import iceberg_class, iceberg_tables, write_files
 from millstream.structured.lake.iceberg_schema import (
     key_field_ids,
     schema_json,
@@ -82,7 +82,7 @@ def open_table(session: SparkSession, schema: StructType, batch: Batch) -> Any:
     Raises:
         SparkError: it has other columns than the rows, or other partitions.
     """
-    tables = _tables(session)
+    tables = iceberg_tables(session)
     path = batch.table.path
     wanted = schema_json(schema)
     if not tables.exists(path):
@@ -139,11 +139,6 @@ def _is_conflict(session: SparkSession, error: Exception) -> bool:
     cause = getattr(error, "java_exception", None)
     name = "" if cause is None else str(cause.getClass().getSimpleName())
     return name in ("ValidationException", "CommitFailedException")
-
-
-def _tables(session: SparkSession) -> Any:
-    context: Any = session.sparkContext._jsc
-    return iceberg_class(session, "hadoop.HadoopTables")(context.hadoopConfiguration())
 
 
 def _create(session: SparkSession, tables: Any, schema: str, batch: Batch) -> None:

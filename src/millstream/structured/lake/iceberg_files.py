@@ -99,6 +99,12 @@ def iceberg_class(session: SparkSession, name: str) -> Any:
     return found
 
 
+def iceberg_tables(session: SparkSession) -> Any:
+    """Iceberg's tables, by their paths in file systems."""
+    context: Any = session.sparkContext._jsc
+    return iceberg_class(session, "hadoop.HadoopTables")(context.hadoopConfiguration())
+
+
 def _value_in(path: str, column: str) -> str | None:
     for part in path.split("/"):
         name, equals, value = part.partition("=")

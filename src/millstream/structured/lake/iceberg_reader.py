@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SparkError
 from millstream.spark.connectors import require
-from millstream.structured.lake.iceberg_files import iceberg_class
+from millstream.structured.lake.iceberg_files import iceberg_class, iceberg_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,8 +50,7 @@ def read_iceberg(session: SparkSession, path: str) -> DataFrame:
         SparkError: there is no such table, or it was not written by `to_lake`.
     """
     require(session, ["iceberg"])
-    context: Any = session.sparkContext._jsc
-    tables = iceberg_class(session, "hadoop.HadoopTables")(context.hadoopConfiguration())
+    tables = iceberg_tables(session)
     if not tables.exists(path):
         raise SparkError(f"There is no Iceberg table at {path}.")
     table = tables.load(path)
