@@ -10,6 +10,7 @@ from typing import Any
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.serdes import Serde
+from millstream.state.directories.host_path import state_dir_here
 from millstream.structured.lake.layout import lake_rows
 from millstream.structured.lake.sink import LakeSink
 from millstream.structured.rows import Serdes
@@ -106,7 +107,8 @@ def checkpoint_of(config: StreamsConfig, stage: str) -> str:
     """Where a stage's query keeps its notes."""
     parent = config.dataframe_checkpoint_dir
     if parent is None:
-        return str(Path(config.state_dir, config.application_id, "dataframes", stage).absolute())
+        here = state_dir_here(config.state_dir)
+        return str(Path(here, config.application_id, "dataframes", stage).absolute())
     return f"{str(parent).rstrip('/')}/{config.application_id}/{stage}"
 
 
