@@ -17,7 +17,7 @@ class FreeSlots(NamedTuple):
     """
 
     free: int
-    may_grow: bool
+    may_grow: bool = False
 
 
 def free_slots(session: SparkSession) -> FreeSlots:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from millstream.spark.free_slots import FreeSlots
+
 Kind = Literal["add", "remove", "withdraw", "stay"]
 
 #: Threads that stay must be busy for no more than this part of their time.
@@ -77,19 +79,6 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Where further threads could run.
-
-    Args:
-        free: slots that nobody uses.
-        may_grow: whether Spark looks for another executor when a thread waits.
-    """
-
-    free: int
-    may_grow: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
     """What is to be done.
 
@@ -129,7 +118,7 @@ class Decisions:
         """A thread that was added has got no slot: none is tried for a while."""
         self._no_room_until_ms = now_ms + self._bounds.cooldown_ms
 
-    def decide(self, look: Look, room: Callable[[], Room]) -> Decision:
+    def decide(self, look: Look, room: Callable[[], FreeSlots]) -> Decision:
         """What is to be done now.
 
         Args:
@@ -181,7 +170,7 @@ class Decisions:
         return paces
 
     def _by_lag(
-        self, look: Look, paces: Sequence[_Pace], room: Callable[[], Room]
+        self, look: Look, paces: Sequence[_Pace], room: Callable[[], FreeSlots]
     ) -> Decision | None:
         """What follows if too much waits; None if that is not so."""
         pace = max(paces, key=lambda each: each.to_answer_s)
@@ -235,7 +224,7 @@ class Decisions:
                 needed = max(needed, pace.arriving / (ROOM * self._capacity[pace.part]))
         return max(bounds.least, min(math.ceil(round(needed, 3)), look.tasks))
 
-    def _add(self, look: Look, wanted: int, room: Callable[[], Room], story: str) -> Decision:
+    def _add(self, look: Look, wanted: int, room: Callable[[], FreeSlots], story: str) -> Decision:
         useful = max(min(wanted, look.tasks), self._bounds.least)
         if useful <= look.threads:
             if look.threads >= self._bounds.most:

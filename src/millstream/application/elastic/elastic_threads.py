@@ -17,7 +17,6 @@ from millstream.application.elastic.decisions import (
     Decisions,
     Kind,
     Look,
-    Room,
 )
 from millstream.application.elastic.looking import Looking
 from millstream.application.story.story import ApplicationStory
@@ -30,7 +29,7 @@ from millstream.metrics.values import Metric
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.states import ThreadState
 from millstream.spark.engine import SparkEngine
-from millstream.spark.free_slots import free_slots
+from millstream.spark.free_slots import FreeSlots, free_slots
 from millstream.spark.worker_logging import short_name
 
 logger = logging.getLogger("millstream")
@@ -108,7 +107,7 @@ class ElasticThreads:
         clock: Clock,
         *,
         state_on_disk: bool,
-        room: Callable[[SparkEngine], Room] = lambda engine: Room(*free_slots(engine.session)),
+        room: Callable[[SparkEngine], FreeSlots] = lambda engine: free_slots(engine.session),
         aside: Callable[[Callable[[], None]], None] = _aside,
     ) -> None:
         self._config = config

@@ -16,11 +16,11 @@ from millstream.application.elastic.decisions import (
     Decision,
     Decisions,
     Look,
-    Room,
 )
+from millstream.spark.free_slots import FreeSlots
 
 BOUNDS = Bounds(least=1, most=8, lag_target_ms=30_000, cooldown_ms=120_000)
-PLENTY = Room(free=100)
+PLENTY = FreeSlots(free=100)
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Load:
     arriving: float = 50.0
     tasks: int = 16
     rebalance_s: int = 5
-    room: Room = PLENTY
+    room: FreeSlots = PLENTY
     #: How busy threads seem to be at full load: less than they are where they wait for others.
     seems_busy: float = 1.0
     threads: int = 1
@@ -138,19 +138,19 @@ def test_there_are_never_more_threads_than_tasks() -> None:
 
 
 def test_no_thread_is_added_without_a_slot_and_one_when_slots_come_back() -> None:
-    load = Load(arriving=500.0, room=Room(free=0))
+    load = Load(arriving=500.0, room=FreeSlots(free=0))
     load.run(300)
     assert (load.threads, load.changes) == (1, [])
     assert load.last is not None
     assert load.last.wanted > 1
     assert load.last.why.endswith("no slot is free")
-    load.room = Room(free=1)
+    load.room = FreeSlots(free=1)
     load.run(1)
     assert load.threads == 2
 
 
 def test_one_thread_at_a_time_asks_spark_for_an_executor() -> None:
-    load = Load(arriving=500.0, room=Room(free=0, may_grow=True))
+    load = Load(arriving=500.0, room=FreeSlots(0, may_grow=True))
     load.run_until(lambda: load.threads == 2, 60)
     assert load.last is not None
     assert "asks Spark for an executor" in load.last.why
@@ -179,7 +179,7 @@ def test_the_least_come_back_when_they_were_removed() -> None:
     decisions = Decisions(replace(BOUNDS, least=3))
     decision = decisions.decide(Look(0, threads=1, tasks=0), lambda: PLENTY)
     assert (decision.kind, decision.count) == ("add", 2)
-    decision = decisions.decide(Look(0, threads=1), lambda: Room(1))
+    decision = decisions.decide(Look(0, threads=1), lambda: FreeSlots(1))
     assert (decision.kind, decision.count) == ("add", 1)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from millstream.application.elastic.decisions import Room
 from millstream.application.elastic.elastic_threads import ElasticThreads, Parts
 from millstream.application.story.story import ApplicationStory
 from millstream.application.thread_changes import ThreadChanges
@@ -21,6 +20,7 @@ from millstream.errors import NotEnoughSlotsError, SparkError
 from millstream.metrics.values import Metric
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.states import ClientState, ThreadState
+from millstream.spark.free_slots import FreeSlots
 
 REFUSED = NotEnoughSlotsError("no slot", slots=1, needed=2)
 
@@ -70,7 +70,7 @@ class Instance:
         self.states.become(ClientState.REBALANCING, "test")
         self.crew = Crew(self.states)
         self.gate = threading.RLock()
-        self.room = Room(free=10)
+        self.room = FreeSlots(free=10)
         self.told: dict[str, list[Metric]] = {}
         self.hosts = hosts or {}
         given = {"num_stream_threads": (1, 4), **settings}
@@ -147,7 +147,7 @@ def test_threads_come_and_go_and_each_decision_is_told(caplog: pytest.LogCapture
 
 def test_what_cannot_be_done_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     instance = Instance()
-    instance.room = Room(free=0)
+    instance.room = FreeSlots(free=0)
     with caplog.at_level(logging.INFO, "millstream"):
         instance.run(60, lag=5_000, rate=100)
     assert len(instance.crew.names) == 1
