@@ -131,19 +131,21 @@ def test_a_wrong_address(
     It may be an outage, so it is waited for as long as `task.timeout.ms` says; what is waited for
     is told each second meanwhile, and by nothing but these lines.
     """
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    addresses = [f"127.0.0.1:{port}", f"no-such-host.invalid:{port}"]
     topology = copying("in", "out").build()
-    applications = [
-        KafkaStreams(topology, config(each, tmp_path, task_timeout_ms=6_000), spark)
-        for each in addresses
-    ]
-    with ends_soon(*applications) as caught, ThreadPoolExecutor() as pool:
-        for starting in [pool.submit(each.start) for each in applications]:
-            with pytest.raises(BrokerUnavailableError) as raised:
-                starting.result(60)
-            caught.errors.append(raised.value)
+    with socket.socket() as taken:
+        # Held, but not listened at: given back, it may be the next that some other program gets.
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        addresses = [f"127.0.0.1:{port}", f"no-such-host.invalid:{port}"]
+        applications = [
+            KafkaStreams(topology, config(each, tmp_path, task_timeout_ms=6_000), spark)
+            for each in addresses
+        ]
+        with ends_soon(*applications) as caught, ThreadPoolExecutor() as pool:
+            for starting in [pool.submit(each.start) for each in applications]:
+                with pytest.raises(BrokerUnavailableError) as raised:
+                    starting.result(60)
+                caught.errors.append(raised.value)
     for error, address in zip(caught.errors, addresses, strict=True):
         assert address in str(error)
         assert "within 6 s" in str(error)
