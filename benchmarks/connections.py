@@ -31,10 +31,10 @@ from millstream.runtime.client_states import ClientStates
 from millstream.runtime.control import AskMetrics, Close, Report, ThreadMetrics
 from millstream.runtime.loop.thread_settings import report_interval_ms
 from millstream.runtime.task.task_meters import TASK_GROUP
-from millstream.spark.control import ControlChannel
-from millstream.spark.control_server import ControlServer
+from millstream.spark.connection.control import ControlChannel
+from millstream.spark.connection.control_server import ControlServer
+from millstream.spark.connection.messages import Epoch, Hello
 from millstream.spark.events import EventQueue, ThreadEvent
-from millstream.spark.messages import Epoch, Hello
 
 #: Stream threads in one of the processes at the other end.
 _A_PROCESS: Final = 250

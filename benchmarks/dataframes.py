@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2, KafkaStreams, StreamsBuilder, StreamsConfig
 from millstream.serdes import STRING
-from millstream.spark.connectors import session_settings
+from millstream.spark.sessions.connectors import session_settings
 
 RECORDS = 300_000
 ROUNDS = 3

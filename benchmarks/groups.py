@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.assignment.leader_assignor import LeaderAssignor
-from millstream.assignment.protocol import LATEST_OFFSET, REBALANCE_NOW_MS
-from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.assignment.topics import ChangelogSpec, NewTopic, TopicGroup, TopologyTopics
+from millstream.assignment.wire.protocol import LATEST_OFFSET, REBALANCE_NOW_MS
+from millstream.assignment.wire.subscription_info import SubscriptionInfo
 from millstream.clock import ManualClock
 from millstream.kafka.member import member_assignor
 from millstream.kafka.member.member_assignor import MemberAssignment, MemberSubscription

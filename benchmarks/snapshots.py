@@ -65,7 +65,7 @@ class Snapshots:
         """Does every round, and prints what came out; what is to be saved."""
         from pyspark.sql import SparkSession
 
-        from millstream.spark.connectors import session_settings
+        from millstream.spark.sessions.connectors import session_settings
 
         rows, total = self._fill()
         print(

@@ -6,7 +6,7 @@ threads, each of which is a long-running Spark task with its state in RocksDB be
 
 from millstream.app import KafkaStreams, TaskMetadata, ThreadMetadata
 from millstream.application.failures import StreamsUncaughtExceptionHandlerResponse
-from millstream.assignment.assignment_info import HostInfo
+from millstream.assignment.wire.assignment_info import HostInfo
 from millstream.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2, StreamsConfig
 from millstream.errors import (
     BrokerUnavailableError,

@@ -36,7 +36,7 @@ from millstream.runtime.states import ClientState
 from millstream.runtime.topology_topics import has_tasks
 from millstream.serdes import Serde
 from millstream.server.address import ServerAddress
-from millstream.spark.session import session_at_hand
+from millstream.spark.sessions.session import session_at_hand
 from millstream.topology.call_site import call_site
 from millstream.topology.physical.topology import Topology
 from millstream.unawaited import refuse_asynchronous

@@ -26,7 +26,7 @@ from support.machine.ports import free_port
 from support.machine.scripts import Script
 from support.machine.tcp_proxy import TcpProxy
 from support.running.parallel_instances import ParallelInstances
-from support.running.work_log import most_at_once, never_done, overlapping
+from support.running.topologies.work_log import most_at_once, never_done, overlapping
 from support.waiting import wait_for
 
 from millstream import EXACTLY_ONCE_V2

@@ -35,8 +35,8 @@ from confluent_kafka import Consumer, TopicPartition
 from support.machine.ports import free_port
 from support.machine.tcp_proxy import TcpProxy
 from support.meanwhile import meanwhile
-from support.running.identified import Account, Identified
 from support.running.instances import Instances, last_told
+from support.running.topologies.identified import Account, Identified
 from support.waiting import wait_for
 
 from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2

@@ -14,7 +14,7 @@ from conformance.oracle.process import OracleUnavailable
 from support.broker.recorded_groups import random_case, shown, state_of
 from support.recordings import RECORDINGS, Recording, assignments
 
-from millstream.assignment.high_availability import assign_high_availability
+from millstream.assignment.placing.high_availability import assign_high_availability
 
 GROUPS = 500
 

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from support.tasks.fixed_cluster import FixedCluster
 
 from millstream.assignment.leader_assignor import LeaderAssignor
-from millstream.assignment.protocol import LATEST_OFFSET
-from millstream.assignment.sticky import assign_sticky
-from millstream.assignment.subscription_info import SubscriptionInfo
+from millstream.assignment.placing.sticky import assign_sticky
+from millstream.assignment.placing.thread_shares import spread_over_threads
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import (
     ApplicationState,
@@ -28,8 +27,9 @@ from millstream.assignment.task_assignor import (
     TaskInfo,
     check_assignment,
 )
-from millstream.assignment.thread_shares import spread_over_threads
 from millstream.assignment.topics import ChangelogSpec, TopicGroup, TopologyTopics
+from millstream.assignment.wire.protocol import LATEST_OFFSET
+from millstream.assignment.wire.subscription_info import SubscriptionInfo
 from millstream.clock import ManualClock
 from millstream.record import TaskId, TopicPartition
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from support.tasks.fixed_cluster import FixedCluster
 
 from millstream.assignment.leader_assignor import LeaderAssignor
-from millstream.assignment.protocol import LATEST_OFFSET
-from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.assignment.topics import ChangelogSpec, TopicGroup, TopologyTopics
+from millstream.assignment.wire.protocol import LATEST_OFFSET
+from millstream.assignment.wire.subscription_info import SubscriptionInfo
 from millstream.clock import ManualClock
 from millstream.record import TaskId, TopicPartition
 

@@ -10,9 +10,9 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.assignment.high_availability import assign_high_availability
-from millstream.assignment.min_cost_flow import FlowGraph
-from millstream.assignment.sticky import assign_sticky
+from millstream.assignment.placing.high_availability import assign_high_availability
+from millstream.assignment.placing.sticky import assign_sticky
+from millstream.assignment.racks.min_cost_flow import FlowGraph
 from millstream.assignment.task_assignor import (
     ApplicationState,
     AssignmentConfig,

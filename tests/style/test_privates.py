@@ -74,12 +74,12 @@ ALLOWED: dict[str, set[str]] = {
     # What an application would be told by its threads is told to it, and what it shows is read.
     "integration/server/test_console.py": {"_config", "_serving", "_supervisor"},
     "unit/application/test_serving.py": {"_asked", "_config", "_supervisor"},
-    "support/running/console_sample.py": {"_clock", "_thread_is"},
+    "support/running/topologies/console_sample.py": {"_clock", "_thread_is"},
     "unit/application/view/test_document.py": {"_served", "_serving"},
     # What a subscription is made of, to be run without Spark, or asked for its processes.
     "integration/parallel/test_subscriptions.py": {"_streams"},
     "support/running/parallel_instance.py": {"_streams"},
-    "support/running/subscribed.py": {"_config", "_streams", "_supervisor", "_topology"},
+    "support/running/topologies/subscribed.py": {"_config", "_streams", "_supervisor", "_topology"},
     # Its file of properties is looked at just then.
     "unit/parallel/test_subscription_arguments.py": {"_watch"},
     # Bugs are put where they would be.

@@ -9,7 +9,17 @@ ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
 
 MODULES = {path.stem for path in SUPPORT.rglob("*.py")} - {"__init__"}
-ROOMS = "|".join(path.name for path in SUPPORT.iterdir() if path.is_dir())
+#: Inner rooms first, so that the name of a helper is what comes after all of them.
+ROOMS = "|".join(
+    sorted(
+        (
+            re.escape(".".join(path.relative_to(SUPPORT).parts))
+            for path in SUPPORT.rglob("*")
+            if path.is_dir() and path.name != "__pycache__"
+        ),
+        reverse=True,
+    )
+)
 
 
 def test_the_index_names_every_helper() -> None:

@@ -23,11 +23,11 @@ from millstream.runtime.control import (
     Resume,
 )
 from millstream.runtime.states import ThreadState
+from millstream.spark.code.shipping import ship
 from millstream.spark.engine import SparkEngine
-from millstream.spark.session import require_slots
-from millstream.spark.shipping import ship
-from millstream.spark.thread_main import StreamThreadMain
-from millstream.spark.worker_logging import short_name
+from millstream.spark.sessions.session import require_slots
+from millstream.spark.worker.thread_main import StreamThreadMain
+from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger("millstream")
 

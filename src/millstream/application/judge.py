@@ -18,7 +18,7 @@ from millstream.config import StreamsConfig
 from millstream.errors import ShutdownRequestedError, SparkError, StreamsError, as_streams_error
 from millstream.kafka.settings.clients import client_setting
 from millstream.runtime.client_states import ClientStates
-from millstream.spark.worker_logging import short_name
+from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger("millstream")
 

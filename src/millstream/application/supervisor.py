@@ -45,13 +45,13 @@ from millstream.runtime.stall import Stall
 from millstream.runtime.start_checks import StartChecks, committed_in_words
 from millstream.runtime.states import ClientState, ThreadState
 from millstream.runtime.topology_topics import has_tasks
+from millstream.spark.connection.messages import ThreadExit
 from millstream.spark.engine import SparkEngine
 from millstream.spark.events import ThreadEvent
-from millstream.spark.local_session import StartGivenUpError
-from millstream.spark.messages import ThreadExit
-from millstream.spark.session import require_slots
-from millstream.spark.thread_main import StreamThreadMain
-from millstream.spark.worker_logging import short_name
+from millstream.spark.sessions.local_session import StartGivenUpError
+from millstream.spark.sessions.session import require_slots
+from millstream.spark.worker.thread_main import StreamThreadMain
+from millstream.spark.worker.worker_logging import short_name
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.topology.physical.topology import Topology
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millstream.runtime.control import ClientJoined
-from millstream.spark.messages import Hello
+from millstream.spark.connection.messages import Hello
 
 
 @dataclass(frozen=True)

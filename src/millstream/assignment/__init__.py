@@ -13,8 +13,8 @@ Four things are called assignors, each of which asks the next: the group's proto
 `runtime`); where its member leads, that asks the `LeaderAssignor`, and this one a `TaskAssignor`.
 """
 
-from millstream.assignment.high_availability import assign_high_availability
-from millstream.assignment.sticky import assign_sticky
+from millstream.assignment.placing.high_availability import assign_high_availability
+from millstream.assignment.placing.sticky import assign_sticky
 from millstream.assignment.task_assignor import (
     ApplicationState,
     AssignmentConfig,

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from millstream.assignment.assignment_info import HostInfo
-from millstream.assignment.lags import TaskLags
-from millstream.assignment.protocol import LATEST_OFFSET, LATEST_VERSION, AssignorError
-from millstream.assignment.subscription_info import SubscriptionInfo
+from millstream.assignment.placing.lags import TaskLags
 from millstream.assignment.task_assignor import ProcessState, process_order
+from millstream.assignment.wire.assignment_info import HostInfo
+from millstream.assignment.wire.protocol import LATEST_OFFSET, LATEST_VERSION, AssignorError
+from millstream.assignment.wire.subscription_info import SubscriptionInfo
 from millstream.errors import TaskAssignmentError
 from millstream.record import TaskId, TopicPartition
 

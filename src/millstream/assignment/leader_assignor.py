@@ -13,25 +13,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from millstream.assignment.assignment_info import AssignmentInfo, HostInfo, encode_hosts
 from millstream.assignment.clients import Client, ConsumerSubscription, Group, read_group
-from millstream.assignment.high_availability import assign_high_availability
 from millstream.assignment.internal_topics import (
     changelog_counts,
     missing_source_topics,
     repartition_counts,
     topics_to_create,
 )
-from millstream.assignment.lags import end_offset_sums
 from millstream.assignment.other_topologies import refusal, strangers_among
 from millstream.assignment.partitions import tasks_of
-from millstream.assignment.protocol import (
-    LATEST_VERSION,
-    NO_REBALANCE_MS,
-    REBALANCE_NOW_MS,
-    AssignorError,
-)
-from millstream.assignment.sticky import assign_sticky
+from millstream.assignment.placing.high_availability import assign_high_availability
+from millstream.assignment.placing.lags import end_offset_sums
+from millstream.assignment.placing.sticky import assign_sticky
+from millstream.assignment.placing.thread_shares import spread_over_threads
 from millstream.assignment.task_assignor import (
     ApplicationState,
     AssignmentConfig,
@@ -40,8 +34,14 @@ from millstream.assignment.task_assignor import (
     TaskInfo,
     check_assignment,
 )
-from millstream.assignment.thread_shares import spread_over_threads
 from millstream.assignment.topics import Cluster, TopologyTopics
+from millstream.assignment.wire.assignment_info import AssignmentInfo, HostInfo, encode_hosts
+from millstream.assignment.wire.protocol import (
+    LATEST_VERSION,
+    NO_REBALANCE_MS,
+    REBALANCE_NOW_MS,
+    AssignorError,
+)
 from millstream.clock import Clock, SystemClock
 from millstream.errors import (
     BrokerUnavailableError,

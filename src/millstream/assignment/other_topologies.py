@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from millstream.assignment.assignment_info import AssignmentInfo
-from millstream.assignment.protocol import AssignorError
 from millstream.assignment.task_assignment import TaskAssignment
 from millstream.assignment.topics import TopologyTopics
+from millstream.assignment.wire.assignment_info import AssignmentInfo
+from millstream.assignment.wire.protocol import AssignorError
 from millstream.errors import TopologyError
 from millstream.record import TaskId, TopicPartition
 

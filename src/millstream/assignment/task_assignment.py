@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from millstream.assignment.assignment_info import AssignmentInfo, HostInfo, HostPartitions
-from millstream.assignment.protocol import (
+from millstream.assignment.wire.assignment_info import AssignmentInfo, HostInfo, HostPartitions
+from millstream.assignment.wire.protocol import (
     LATEST_VERSION,
     NO_REBALANCE_MS,
     REBALANCE_NOW_MS,

@@ -22,7 +22,7 @@ from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.operators.arrow import imported_pyarrow
 from millstream.record import TopicPartition
 from millstream.serdes import Serde
-from millstream.spark.connectors import require
+from millstream.spark.sessions.connectors import require
 from millstream.structured.arrow_map import map_in_arrow
 from millstream.structured.lake.iceberg_reader import read_iceberg
 from millstream.structured.rows import WIRE_SCHEMA, Encode, Serdes

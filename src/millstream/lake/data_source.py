@@ -31,7 +31,7 @@ from millstream.lake.position import (
 )
 from millstream.lake.rows import Rows
 from millstream.record import TopicPartition
-from millstream.spark.shipping import ship
+from millstream.spark.code.shipping import ship
 
 FORMAT: Final = "millstream"
 #: The option that names the file with a plan.

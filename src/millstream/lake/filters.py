@@ -19,7 +19,7 @@ from millstream.kafka.partitioner import partitions_for
 from millstream.lake.rows import windows_of
 from millstream.lake.store_table import StoreTable
 from millstream.serdes import BOOLEAN, BYTES, INTEGER, LONG, SHORT, STRING, UUID
-from millstream.spark.columns import column_of
+from millstream.spark.columns.serde_columns import column_of
 
 #: Equal keys have equal bytes, and the other way round.
 _ONE_TO_ONE: Final = (STRING, BYTES, LONG, INTEGER, SHORT, BOOLEAN, UUID)

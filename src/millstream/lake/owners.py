@@ -23,7 +23,7 @@ from millstream.query.requests.queries import (
 from millstream.query.state_queries import StateQueries
 from millstream.query.store_types import QueryableStoreType, QueryableStoreTypes
 from millstream.record import UNKNOWN, ValueAndTimestamp
-from millstream.spark.columns import column_of
+from millstream.spark.columns.serde_columns import column_of
 from millstream.windowed import MAX_TIME_MS, Windowed
 
 if TYPE_CHECKING:

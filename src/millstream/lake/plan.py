@@ -14,7 +14,7 @@ from typing import Any, Final
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.lake.store_table import StoreTable
-from millstream.spark.shipping import ship
+from millstream.spark.code.shipping import ship
 
 #: What last records may take in the memory of a task.
 DEFAULT_MEMORY_BYTES: Final = 512 * 1024 * 1024

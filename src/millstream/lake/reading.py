@@ -9,8 +9,8 @@ from millstream.errors import ConfigError, SparkError
 from millstream.lake.data_source import FORMAT, PLAN, MillstreamDataSource
 from millstream.lake.plan import ReadPlan, handed_over
 from millstream.lake.position import METADATA
-from millstream.spark.session import is_local, use_this_python
-from millstream.spark.spark_connect import is_connect
+from millstream.spark.sessions.session import is_local, use_this_python
+from millstream.spark.sessions.spark_connect import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.lake.store_table import StoreTable
-from millstream.spark.columns import LAST_MS, column_of, numbers_of
+from millstream.spark.columns.serde_columns import LAST_MS, column_of, numbers_of
 from millstream.state.queries.codec import Shape
 from millstream.windowed import MAX_TIME_MS
 

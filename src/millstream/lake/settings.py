@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.spark.connectors import session_settings
+from millstream.spark.sessions.connectors import session_settings
 
 
 def spark_settings(*names: str) -> dict[str, str]:

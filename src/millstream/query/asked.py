@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-from millstream.assignment.assignment_info import HostInfo
+from millstream.assignment.wire.assignment_info import HostInfo
 from millstream.config import StreamsConfig
 from millstream.query.asking import AskThread, OwnThreads, Threads
 from millstream.query.cluster import Cluster

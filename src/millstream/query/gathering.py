@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from millstream.assignment.assignment_info import HostInfo
+from millstream.assignment.wire.assignment_info import HostInfo
 from millstream.errors import StateStoreNotAvailableError, StreamsError
 from millstream.query.asking import Answering
 from millstream.query.pages import PagedPairs

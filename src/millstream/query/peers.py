@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from millstream.assignment.assignment_info import HostInfo
+from millstream.assignment.wire.assignment_info import HostInfo
 from millstream.errors import (
     InvalidStateStoreError,
     StateStoreMigratedError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from millstream.assignment.assignment_info import HostInfo
+from millstream.assignment.wire.assignment_info import HostInfo
 from millstream.kafka.partitioner import partition_for
 from millstream.query.cluster import Cluster
 from millstream.query.liveness import check_is_live

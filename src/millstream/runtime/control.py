@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from millstream.assignment.assignment_info import HostPartitions
+from millstream.assignment.wire.assignment_info import HostPartitions
 from millstream.errors import StreamsError
 from millstream.metrics.frames import MetricsFrame
 from millstream.record import TaskId, TopicPartition

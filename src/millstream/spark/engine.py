@@ -19,21 +19,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from millstream.clock import Clock, SystemClock
 from millstream.errors import IllegalStateError, SparkError, ThreadUnavailableError
 from millstream.runtime.control import Close, Command, Question, Report
-from millstream.spark.control import GRACE_MS
-from millstream.spark.control_server import ControlServer
-from millstream.spark.encryption import Identity, make_identity
-from millstream.spark.environment import installed_versions
+from millstream.spark.code.environment import installed_versions
+from millstream.spark.code.shipping import ship
+from millstream.spark.connection.control import GRACE_MS
+from millstream.spark.connection.control_server import ControlServer
+from millstream.spark.connection.encryption import Identity, make_identity
+from millstream.spark.connection.messages import Hello, ThreadExit
 from millstream.spark.events import EventQueue, ThreadEvent
 from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
 from millstream.spark.jobs import SparkJobs
-from millstream.spark.messages import Hello, ThreadExit
 from millstream.spark.placement import Placement
 from millstream.spark.processes import runs, wait_for_end
 from millstream.spark.py4j_traces import hide_traces, show_traces
-from millstream.spark.session import HostSession, is_local, resolve_session, slots
-from millstream.spark.shipping import ship
-from millstream.spark.worker_logging import LoggingSetup, short_name
-from millstream.spark.worker_task import ThreadMain, ThreadPlan
+from millstream.spark.sessions.session import HostSession, is_local, resolve_session, slots
+from millstream.spark.worker.worker_logging import LoggingSetup, short_name
+from millstream.spark.worker.worker_task import ThreadMain, ThreadPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

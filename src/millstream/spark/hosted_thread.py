@@ -31,12 +31,12 @@ from millstream.errors import (
 )
 from millstream.runtime.backoff import Backoff
 from millstream.runtime.control import Close
-from millstream.spark.control_server import ControlServer
+from millstream.spark.connection.control_server import ControlServer
+from millstream.spark.connection.messages import Hello, ThreadExit
 from millstream.spark.events import ThreadEvent
 from millstream.spark.jobs import SparkJobs
-from millstream.spark.messages import Hello, ThreadExit
 from millstream.spark.placement import Placement
-from millstream.spark.worker_logging import short_name
+from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import EnvironmentMismatchError, SparkError
-from millstream.spark.environment import checked_task, mismatch
-from millstream.spark.local_session import has_jvm
-from millstream.spark.messages import ThreadExit, decode_value
-from millstream.spark.session import JOB_TAG
+from millstream.spark.code.environment import checked_task, mismatch
+from millstream.spark.connection.messages import ThreadExit, decode_value
+from millstream.spark.sessions.local_session import has_jvm
+from millstream.spark.sessions.session import JOB_TAG
 
 if TYPE_CHECKING:
     from pyspark import RDD

@@ -13,7 +13,7 @@ import time
 from typing import Final
 
 from millstream.spark.jobs import SparkJobs
-from millstream.spark.worker_logging import short_name
+from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from millstream.errors import DataFrameError, StreamsError
 from millstream.kafka.settings.clients import isolation_level
 from millstream.kafka.settings.java_options import java_client_options
 from millstream.serdes import BYTES, STRING
-from millstream.spark.columns import Column
+from millstream.spark.columns.serde_columns import Column
 from millstream.structured.arrow_map import map_in_arrow
 from millstream.structured.plan import StagePlan
 from millstream.structured.rows import Decode

@@ -20,7 +20,7 @@ from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
 from millstream.runtime.backoff import Backoff
-from millstream.spark.connectors import require
+from millstream.spark.sessions.connectors import require
 from millstream.structured.election import Election
 from millstream.structured.plan import StagePlan
 from millstream.structured.progress import StageMeters

@@ -15,8 +15,8 @@ from millstream.errors import SerializationError, StreamsError
 from millstream.kafka.partitioner import partition_for
 from millstream.operators.arrow import imported_pyarrow
 from millstream.serdes import Serde
-from millstream.spark.columns import Column, column_of
-from millstream.spark.shipping import ship
+from millstream.spark.code.shipping import ship
+from millstream.spark.columns.serde_columns import Column, column_of
 
 #: A row on its way into a topic: Spark's types.
 WIRE_SCHEMA: Final = (

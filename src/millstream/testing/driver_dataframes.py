@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.config import StreamsConfig
 from millstream.errors import DataFrameError
 from millstream.record import Headers
-from millstream.spark.session import is_local, use_this_python
+from millstream.spark.sessions.session import is_local, use_this_python
 from millstream.structured.arrow_map import map_in_arrow
 from millstream.structured.frames import as_records, decoded, transformed
 from millstream.structured.plan import StagePlan, stage_plan

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from support.broker.topics import committed_lag, fill, group_members, read_all, unique
 from support.machine.leftovers import nothing_left
 from support.running.applications import processed
-from support.running.identified import Identified
+from support.running.topologies.identified import Identified
 from support.running.word_count import RUNNING, WordCount
 from support.waiting import wait_for
 

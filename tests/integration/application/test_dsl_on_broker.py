@@ -16,9 +16,9 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from support.broker.records import Found
 from support.broker.restored import Restoration, Restored
-from support.running import features, optimized
 from support.running.applications import Application, processed, values
-from support.running.features import Output
+from support.running.topologies import features, optimized
+from support.running.topologies.features import Output
 from support.waiting import wait_for
 
 from millstream import CopartitionError

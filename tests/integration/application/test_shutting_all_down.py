@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from support.broker.topics import fill, group_members, unique
 from support.machine.java_streams import SOURCES, JavaProgram
 from support.machine.leftovers import nothing_left
-from support.running.interop import topology as interop_topology
+from support.running.topologies.interop import topology as interop_topology
 from support.waiting import wait_for
 
 from millstream import (

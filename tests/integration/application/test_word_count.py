@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from support.broker.restored import Restored
 from support.broker.topics import committed_lag, read_all
 from support.running.applications import values
-from support.running.identified import Identified
 from support.running.instances import end_of
+from support.running.topologies.identified import Identified
 from support.running.word_count import RUNNING, WordCount
 from support.waiting import wait_for
 

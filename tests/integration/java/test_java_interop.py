@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from support.broker.restored import Restored
 from support.broker.topics import committed_lag, latest, read_all, unique
 from support.machine.java_streams import interop
-from support.running.interop import AGGREGATED, WRITTEN, topology
+from support.running.topologies.interop import AGGREGATED, WRITTEN, topology
 from support.waiting import wait_for
 
 from millstream import KafkaStreams, StreamsConfig

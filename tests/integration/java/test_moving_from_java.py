@@ -15,7 +15,7 @@ import pytest
 from conformance.oracle.process import OracleUnavailable
 from pyspark.sql import SparkSession
 from support.machine.java_streams import END_TIMEOUT_S, SOURCES, START_TIMEOUT_S, JavaProgram
-from support.running.moving import KEEPING, Moving, moving_topology
+from support.running.topologies.moving import KEEPING, Moving, moving_topology
 from support.waiting import wait_for
 
 from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2, KafkaStreams, StreamsConfig

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.broker.records import Sent
-from support.running import every_store
 from support.running.applications import Application
+from support.running.topologies import every_store
 
 from millstream import KafkaStreams, StreamsConfig
 from millstream.lake import position_of, read_store, register

@@ -24,7 +24,7 @@ from support.waiting import wait_for
 from millstream import KafkaStreams, Materialized, StreamsBuilder, StreamsConfig, StreamsError
 from millstream.lake import backfill, read_table
 from millstream.serdes import STRING, json_of
-from millstream.spark.local_session import current_local
+from millstream.spark.sessions.local_session import current_local
 from millstream.testing import EmbeddedKafka
 from millstream.topology.options.lake import LakeFormat
 

@@ -11,7 +11,7 @@ from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 from support.machine.scripts import Script
 from support.running.parallel_instances import ParallelInstances
-from support.running.work_log import out_of_order, overlapping
+from support.running.topologies.work_log import out_of_order, overlapping
 from support.waiting import wait_for
 
 from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2

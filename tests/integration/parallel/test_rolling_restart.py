@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.machine.scripts import Script
 from support.running.parallel_instances import ParallelInstances
-from support.running.work_log import read_work
+from support.running.topologies.work_log import read_work
 from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka

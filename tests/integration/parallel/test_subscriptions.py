@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from support.broker.records import Places
 from support.broker.topics import committed_lag, fill, read_all, unique
 from support.running.parallel_instances import ParallelInstances
-from support.running.subscribed import run_subscription
-from support.running.work_log import WorkLog, read_work
+from support.running.topologies.subscribed import run_subscription
+from support.running.topologies.work_log import WorkLog, read_work
 from support.waiting import stays, wait_for
 
 from millstream import StreamsUncaughtExceptionHandlerResponse

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from support.machine.leftovers import nothing_left
-from support.running.identified import Identified
+from support.running.topologies.identified import Identified
 from support.running.word_count import RUNNING
 from support.waiting import wait_for
 

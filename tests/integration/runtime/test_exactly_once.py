@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.broker.restored import Restored
-from support.running.identified import Identified
+from support.running.topologies.identified import Identified
 from support.waiting import wait_for
 
 from millstream import EXACTLY_ONCE_V2, KafkaStreams

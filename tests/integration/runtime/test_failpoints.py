@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from support.machine.scripts import Script
 from support.running import lone_thread
 from support.running.failpoints import Armed, Failpoint, Hit, hit
-from support.running.identified import Account, Identified
+from support.running.topologies.identified import Account, Identified
 from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from support.machine.scripts import Script
-from support.running.identified import Identified
 from support.running.instances import (
     COUNTING,
     Instances,
@@ -21,6 +20,7 @@ from support.running.instances import (
     told,
 )
 from support.running.thread_run import ThreadRun
+from support.running.topologies.identified import Identified
 from support.waiting import wait_for
 
 from millstream.runtime.host import Host

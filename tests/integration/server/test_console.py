@@ -22,7 +22,7 @@ from support.machine.browser import Browser, chromium
 from support.machine.page_checks import faint, nameless, unseen_focus
 from support.meanwhile import meanwhile
 from support.running.applications import processed
-from support.running.shop import INPUTS, OUTPUTS, POISON, shop
+from support.running.topologies.shop import INPUTS, OUTPUTS, POISON, shop
 from support.strictness import has_browser
 from support.waiting import stays, wait_for
 

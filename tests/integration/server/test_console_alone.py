@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.machine.browser import Browser, chromium
-from support.running.console_sample import sample
+from support.running.topologies.console_sample import sample
 from support.strictness import has_browser
 from support.tasks.served_tasks import ServedTasks
 

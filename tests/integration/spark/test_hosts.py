@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from support.machine.standalone import Standalone
-from support.running.identified import Identified
 from support.running.instances import COUNTING
+from support.running.topologies.identified import Identified
 from support.waiting import wait_for
 
 from millstream import KafkaStreams, ThreadMetadata

@@ -30,13 +30,13 @@ from millstream.errors import (
     ThreadUnavailableError,
 )
 from millstream.runtime.control import Close
-from millstream.spark.control import ControlChannel
+from millstream.spark.connection.control import ControlChannel
+from millstream.spark.connection.messages import Hello, ThreadExit
 from millstream.spark.engine import SparkEngine
 from millstream.spark.events import ThreadEvent
 from millstream.spark.hosted_thread import Patience, RestartPolicy
-from millstream.spark.messages import Hello, ThreadExit
-from millstream.spark.session import is_local, resolve_session, slots
-from millstream.spark.worker_task import AttemptInfo
+from millstream.spark.sessions.session import is_local, resolve_session, slots
+from millstream.spark.worker.worker_task import AttemptInfo
 
 
 def obey(channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
@@ -270,7 +270,7 @@ def test_a_session_that_is_given_is_used_and_left_alone(session: SparkSession) -
     assert is_local(session)
     assert session.sparkContext.pythonExec == sys.executable
     handler: Any = signal.getsignal(signal.SIGINT)
-    assert handler.__module__ == "millstream.spark.session"
+    assert handler.__module__ == "millstream.spark.sessions.session"
 
 
 def test_an_interrupt_cancels_only_the_users_jobs(session: SparkSession) -> None:
@@ -372,7 +372,7 @@ import helpers
 from pyspark.sql import SparkSession
 from millstream.spark.engine import SparkEngine
 from millstream.runtime.control import Report
-from millstream.spark.messages import ThreadExit
+from millstream.spark.connection.messages import ThreadExit
 
 @dataclass(frozen=True)
 class Helped(Report):
@@ -479,6 +479,6 @@ def test_without_java_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
     """Goal: one sentence instead of a stack trace."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(SparkContext, "_gateway", None)
-    monkeypatch.setattr("millstream.spark.session.session_at_hand", lambda: None)
+    monkeypatch.setattr("millstream.spark.sessions.session.session_at_hand", lambda: None)
     with pytest.raises(SparkError, match="Java 17 or later"):
         resolve_session(None, 1)

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from support.broker.topics import read_all
 from support.meanwhile import meanwhile
-from support.running.work_log import Looked
+from support.running.topologies.work_log import Looked
 
 _TIMEOUT_S = 30
 _PAUSE_S = 0.05

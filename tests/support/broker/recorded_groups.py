@@ -9,7 +9,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from millstream.assignment.protocol import LATEST_OFFSET
 from millstream.assignment.task_assignor import (
     ApplicationState,
     AssignmentConfig,
@@ -17,6 +16,7 @@ from millstream.assignment.task_assignor import (
     ProcessState,
     TaskInfo,
 )
+from millstream.assignment.wire.protocol import LATEST_OFFSET
 from millstream.record import TaskId
 
 

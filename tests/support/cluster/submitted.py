@@ -1,4 +1,4 @@
-"""An application that keeps ids (`support.running.identified`), submitted to a cluster.
+"""An application that keeps ids (`support.running.topologies.identified`), submitted to a cluster.
 
 It is under load all the while."""
 
@@ -20,8 +20,8 @@ from support.broker.records import Places
 from support.cluster.hosts import STATE, Host
 from support.cluster.masters import Cluster
 from support.machine.scripts import Program
-from support.running.identified import Account, Identified
 from support.running.instances import end_of, last_told, told
+from support.running.topologies.identified import Account, Identified
 from support.waiting import wait_for
 
 _SCRIPT = Path(__file__).parents[1] / "running" / "identified_instance.py"

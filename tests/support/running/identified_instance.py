@@ -1,5 +1,5 @@
-"""One instance of an application that keeps ids (`support.running.identified`), a script that says
-what its tasks do.
+"""One instance of an application that keeps ids (`support.running.topologies.identified`), a script
+that says what its tasks do.
 
     python identified_instance.py BOOTSTRAP NAME STATE SETTINGS
 
@@ -28,9 +28,9 @@ from millstream import (
     StreamsUncaughtExceptionHandlerResponse,
 )
 from millstream.processor.handlers import HandlerAnswer
-from millstream.spark.free_slots import free_slots
-from support.running.identified import POISON, identified_topology
+from millstream.spark.sessions.free_slots import free_slots
 from support.running.telling import obey, tell, tell_changes
+from support.running.topologies.identified import POISON, identified_topology
 from support.waiting import wait_for
 
 

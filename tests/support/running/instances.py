@@ -11,7 +11,7 @@ from typing import Any
 from millstream.testing import EmbeddedKafka
 from support.broker.records import Places
 from support.machine.scripts import Program, Script
-from support.running.identified import Identified
+from support.running.topologies.identified import Identified
 
 _ROOM = Path(__file__).parent
 

@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.spark.local_session import start_local
+from millstream.spark.sessions.local_session import start_local
 from millstream.structured.lake import delta, iceberg, sink
 from millstream.structured.lake.iceberg_reader import read_iceberg
 from millstream.structured.lake.layout import lake_rows

@@ -32,7 +32,7 @@ from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.thread_identity import ThreadIdentity
 from support.running.failpoints import Failpoint
-from support.running.identified import identified_topology
+from support.running.topologies.identified import identified_topology
 
 #: So that a thread that is started anew takes its place in the group at once.
 INSTANCE_ID = "one"

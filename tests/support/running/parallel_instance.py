@@ -2,10 +2,11 @@
 
     python parallel_instance.py KIND BOOTSTRAP NAME FOLDER SETTINGS
 
-KIND is one of `KINDS`. It reads `NAME-in`, notes its work in FOLDER (`support.running.work_log`),
-and ends in an orderly way on SIGTERM or SIGINT. SETTINGS are JSON: `alone` for a stream thread in
-this very process, without Spark; `properties` of a subscription; `calls` of map_async, how long a
-call takes at most (`most_ms`); the rest are settings of the application.
+KIND is one of `KINDS`. It reads `NAME-in`, notes its work in FOLDER
+(`support.running.topologies.work_log`), and ends in an orderly way on SIGTERM or SIGINT. SETTINGS
+are JSON: `alone` for a stream thread in this very process, without Spark; `properties` of a
+subscription; `calls` of map_async, how long a call takes at most (`most_ms`); the rest are settings
+of the application.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.serdes import STRING, Serde
 from support.running.lone_thread import LoneControl
-from support.running.subscribed import inside
 from support.running.telling import tell_changes
-from support.running.work_log import WorkLog
+from support.running.topologies.subscribed import inside
+from support.running.topologies.work_log import WorkLog
 
 _NUMBER: Serde[int] = Serde(lambda _, number: b"%d" % number, lambda _, data: int(data))
 _CONSUMER = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000}

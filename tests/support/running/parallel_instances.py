@@ -15,7 +15,7 @@ from support.broker.numbered_keys import NumberedKeys, numbers_by_key
 from support.broker.records import Places
 from support.broker.topics import unique
 from support.machine.scripts import Script
-from support.running.work_log import (
+from support.running.topologies.work_log import (
     Done,
     Looked,
     begun_again,

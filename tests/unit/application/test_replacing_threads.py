@@ -40,8 +40,8 @@ from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.states import ClientState, TaskState, ThreadState
 from millstream.runtime.task.task_meters import TaskMeters
 from millstream.serdes import STRING
+from millstream.spark.connection.messages import Epoch, Hello, ThreadExit
 from millstream.spark.events import ThreadEvent
-from millstream.spark.messages import Epoch, Hello, ThreadExit
 
 REPLACE_THREAD = StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
 SHUTDOWN_CLIENT = StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT

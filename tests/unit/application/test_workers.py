@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.application.workers import NOWHERE, Worker, Workers
 from millstream.runtime.control import ClientJoined
-from millstream.spark.messages import Epoch, Hello
+from millstream.spark.connection.messages import Epoch, Hello
 
 THREAD = "shop-StreamThread-1"
 

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from support.broker.recorded_groups import recorded, shown, state_of
 
-from millstream.assignment.high_availability import assign_high_availability
-from millstream.assignment.protocol import LATEST_OFFSET
+from millstream.assignment.placing.high_availability import assign_high_availability
 from millstream.assignment.task_assignor import (
     ApplicationState,
     AssignmentConfig,
@@ -25,6 +24,7 @@ from millstream.assignment.task_assignor import (
     TaskInfo,
     check_assignment,
 )
+from millstream.assignment.wire.protocol import LATEST_OFFSET
 from millstream.record import TaskId
 
 CASES = recorded(Path(__file__).with_name("high_availability_4_3_1.jsonl"))

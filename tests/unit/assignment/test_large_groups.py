@@ -21,16 +21,16 @@ from millstream.assignment import (
     assign_high_availability,
     assign_sticky,
 )
-from millstream.assignment.client_load import ClientLoad
-from millstream.assignment.lags import TaskLags
 from millstream.assignment.leader_assignor import LeaderAssignor
-from millstream.assignment.least_loaded import LeastLoaded
-from millstream.assignment.protocol import LATEST_OFFSET
-from millstream.assignment.rack_flow import exchange_between_racks, sorted_racks
-from millstream.assignment.state_at_hand import StateAtHand
-from millstream.assignment.subscription_info import SubscriptionInfo
+from millstream.assignment.placing.client_load import ClientLoad
+from millstream.assignment.placing.lags import TaskLags
+from millstream.assignment.placing.least_loaded import LeastLoaded
+from millstream.assignment.placing.state_at_hand import StateAtHand
+from millstream.assignment.racks.rack_flow import exchange_between_racks, sorted_racks
 from millstream.assignment.task_assignor import check_assignment
 from millstream.assignment.topics import TopicGroup, TopologyTopics
+from millstream.assignment.wire.protocol import LATEST_OFFSET
+from millstream.assignment.wire.subscription_info import SubscriptionInfo
 from millstream.kafka.member.member_assignor import MemberSubscription
 from millstream.record import TaskId, TopicPartition
 

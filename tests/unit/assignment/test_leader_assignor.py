@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from millstream.assignment.assignment_info import AssignmentInfo, HostInfo
 from millstream.assignment.clients import read_group
 from millstream.assignment.leader_assignor import ConsumerAssignment, LeaderAssignor
-from millstream.assignment.protocol import LATEST_OFFSET, AssignorError
-from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import (
     ApplicationState,
@@ -28,6 +25,9 @@ from millstream.assignment.topics import (
     TopicGroup,
     TopologyTopics,
 )
+from millstream.assignment.wire.assignment_info import AssignmentInfo, HostInfo
+from millstream.assignment.wire.protocol import LATEST_OFFSET, AssignorError
+from millstream.assignment.wire.subscription_info import SubscriptionInfo
 from millstream.errors import (
     BrokerUnavailableError,
     CopartitionError,

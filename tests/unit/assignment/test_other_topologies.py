@@ -10,9 +10,9 @@ import pytest
 
 from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.other_topologies import check_same_topology
-from millstream.assignment.subscription_info import SubscriptionInfo
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.topics import NewTopic, TopicGroup, TopologyTopics
+from millstream.assignment.wire.subscription_info import SubscriptionInfo
 from millstream.errors import TopologyError
 from millstream.kafka.member.member_assignor import MemberSubscription
 from millstream.record import TaskId, TopicPartition

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from support.broker.recorded_groups import recorded, shown
 
-from millstream.assignment import rack_aware
-from millstream.assignment.client_load import ClientLoad
-from millstream.assignment.high_availability import assign_high_availability
-from millstream.assignment.rack_aware import Costs, rack_awareness
-from millstream.assignment.sticky import assign_sticky
+from millstream.assignment.placing.client_load import ClientLoad
+from millstream.assignment.placing.high_availability import assign_high_availability
+from millstream.assignment.placing.sticky import assign_sticky
+from millstream.assignment.racks import rack_aware
+from millstream.assignment.racks.rack_aware import Costs, rack_awareness
 from millstream.assignment.task_assignor import (
     ApplicationState,
     AssignmentConfig,

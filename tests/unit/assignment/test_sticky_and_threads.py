@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from millstream.assignment.sticky import assign_sticky
+from millstream.assignment.placing.sticky import assign_sticky
+from millstream.assignment.placing.thread_shares import spread_over_threads
 from millstream.assignment.task_assignor import (
     ApplicationState,
     ProcessAssignment,
@@ -15,7 +16,6 @@ from millstream.assignment.task_assignor import (
     TaskInfo,
     check_assignment,
 )
-from millstream.assignment.thread_shares import spread_over_threads
 from millstream.errors import TaskAssignmentError
 from millstream.record import TaskId
 

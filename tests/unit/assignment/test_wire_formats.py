@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-from millstream.assignment.assignment_info import AssignmentInfo, HostInfo
-from millstream.assignment.protocol import LATEST_OFFSET, AssignorError
-from millstream.assignment.subscription_info import SubscriptionInfo
+from millstream.assignment.wire.assignment_info import AssignmentInfo, HostInfo
+from millstream.assignment.wire.protocol import LATEST_OFFSET, AssignorError
+from millstream.assignment.wire.subscription_info import SubscriptionInfo
 from millstream.errors import TaskAssignmentError
 from millstream.record import TaskId, TopicPartition
 

@@ -17,7 +17,7 @@ import pytest
 from support.tasks.served_tasks import ServedTasks
 from support.waiting import wait_for
 
-from millstream.assignment.assignment_info import HostInfo
+from millstream.assignment.wire.assignment_info import HostInfo
 from millstream.errors import InvalidStateStoreError
 from millstream.query.peers import Instances
 from millstream.runtime.queries.questions import AskStore

@@ -37,7 +37,7 @@ from millstream.serdes import (
     session_windowed,
     time_windowed,
 )
-from millstream.spark.columns import column_of
+from millstream.spark.columns.serde_columns import column_of
 from millstream.windowed import Window, Windowed
 
 

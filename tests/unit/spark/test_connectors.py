@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import SparkError
-from millstream.spark.connectors import (
+from millstream.spark.sessions.connectors import (
     CONNECTORS,
     coordinates,
     resolve,
@@ -54,7 +54,7 @@ def test_versions_follow_spark() -> None:
 @pytest.mark.parametrize("name", CONNECTORS)
 def test_the_installed_spark_has_every_sum(name: str) -> None:
     """What is tried here is compared with a SHA-256 that ships with the package."""
-    shipped = Path(__file__).parents[3] / "src/millstream/spark/connectors.sha256"
+    shipped = Path(__file__).parents[3] / "src/millstream/spark/sessions/connectors.sha256"
     listed = {line.split()[1]: line.split()[0] for line in shipped.read_text().splitlines()}
     for artifact in CONNECTORS[name].artifacts:
         assert len(bytes.fromhex(listed[artifact.of(spark_version()).file_name])) == 32

@@ -24,11 +24,11 @@ from millstream.errors import (
     ThreadUnavailableError,
 )
 from millstream.runtime.control import Asked, Close, Report
-from millstream.spark import wire
-from millstream.spark.control import ControlChannel
-from millstream.spark.control_server import ControlServer
-from millstream.spark.conversation import Conversation
-from millstream.spark.messages import (
+from millstream.spark.connection import wire
+from millstream.spark.connection.control import ControlChannel
+from millstream.spark.connection.control_server import ControlServer
+from millstream.spark.connection.conversation import Conversation
+from millstream.spark.connection.messages import (
     Epoch,
     Hello,
     ThreadExit,
@@ -270,7 +270,7 @@ def test_answers_do_not_push_out_reports(
     server: ControlServer, recorder: Recorder, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Goal: a driver that is slow gets every report, and askers are told to ask again."""
-    monkeypatch.setattr("millstream.spark.control.MAX_REPLY_BYTES", 1_000_000)
+    monkeypatch.setattr("millstream.spark.connection.control.MAX_REPLY_BYTES", 1_000_000)
     channel = connect()
     replies = [server.post("t", Ask("query", number)) for number in range(20)]
     asked: list[Asked] = []

@@ -19,7 +19,7 @@ from typing import Required, TypedDict, TypeVar, Union
 import msgspec
 
 from millstream.serdes import json_of, msgpack_of
-from millstream.spark.shipping import ship
+from millstream.spark.code.shipping import ship
 
 T = TypeVar("T")
 

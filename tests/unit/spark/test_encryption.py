@@ -15,10 +15,10 @@ from support.broker.said import Tell
 from support.waiting import wait_for
 
 from millstream.runtime.control import Report
-from millstream.spark.control import ControlChannel
-from millstream.spark.control_server import ControlServer
-from millstream.spark.encryption import Identity
-from millstream.spark.messages import Epoch, Hello
+from millstream.spark.connection.control import ControlChannel
+from millstream.spark.connection.control_server import ControlServer
+from millstream.spark.connection.encryption import Identity
+from millstream.spark.connection.messages import Epoch, Hello
 
 KEY = b"k" * 32
 SECRET = b"in nobody else's hands"

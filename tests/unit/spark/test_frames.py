@@ -25,9 +25,9 @@ from millstream.runtime.queries.questions import (
     TaskAnswer,
     ThreadAnswer,
 )
-from millstream.spark.conversation import ControlLink, Conversation
-from millstream.spark.messages import Undeliverable, decode_value, encode_value
-from millstream.spark.wire import Connection
+from millstream.spark.connection.conversation import ControlLink, Conversation
+from millstream.spark.connection.messages import Undeliverable, decode_value, encode_value
+from millstream.spark.connection.wire import Connection
 from millstream.state.queries.reads import Read, ReadKind
 
 _COMPACT = [

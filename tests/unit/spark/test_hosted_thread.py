@@ -14,9 +14,9 @@ from support.waiting import wait_for
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError, SparkError
 from millstream.runtime.control import Close
+from millstream.spark.connection.messages import Epoch, Hello, ThreadExit
 from millstream.spark.events import ThreadEvent
 from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
-from millstream.spark.messages import Epoch, Hello, ThreadExit
 
 HELLO = Hello("shop", "t1", 1, Epoch(1, 0), 4711, "host")
 #: The first pause is a millisecond and none is longer.

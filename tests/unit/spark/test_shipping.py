@@ -16,7 +16,7 @@ import cloudpickle
 import pytest
 
 from millstream.errors import NotPicklableError
-from millstream.spark import shipping
+from millstream.spark.code import shipping
 
 
 class Node:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millstream import SparkError
-from millstream.spark.session import check_session, resolve_session
-from millstream.spark.spark_connect import refuse_connect_mode
+from millstream.spark.sessions.session import check_session, resolve_session
+from millstream.spark.sessions.spark_connect import refuse_connect_mode
 
 
 def connect_session() -> object:

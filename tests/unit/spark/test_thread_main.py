@@ -6,8 +6,8 @@ import pytest
 
 from millstream.errors import BrokerUnavailableError, ProcessingError
 from millstream.runtime.control import ThreadOutcome
-from millstream.spark.messages import ThreadExit
-from millstream.spark.thread_main import thread_exit
+from millstream.spark.connection.messages import ThreadExit
+from millstream.spark.worker.thread_main import thread_exit
 
 DOWN = BrokerUnavailableError("no answer")
 USERS = ProcessingError("division by zero")

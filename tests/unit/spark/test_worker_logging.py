@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from millstream.spark.worker_logging import LoggingSetup, short_name
+from millstream.spark.worker.worker_logging import LoggingSetup, short_name
 
 NAMES = ("", "millstream", "millstream.quiet", "myapp", "myapp.loud", "alone", "kafka", "kafka.x")
 THREAD = "shop-f1bbcb51-9fb9-44d4-87b0-aa5b859789e1-StreamThread-2"

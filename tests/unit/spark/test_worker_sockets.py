@@ -10,7 +10,7 @@ import sys
 
 _WORKER = """
 import os, socket, sys, time
-from millstream.spark.worker_sockets import kept_from_children
+from millstream.spark.worker.worker_sockets import kept_from_children
 spark = socket.socket(fileno=int(sys.argv[1]))
 with kept_from_children():
     own, other = socket.socketpair()

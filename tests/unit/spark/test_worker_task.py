@@ -20,13 +20,13 @@ from support.broker.said import Tell
 
 from millstream.errors import EnvironmentMismatchError
 from millstream.runtime.control import Close, Report
-from millstream.spark.control import ControlChannel
-from millstream.spark.control_server import ControlServer
-from millstream.spark.environment import checked_task, installed_versions
-from millstream.spark.messages import Hello, ThreadExit, decode_value
-from millstream.spark.shipping import ship
-from millstream.spark.worker_logging import LoggingSetup
-from millstream.spark.worker_task import AttemptInfo, ThreadPlan, run_plan
+from millstream.spark.code.environment import checked_task, installed_versions
+from millstream.spark.code.shipping import ship
+from millstream.spark.connection.control import ControlChannel
+from millstream.spark.connection.control_server import ControlServer
+from millstream.spark.connection.messages import Hello, ThreadExit, decode_value
+from millstream.spark.worker.worker_logging import LoggingSetup
+from millstream.spark.worker.worker_task import AttemptInfo, ThreadPlan, run_plan
 
 KEY = b"k" * 32
 
@@ -174,7 +174,7 @@ def test_a_background_thread_that_dies_is_a_line_in_the_log(
     run_plan(plan(driver, main))
     assert threading.excepthook is before
     told = capsys.readouterr().err
-    assert "ERROR [t1] millstream.spark.worker_task: background has died" in told
+    assert "ERROR [t1] millstream.spark.worker.worker_task: background has died" in told
     assert "nobody looks after me" in told
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from millstream.spark.free_slots import FreeSlots
+from millstream.spark.sessions.free_slots import FreeSlots
 
 Kind = Literal["add", "remove", "withdraw", "stay"]
 

@@ -29,8 +29,8 @@ from millstream.metrics.values import Metric
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.states import ThreadState
 from millstream.spark.engine import SparkEngine
-from millstream.spark.free_slots import FreeSlots, free_slots
-from millstream.spark.worker_logging import short_name
+from millstream.spark.sessions.free_slots import FreeSlots, free_slots
+from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger("millstream")
 

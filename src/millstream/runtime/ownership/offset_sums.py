@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from millstream.assignment.protocol import LATEST_OFFSET
+from millstream.assignment.wire.protocol import LATEST_OFFSET
 from millstream.record import TaskId
 from millstream.runtime.states import TaskState
 from millstream.runtime.task.stream_task import StreamTask

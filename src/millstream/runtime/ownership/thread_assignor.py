@@ -8,15 +8,15 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
-from millstream.assignment.high_availability import assign_high_availability
 from millstream.assignment.internal_topics import missing_source_topics
 from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.other_topologies import check_same_topology
-from millstream.assignment.protocol import AssignorError
-from millstream.assignment.subscription_info import SubscriptionInfo
+from millstream.assignment.placing.high_availability import assign_high_availability
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import AssignmentConfig, TaskAssignor
 from millstream.assignment.topics import NewTopic, TopologyTopics
+from millstream.assignment.wire.protocol import AssignorError
+from millstream.assignment.wire.subscription_info import SubscriptionInfo
 from millstream.clock import Clock, Deadline
 from millstream.config import StreamsConfig
 from millstream.errors import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.assignment.assignment_info import HostInfo
+from millstream.assignment.wire.assignment_info import HostInfo
 from millstream.query.metadata import StreamsMetadata
 from millstream.server.http_error import HttpError
 from millstream.server.routes.keys import KEY, KEY_AS, STORE, given_key

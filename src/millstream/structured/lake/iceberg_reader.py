@@ -12,7 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import SparkError
-from millstream.spark.connectors import require
+from millstream.spark.sessions.connectors import require
 from millstream.structured.lake.iceberg_files import iceberg_class, iceberg_tables
 
 if TYPE_CHECKING:

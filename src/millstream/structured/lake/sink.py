@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from millstream.spark.connectors import require
+from millstream.spark.sessions.connectors import require
 from millstream.structured.lake import delta, iceberg
 from millstream.structured.lake.batch import batch_of
 from millstream.topology.options.lake import LakeTable

@@ -17,7 +17,7 @@ from millstream.application.elastic.decisions import (
     Decisions,
     Look,
 )
-from millstream.spark.free_slots import FreeSlots
+from millstream.spark.sessions.free_slots import FreeSlots
 
 BOUNDS = Bounds(least=1, most=8, lag_target_ms=30_000, cooldown_ms=120_000)
 PLENTY = FreeSlots(free=100)

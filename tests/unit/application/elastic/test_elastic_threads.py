@@ -20,7 +20,7 @@ from millstream.errors import NotEnoughSlotsError, SparkError
 from millstream.metrics.values import Metric
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.states import ClientState, ThreadState
-from millstream.spark.free_slots import FreeSlots
+from millstream.spark.sessions.free_slots import FreeSlots
 
 REFUSED = NotEnoughSlotsError("no slot", slots=1, needed=2)
 

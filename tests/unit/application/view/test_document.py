@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from support.running.console_sample import THREADS, Sample, sample
+from support.running.topologies.console_sample import THREADS, Sample, sample
 
 
 @pytest.fixture(scope="module")

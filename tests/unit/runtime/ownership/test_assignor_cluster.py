@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from millstream.assignment.assignment_info import AssignmentInfo
-from millstream.assignment.high_availability import assign_high_availability
-from millstream.assignment.protocol import AssignorError
+from millstream.assignment.placing.high_availability import assign_high_availability
 from millstream.assignment.task_assignor import AssignmentConfig
 from millstream.assignment.topics import TopicGroup, TopologyTopics
+from millstream.assignment.wire.assignment_info import AssignmentInfo
+from millstream.assignment.wire.protocol import AssignorError
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError
 from millstream.kafka.member.member_assignor import MemberSubscription

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.tasks.task_bench import TaskBench
 
-from millstream.assignment.protocol import LATEST_OFFSET
+from millstream.assignment.wire.protocol import LATEST_OFFSET
 from millstream.record import TaskId
 from millstream.runtime.ownership.offset_sums import OffsetSums
 

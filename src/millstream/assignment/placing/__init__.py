@@ -1,0 +1,1 @@
+"""Which process gets which tasks: the assignors of Kafka Streams."""

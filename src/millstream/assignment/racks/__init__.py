@@ -1,0 +1,1 @@
+"""Tasks near the replicas of what they read."""

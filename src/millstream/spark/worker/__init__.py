@@ -1,0 +1,1 @@
+"""What runs in the Python worker that is a stream thread."""
