@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from millstream.runtime.stall import Stall
+from millstream.runtime.states import OwnedTask
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,10 @@ class ThreadMetadata:
     client: str | None = None
 
 
-def tasks_of(states: Mapping[str, str], *, standby: bool) -> tuple[TaskMetadata, ...]:
-    """The active or the standby tasks of a thread, by their states."""
+def tasks_of(owned: Mapping[str, OwnedTask], *, standby: bool) -> tuple[TaskMetadata, ...]:
+    """The active or the standby tasks of a thread, of all that it owns by id."""
     return tuple(
-        TaskMetadata(task_id, state)
-        for task_id, state in sorted(states.items())
-        if (state == "STANDBY") is standby
+        TaskMetadata(task_id, task.state)
+        for task_id, task in sorted(owned.items())
+        if task.standby is standby
     )

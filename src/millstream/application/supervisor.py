@@ -43,7 +43,7 @@ from millstream.runtime.ownership.client import keeps_state_on_disk
 from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.stall import Stall
 from millstream.runtime.start_checks import StartChecks, committed_in_words
-from millstream.runtime.states import ClientState, ThreadState
+from millstream.runtime.states import ClientState, OwnedTask, ThreadState
 from millstream.runtime.topology_topics import has_tasks
 from millstream.spark.connection.messages import ThreadExit
 from millstream.spark.engine import SparkEngine
@@ -374,10 +374,13 @@ class ThreadSupervisor:
                     self._thread_is(thread, state, why)
             case ClientJoined():
                 logger.info("%s %s", short_name(thread), self.workers.joined(thread, report))
-            case TasksChanged(tasks):
-                states = {str(task_id): state.name for task_id, state in tasks.items()}
-                self._states.tasks_are(thread, states)
-                self.story.tasks_are(thread, states)
+            case TasksChanged(tasks, copies):
+                owned = {
+                    str(task_id): OwnedTask(state.name, task_id in copies)
+                    for task_id, state in tasks.items()
+                }
+                self._states.tasks_are(thread, owned)
+                self.story.tasks_are(thread, owned)
             case HostsChanged():
                 self.asked.learn(report)
             case ThreadMetrics():

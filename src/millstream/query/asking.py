@@ -25,7 +25,7 @@ from millstream.runtime.queries.questions import (
     TaskAnswer,
     ThreadAnswer,
 )
-from millstream.runtime.states import TaskState, ThreadState
+from millstream.runtime.states import OwnedTask, TaskState, ThreadState
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,8 @@ _RUNNING, _STANDBY = TaskState.RUNNING.name, TaskState.STANDBY.name
 _Having = Mapping[str, Sequence[int]]
 #: Asks a thread of that name; what is returned gets the answer, or its exception.
 AskThread = Callable[[str, Question[Any]], Future[Any]]
-#: The threads that live: their states, and the states of their tasks by id.
-Threads = Callable[[], Mapping[str, tuple[ThreadState, Mapping[str, str]]]]
+#: The threads that live: their states, and their tasks by id.
+Threads = Callable[[], Mapping[str, tuple[ThreadState, Mapping[str, OwnedTask]]]]
 
 
 class Answering(Protocol):
@@ -196,10 +196,11 @@ class OwnThreads:
         for name, (state, tasks) in self._threads().items():
             if state not in _ASKED:
                 continue
-            for task, role in tasks.items():
-                group, _, partition = task.partition("_")
+            for task_id, task in tasks.items():
+                group, _, partition = task_id.partition("_")
                 wanted = partitions is None or int(partition) in partitions
                 if wanted and int(group) == subtopology:
+                    role = _STANDBY if task.standby else task.state
                     found.setdefault(role, {}).setdefault(name, []).append(int(partition))
         return dict(found)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from millstream.clock import Clock
 from millstream.runtime.state_machine import StateMachine
-from millstream.runtime.states import CLIENT_STATES, ClientState, ThreadState
+from millstream.runtime.states import CLIENT_STATES, ClientState, OwnedTask, ThreadState
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class ClientStates:
     def __init__(self, application_id: str, clock: Clock) -> None:
         self._changed = threading.Condition()
         self._threads: dict[str, ThreadState] = {}
-        self._tasks: dict[str, dict[str, str]] = {}
+        self._tasks: dict[str, dict[str, OwnedTask]] = {}
         self._listener: StateListener | None = None
         self._untold: deque[tuple[ClientState, ClientState]] = deque()
         self._telling = threading.RLock()
@@ -102,13 +102,13 @@ class ClientStates:
                 self._threads[name] = state
         self._follow_threads(f"{name} is {state.name}: {why}")
 
-    def tasks_are(self, name: str, tasks: dict[str, str]) -> None:
-        """A thread has told what it owns: task id → state."""
+    def tasks_are(self, name: str, tasks: dict[str, OwnedTask]) -> None:
+        """A thread has told what it owns, by task id."""
         with self._changed:
             self._tasks[name] = tasks
 
-    def threads(self) -> dict[str, tuple[ThreadState, dict[str, str]]]:
-        """The threads that live: name → state and tasks."""
+    def threads(self) -> dict[str, tuple[ThreadState, dict[str, OwnedTask]]]:
+        """The threads that live: name → state and tasks by id."""
         with self._changed:
             return {
                 name: (state, dict(self._tasks.get(name, {})))

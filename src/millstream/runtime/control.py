@@ -135,9 +135,10 @@ class StateChanged(Report):
 
 @dataclass(frozen=True)
 class TasksChanged(Report):
-    """The tasks that the thread owns now, and where they are."""
+    """The tasks that the thread owns now, where they are, and which of them are to be copies."""
 
     tasks: Mapping[TaskId, TaskState]
+    standby: frozenset[TaskId] = frozenset()
 
 
 @dataclass(frozen=True)

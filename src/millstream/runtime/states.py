@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class ThreadState(enum.Enum):
@@ -76,6 +76,18 @@ class TaskState(enum.Enum):
     RUNNING = "RUNNING"
     SUSPENDED = "SUSPENDED"
     CLOSED = "CLOSED"
+
+
+class OwnedTask(NamedTuple):
+    """What a thread tells of a task that it owns.
+
+    Args:
+        state: the name of its `TaskState`.
+        standby: whether it is to be a copy, which its state tells only once its stores are open.
+    """
+
+    state: str
+    standby: bool = False
 
 
 _K = TaskState

@@ -21,7 +21,7 @@ from millstream.query.routing import Routing
 from millstream.query.state_queries import StateQueries
 from millstream.query.store_types import QueryableStoreType, QueryableStoreTypes
 from millstream.query.stores import KnownStore, KnownStores
-from millstream.runtime.states import ClientState, ThreadState
+from millstream.runtime.states import ClientState, OwnedTask, ThreadState
 from millstream.serdes import STRING
 
 TYPES: dict[str, QueryableStoreType[Any]] = {
@@ -57,7 +57,9 @@ class QueryBench(QueriedTask):
         )
         super().__init__(topology(scenario), config)
         stores, cluster = KnownStores(self._topology, config), _OnePartition()
-        own = OwnThreads(lambda: {"thread": (ThreadState.RUNNING, {"0_0": "RUNNING"})}, self._asked)
+        own = OwnThreads(
+            lambda: {"thread": (ThreadState.RUNNING, {"0_0": OwnedTask("RUNNING")})}, self._asked
+        )
         routing = Routing(stores, cluster, lambda: ClientState.RUNNING, None)
         self.queries = StateQueries(stores, own, routing, Instances(), lambda: ClientState.RUNNING)
 

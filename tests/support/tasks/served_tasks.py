@@ -37,7 +37,7 @@ from millstream.query.stores import KnownStores
 from millstream.runtime.queries.questions import AskStore, ThreadAnswer
 from millstream.runtime.queries.reach import upstream_of_stores
 from millstream.runtime.queries.store_queries import StoreQueries
-from millstream.runtime.states import ClientState, ThreadState
+from millstream.runtime.states import ClientState, OwnedTask, ThreadState
 from millstream.serdes import JSON, LONG, STRING
 from millstream.server.served import Health
 from millstream.state.queries.codec import StoreCodec
@@ -146,12 +146,12 @@ class ServedTasks:
             task = self.tasks[len(key) % len(self.tasks)]
             task.write("clicks", key.encode(), b"click", time)
 
-    def _threads(self) -> Mapping[str, tuple[ThreadState, Mapping[str, str]]]:
+    def _threads(self) -> Mapping[str, tuple[ThreadState, Mapping[str, OwnedTask]]]:
         parts = self._topology._subtopologies()
         return {
             str(number): (
                 ThreadState.RUNNING,
-                {f"{part.id}_{number}": "RUNNING" for part in parts},
+                {f"{part.id}_{number}": OwnedTask("RUNNING") for part in parts},
             )
             for number in range(len(self.tasks))
         }

@@ -9,13 +9,14 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from support.owned_tasks import owned
 
 from millstream import StateStoreMigratedError
 from millstream.errors import SparkError, ThreadUnavailableError
 from millstream.query.asking import OwnThreads
 from millstream.query.requests.answers import FailureReason
 from millstream.runtime.queries.questions import AskStore, NextPage, TaskAnswer, ThreadAnswer
-from millstream.runtime.states import ThreadState
+from millstream.runtime.states import OwnedTask, ThreadState
 from millstream.state.queries.reads import Read, ReadKind
 
 QUESTION = AskStore("s", Read(ReadKind.RANGE), "RangeQuery")
@@ -40,11 +41,11 @@ class Threads:
         self.own = OwnThreads(self._threads, self._ask, answer_ms=200, try_ms=50)
         self._states = states
 
-    def _threads(self) -> Mapping[str, tuple[ThreadState, Mapping[str, str]]]:
+    def _threads(self) -> Mapping[str, tuple[ThreadState, Mapping[str, OwnedTask]]]:
         return {
             name: (
                 self._states.get(name, ThreadState.RUNNING),
-                self._tasks.get(name, {f"0_{number}": "RUNNING"}),
+                owned(self._tasks.get(name, {f"0_{number}": "RUNNING"})),
             )
             for number, name in enumerate(self.answers)
         }

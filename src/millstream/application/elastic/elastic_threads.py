@@ -27,7 +27,7 @@ from millstream.config import StreamsConfig
 from millstream.errors import StreamsError
 from millstream.metrics.values import Metric
 from millstream.runtime.client_states import ClientStates
-from millstream.runtime.states import ThreadState
+from millstream.runtime.states import OwnedTask, ThreadState
 from millstream.spark.engine import SparkEngine
 from millstream.spark.sessions.free_slots import FreeSlots, free_slots
 from millstream.spark.worker.worker_logging import short_name
@@ -245,7 +245,7 @@ class ElasticThreads:
         else:
             self._counts[kind] += 1
 
-    def _staying(self) -> dict[str, tuple[ThreadState, dict[str, str]]]:
+    def _staying(self) -> dict[str, tuple[ThreadState, dict[str, OwnedTask]]]:
         leaving = self._parts.crew.leaving
         threads = self._parts.states.threads()
         return {name: each for name, each in threads.items() if name not in leaving}

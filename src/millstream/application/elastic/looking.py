@@ -10,11 +10,11 @@ from millstream.application.elastic.decisions import Look
 from millstream.application.story.events import Restore
 from millstream.metrics.values import Metric
 from millstream.runtime.loop.thread_meters import CONSUMER_GROUP, THREAD_GROUP
-from millstream.runtime.states import ThreadState
+from millstream.runtime.states import OwnedTask, ThreadState
 from millstream.runtime.task.task_meters import TASK_GROUP
 
-#: Thread → its state, and the states of its tasks.
-Threads = Mapping[str, tuple[ThreadState, Mapping[str, str]]]
+#: Thread → its state, and its tasks by id.
+Threads = Mapping[str, tuple[ThreadState, Mapping[str, OwnedTask]]]
 
 _SETTLED = frozenset({"RUNNING", "STANDBY"})
 
@@ -111,7 +111,7 @@ class Looking:
         states = Counter(state.name for state, _ in threads.values())
         if any(state != "RUNNING" for state in states):
             return "not all threads run: " + _counted(states)
-        tasks = Counter(state for _, each in threads.values() for state in each.values())
+        tasks = Counter(task.state for _, each in threads.values() for task in each.values())
         if any(state not in _SETTLED for state in tasks):
             return "not all tasks run: " + _counted(tasks)
         behind = [
@@ -164,8 +164,8 @@ def _part_of(task: str) -> str:
     return task.split("_")[0]
 
 
-def _active(tasks: Mapping[str, str]) -> list[str]:
-    return [task for task, state in tasks.items() if state != "STANDBY"]
+def _active(tasks: Mapping[str, OwnedTask]) -> list[str]:
+    return [task_id for task_id, task in tasks.items() if not task.standby]
 
 
 def _counted(states: Counter[str]) -> str:

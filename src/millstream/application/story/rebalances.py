@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from millstream.application.story.events import OwnedTasks, Ownership, Rebalance
-from millstream.runtime.states import TaskState
+from millstream.runtime.states import OwnedTask
 
 _MOST: Final = 100
 #: What threads tell of their tasks so soon after the last of them runs belongs to the rebalance.
@@ -37,8 +37,8 @@ class Rebalances:
         if self._known and self._known[-1].ended_ms is None:
             self._known[-1] = replace(self._known[-1], ended_ms=now_ms, after=dict(self._owned))
 
-    def tasks_are(self, thread: str, tasks: Mapping[str, str], now_ms: int) -> None:
-        """A thread has told what it owns: task id → state; nothing if it has ended."""
+    def tasks_are(self, thread: str, tasks: Mapping[str, OwnedTask], now_ms: int) -> None:
+        """A thread has told what it owns, by task id; nothing if it has ended."""
         owned = _owned(tasks)
         if owned == self._owned.get(thread, OwnedTasks()):
             return
@@ -62,12 +62,11 @@ class Rebalances:
         return last.ended_ms is None or now_ms - last.ended_ms <= _SETTLING_MS
 
 
-def _owned(tasks: Mapping[str, str]) -> OwnedTasks:
+def _owned(tasks: Mapping[str, OwnedTask]) -> OwnedTasks:
     ids = sorted(tasks, key=_by_number)
-    standby = TaskState.STANDBY.name
     return OwnedTasks(
-        tuple(each for each in ids if tasks[each] != standby),
-        tuple(each for each in ids if tasks[each] == standby),
+        tuple(each for each in ids if not tasks[each].standby),
+        tuple(each for each in ids if tasks[each].standby),
     )
 
 

@@ -16,7 +16,7 @@ from millstream.application.story.throughput import Throughput
 from millstream.clock import Clock
 from millstream.errors import StreamsError
 from millstream.runtime.control import RestoreEvent
-from millstream.runtime.states import ClientState, ThreadState
+from millstream.runtime.states import ClientState, OwnedTask, ThreadState
 
 #: Threads that do not run: not yet again, or no more.
 AT_REST: Final = frozenset({ThreadState.CREATED, ThreadState.DEAD})
@@ -85,8 +85,8 @@ class ApplicationStory:
                 self._restores.thread_ended(thread, now_ms)
                 self._throughput.thread_ended(thread)
 
-    def tasks_are(self, thread: str, tasks: Mapping[str, str]) -> None:
-        """A thread has told what it owns: task id → state."""
+    def tasks_are(self, thread: str, tasks: Mapping[str, OwnedTask]) -> None:
+        """A thread has told what it owns, by task id."""
         with self._lock:
             self._rebalances.tasks_are(thread, tasks, self._clock.now_ms())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from millstream.assignment.task_assignment import TaskAssignment
@@ -12,7 +12,7 @@ from millstream.metrics.frames import FrameWriter
 from millstream.runtime.control import Control, HostsChanged, TasksChanged, ThreadMetrics
 from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.loop.thread_settings import ThreadSettings
-from millstream.runtime.work import Work
+from millstream.runtime.ownership.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +52,17 @@ class Reports:
         self._next_ms = 0
         self._last_summary_ms = 0
         self._summarized_total = 0
+        self._told_changes = 0
 
     def begin(self) -> None:
         """The intervals begin now."""
         self._last_summary_ms = self._clock.monotonic_ms()
         self._next_ms = self._last_summary_ms + self._settings.report_interval_ms
 
-    def tell_if_due(self) -> None:
-        """Tell what is due to be told."""
+    def tell_if_due(self, tasks: Tasks) -> None:
+        """Tell what is due to be told, and of tasks that got further since they were told of."""
+        if tasks.changes != self._told_changes:
+            self.tell_tasks(tasks)
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_ms:
             self._refresh()
@@ -94,7 +97,9 @@ class Reports:
         hosts = HostsChanged(assignment.partitions_by_host, assignment.standby_partitions_by_host)
         self._control.report(hosts)
 
-    def tell_tasks(self, tasks: Sequence[Work]) -> None:
+    def tell_tasks(self, tasks: Tasks) -> None:
         """Tell the driver which tasks there are, and their states."""
-        self._meters.tasks_are(tasks)
-        self._control.report(TasksChanged({task.task_id: task.state for task in tasks}))
+        self._told_changes = tasks.changes
+        self._meters.tasks_are(tasks.all)
+        states = {task.task_id: task.state for task in tasks.all}
+        self._control.report(TasksChanged(states, tasks.standby))

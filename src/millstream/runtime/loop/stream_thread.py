@@ -250,7 +250,7 @@ class StreamThread:
         self._purge.run(self._tasks.running)
         self._cleanup.run()
         self._queries.tidy()
-        self._reports.tell_if_due()
+        self._reports.tell_if_due(self._tasks)
 
     def _fetch(self) -> None:
         """Restore and poll. Waits for records at one place at most, and only if there are none."""
@@ -403,7 +403,7 @@ class StreamThread:
                 self._machine.transition_to(ThreadState.PARTITIONS_REVOKED, change.why)
             elif change.assigned:
                 self._machine.transition_to(ThreadState.PARTITIONS_ASSIGNED, change.why)
-            self._reports.tell_tasks(self._tasks.all)
+            self._reports.tell_tasks(self._tasks)
             if change.assignment is not None:
                 self._reports.tell_hosts(change.assignment)
             began_ms = self._clock.monotonic_ms()
@@ -414,7 +414,7 @@ class StreamThread:
             self._machine.transition_to(
                 ThreadState.RUNNING, f"{len(self._tasks)} tasks are running"
             )
-            self._reports.tell_tasks(self._tasks.all)
+            self._reports.tell_tasks(self._tasks)
 
     def _obey(self) -> None:
         if self._control.lost:

@@ -324,3 +324,12 @@ def _refusal(stories: list[str]) -> str:
         "'latest', or a timedelta (for all sources: consumer={'auto.offset.reset': 'earliest'}); "
         "or set the group's offsets yourself (kafka-consumer-groups --reset-offsets)."
     )
+
+
+def epochs_of(committed: Mapping[TopicPartition, CommitOffset | None]) -> dict[TopicPartition, int]:
+    """The leader epochs in which offsets were committed, where they are known."""
+    return {
+        place: offset.leader_epoch
+        for place, offset in committed.items()
+        if offset is not None and offset.leader_epoch is not None
+    }

@@ -17,13 +17,12 @@ from millstream.errors import (
     TaskCorruptedError,
     UnknownTopicError,
 )
-from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Consumer
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.ownership.inputs import Inputs
 from millstream.runtime.ownership.offset_sums import OffsetSums
 from millstream.runtime.ownership.restoration import Restoration
-from millstream.runtime.ownership.start_offsets import CommittedOffsets
+from millstream.runtime.ownership.start_offsets import CommittedOffsets, epochs_of
 from millstream.runtime.retry import LockRetry, Retry
 from millstream.runtime.states import TaskState
 from millstream.runtime.task.punctuations import AT_ONCE, Agenda
@@ -98,6 +97,8 @@ class Tasks:
         self._revivals: Counter[TaskId] = Counter()
         #: How often the state of a task was wiped and rebuilt.
         self.rebuilt_total = 0
+        #: How often tasks came, went, or got further.
+        self.changes = 0
         # Kept, because the loop asks many times a round: 0.5 us a task for each sorting.
         self._sorted: Sequence[StreamTask] = ()
         self._running: Sequence[StreamTask] = ()
@@ -454,6 +455,7 @@ class Tasks:
             return
         del self._opening[task.task_id]
         self._restore(task)
+        self.changes += 1
 
     def _restore(self, task: StreamTask) -> None:
         standby = task.state is TaskState.STANDBY
@@ -474,7 +476,7 @@ class Tasks:
             committed = self._offsets.committed(partitions)
             topic_ids = self._offsets.topic_ids(partitions)
             starts = self._offsets.starts(partitions, committed, topic_ids)
-            self._inputs.fetch(restored, starts, _epochs(committed))
+            self._inputs.fetch(restored, starts, epochs_of(committed))
         except (BrokerUnavailableError, UnknownTopicError) as error:
             self._starting.failed(error)
             return
@@ -486,15 +488,8 @@ class Tasks:
         self._sort()
 
     def _sort(self) -> None:
+        self.changes += 1
         self._sorted = [self._tasks[task_id] for task_id in sorted(self._tasks)]
         self._running = [task for task in self._sorted if task.state is TaskState.RUNNING]
         self._standby = frozenset(task.task_id for task in self._sorted if self._is_standby(task))
         self._offset_sums.publish(self._sorted)
-
-
-def _epochs(committed: Mapping[TopicPartition, CommitOffset | None]) -> dict[TopicPartition, int]:
-    return {
-        place: offset.leader_epoch
-        for place, offset in committed.items()
-        if offset is not None and offset.leader_epoch is not None
-    }

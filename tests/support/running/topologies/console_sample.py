@@ -26,6 +26,7 @@ from millstream.serdes import STRING
 from millstream.spark.connection.messages import Epoch, Hello
 from millstream.state.storage.rocksdb_statistics import STORE_GROUP
 from millstream.state.store_meters import CACHE_GROUP
+from support.owned_tasks import owned
 from support.running.topologies.shop import shop
 
 THREADS = [f"shop-5f1c2c1e-StreamThread-{number}" for number in (1, 2, 3)]
@@ -99,7 +100,7 @@ class Sample:
         self._supervisor._thread_is(thread, state, why)
 
     def _own(self, thread: int, active: list[str], standby: list[str]) -> None:
-        tasks = {**dict.fromkeys(active, "RUNNING"), **dict.fromkeys(standby, "STANDBY")}
+        tasks = owned({**dict.fromkeys(active, "RUNNING"), **dict.fromkeys(standby, "STANDBY")})
         self._states.tasks_are(THREADS[thread], tasks)
         self._story.tasks_are(THREADS[thread], tasks)
 
@@ -194,13 +195,13 @@ class Sample:
                 wave = 1 + 0.25 * math.sin(second / 23 + index) + 0.08 * math.sin(second * 1.7)
                 self._totals[task] += (5_200 if task.startswith("0") else 1_900) * wave
             for thread in THREADS:
-                owned = self._states.threads().get(thread)
-                if owned is None or owned[0] is not ThreadState.RUNNING:
+                known = self._states.threads().get(thread)
+                if known is None or known[0] is not ThreadState.RUNNING:
                     continue
                 tasks = {
-                    task: int(self._totals[task])
-                    for task, state in owned[1].items()
-                    if state != "STANDBY"
+                    task_id: int(self._totals[task_id])
+                    for task_id, task in known[1].items()
+                    if not task.standby
                 }
                 self._story.counted(thread, tasks)
 

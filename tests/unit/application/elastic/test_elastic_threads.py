@@ -19,7 +19,7 @@ from millstream.config import StreamsConfig
 from millstream.errors import NotEnoughSlotsError, SparkError
 from millstream.metrics.values import Metric
 from millstream.runtime.client_states import ClientStates
-from millstream.runtime.states import ClientState, ThreadState
+from millstream.runtime.states import ClientState, OwnedTask, ThreadState
 from millstream.spark.sessions.free_slots import FreeSlots
 
 REFUSED = NotEnoughSlotsError("no slot", slots=1, needed=2)
@@ -52,7 +52,7 @@ class Crew:
         name = f"app-StreamThread-{len(self.names) + 1}"
         self.names.append(name)
         self.states.thread_is(name, ThreadState.RUNNING, "test")
-        self.states.tasks_are(name, {f"0_{each}": "RUNNING" for each in range(8)})
+        self.states.tasks_are(name, {f"0_{each}": OwnedTask("RUNNING") for each in range(8)})
         return name
 
     def begin_to_remove(self, name: str) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from support.owned_tasks import owned
+
 from millstream.application.elastic.decisions import Look
 from millstream.application.elastic.looking import Looking
 from millstream.application.story.events import Restore
 from millstream.metrics.values import Metric
-from millstream.runtime.states import ThreadState
+from millstream.runtime.states import OwnedTask, ThreadState
 
 RUNNING = ThreadState.RUNNING
 COPY = Restore(
@@ -38,9 +40,9 @@ class Threads:
 
     def __init__(self) -> None:
         self.looking = Looking(60_000, warm_lag=100, alone=lambda names: ",".join(sorted(names)))
-        self.states: dict[str, tuple[ThreadState, dict[str, str]]] = {
-            "a": (RUNNING, {"0_0": "RUNNING", "1_1": "RUNNING"}),
-            "b": (RUNNING, {"0_2": "RUNNING", "1_0": "STANDBY"}),
+        self.states: dict[str, tuple[ThreadState, dict[str, OwnedTask]]] = {
+            "a": (RUNNING, owned({"0_0": "RUNNING", "1_1": "RUNNING"})),
+            "b": (RUNNING, owned({"0_2": "RUNNING", "1_0": "STANDBY"})),
         }
         self.metrics = {
             "a": told(0.25, {"0_0": 7, "1_1": 3}, {"0_0": 5, "1_1": 0}),
@@ -98,7 +100,7 @@ def test_nothing_may_change_while_something_does() -> None:
     assert threads.look(restores=[COPY]).unsettled == ""
     assert "warms up: it is 990 records behind" in threads.look(restores=[behind]).unsettled
     assert threads.look(restores=[replace(behind, state="suspended")]).unsettled == ""
-    threads.states["b"] = (RUNNING, {"0_2": "RESTORING"})
+    threads.states["b"] = (RUNNING, owned({"0_2": "RESTORING"}))
     assert threads.look().unsettled == "not all tasks run: 1 RESTORING, 2 RUNNING"
     threads.states["b"] = (ThreadState.PARTITIONS_ASSIGNED, {})
     assert threads.look().unsettled == "not all threads run: 1 PARTITIONS_ASSIGNED, 1 RUNNING"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from support.owned_tasks import owned
+
 from millstream.application.story.events import OwnedTasks
 from millstream.application.story.story import ApplicationStory
 from millstream.clock import ManualClock
@@ -31,15 +33,15 @@ def test_a_rebalance_tells_who_had_and_who_has_which_tasks() -> None:
     """From the first thread that stops until all run, with what is told a moment later."""
     told, clock = story()
     told.state_changed(REBALANCING, ClientState.CREATED, "told to start")
-    told.tasks_are(ONE, {"0_1": "CREATED", "0_10": "CREATED", "0_2": "STANDBY"})
+    told.tasks_are(ONE, owned({"0_1": "CREATED", "0_10": "CREATED", "0_2": "STANDBY"}))
     clock.advance(500)
     told.state_changed(RUNNING, REBALANCING, "all run")
     clock.advance(5_000)
     told.state_changed(REBALANCING, RUNNING, "revoked")
-    told.tasks_are(ONE, {"0_1": "RUNNING"})
+    told.tasks_are(ONE, owned({"0_1": "RUNNING"}))
     clock.advance(700)
     told.state_changed(RUNNING, REBALANCING, "all run")
-    told.tasks_are(TWO, {"0_10": "RUNNING"})
+    told.tasks_are(TWO, owned({"0_10": "RUNNING"}))
     clock.advance(60_000)
     told.tasks_are(TWO, {})
 
