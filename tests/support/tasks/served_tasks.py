@@ -196,7 +196,7 @@ class ServedTasks:
             {
                 "thread_name": f"shop-StreamThread-{name}",
                 "thread_state": state.name,
-                "active_tasks": [{"task_id": t, "state": s} for t, s in tasks.items()],
+                "active_tasks": [{"task_id": t, "state": each.state} for t, each in tasks.items()],
                 "standby_tasks": [],
                 "host": "here",
                 "pid": 1,
