@@ -8,7 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from bad_inputs.case import Accepted, Case, Dropped, Family, In, Letter, Outcome, Refused, started
+from bad_inputs.case import (
+    Accepted,
+    Case,
+    Dropped,
+    Family,
+    In,
+    Letter,
+    Outcome,
+    Refused,
+    ms,
+    serdes,
+    started,
+)
 from bad_inputs.functions import CONTINUES, QUEUE, fails, with_stream
 from bad_inputs.nulls import TEXT
 from millstream.errors import ConfigError, ProcessingError, TopologyError
@@ -50,6 +62,16 @@ def case(id: str, what: str, operation: Any, outcome: Outcome, *given: In, **set
 
 def failing(id: str, what: str, operation: Any, *told: str) -> Case:
     return case(id, what, operation, Refused(ProcessingError, ["User code failed", *told]))
+
+
+def in_real_time(value: Any = serdes.STRING, **settings: Any) -> None:
+    """A DataFrame function in real time, in an application that is made and not started."""
+    builder = ms.StreamsBuilder()
+    rows = builder.stream("in", **TEXT)
+    trigger = ms.Trigger.real_time()
+    rows.transform_dataframe(list, name="t", value=value, trigger=trigger).to("out")
+    config = ms.StreamsConfig(application_id="app", bootstrap_servers="nowhere:9092", **settings)
+    ms.KafkaStreams(builder.build(), config)
 
 
 ASYNC = Family(
@@ -268,6 +290,25 @@ DATAFRAMES = Family(
             TopologyError,
             lambda s: s.transform_dataframe(list, name="t", trigger="1 second"),
             "takes a Trigger, but got '1 second'",
+        ),
+        declared(
+            "batch",
+            "batches of 100 ms in real time",
+            TopologyError,
+            lambda s: s.transform_dataframe(list, name="t", trigger=ms.Trigger.real_time("100 ms")),
+            "takes batches of at least 5 seconds",
+        ),
+        Case(
+            "exactly-once",
+            "real time in an application that is exactly once",
+            lambda: in_real_time(processing_guarantee="exactly_once_v2"),
+            Refused(ConfigError, ["writes at least once", "bad_inputs/beside.py:"]),
+        ),
+        Case(
+            "real-time-serde",
+            "real time with a serde that only Python reads",
+            lambda: in_real_time(value=serdes.JSON),
+            Refused(ConfigError, ["cannot be written without Python", "bad_inputs/beside.py:"]),
         ),
         declared(
             "serde",

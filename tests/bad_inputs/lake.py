@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bad_inputs.case import Case, Family, Refused, started
+from bad_inputs.case import Case, Family, Refused, ms, started
 from bad_inputs.nulls import TEXT
 from millstream.errors import TopologyError
 
@@ -55,6 +55,12 @@ LAKE = Family(
             "a partition that is called like a column of the table",
             "would be another column called 'timestamp'",
             partition_by=["timestamp(_topic)"],
+        ),
+        stream(
+            "real-time",
+            "real time",
+            "cannot write to a table in real time",
+            trigger=ms.Trigger.real_time(),
         ),
         stream("files", "no file", "at least 1", files_per_batch=0),
         stream(

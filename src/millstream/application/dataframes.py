@@ -29,11 +29,17 @@ class DataFrameStages:
         topology: has the stages.
         config: settings.
         judge: decides about an error of a stage, by asking the user's handler.
+
+    Raises:
+        ConfigError: a stage is to be in real time, and cannot.
     """
 
     def __init__(self, topology: Topology, config: StreamsConfig, judge: Judge) -> None:
         self._stages = list(topology.dataframe_stages.values())
         self._config = config
+        for stage in self._stages:
+            if stage.trigger.is_real_time:
+                stage_plan(stage, config)
         self._judge = judge
         self._failures: queue.SimpleQueue[StreamsError] = queue.SimpleQueue()
         self._keepers: list[StageKeeper] = []

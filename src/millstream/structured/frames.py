@@ -12,6 +12,7 @@ from millstream.serdes import BYTES, STRING
 from millstream.spark.columns.serde_columns import Column
 from millstream.structured.arrow_map import map_in_arrow
 from millstream.structured.plan import StagePlan
+from millstream.structured.real_time import decoded_natively
 from millstream.structured.rows import Decode
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ def read_stage(
         "groupIdPrefix": f"{plan.query_name}-spark",
         # What is gone before it was read is an error here as everywhere.
         "failOnDataLoss": "true",
-        "maxOffsetsPerTrigger": str(_MOST_RECORDS),
     }
+    if not plan.trigger.is_real_time:
+        options["maxOffsetsPerTrigger"] = str(_MOST_RECORDS)
     for name, value in java_client_options(config.client_settings("main_consumer")).items():
         options[f"kafka.{name}"] = value
     raw = session.readStream.format("kafka").options(**options).load()
@@ -55,6 +57,8 @@ def read_stage(
 
 def decoded(raw: DataFrame, plan: StagePlan) -> DataFrame:
     """Rows of the connector, or of a test, with keys and values as columns."""
+    if plan.trigger.is_real_time:
+        return decoded_natively(raw, plan.reads, _PLACE)
     key, value = plan.reads.columns()
     native = {"key": _is_native(key), "value": _is_native(value)}
     shown = raw.selectExpr(

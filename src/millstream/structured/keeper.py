@@ -24,6 +24,7 @@ from millstream.spark.sessions.connectors import require
 from millstream.structured.election import Election
 from millstream.structured.plan import StagePlan
 from millstream.structured.progress import StageMeters
+from millstream.structured.real_time import require_slots
 from millstream.structured.stage_query import StageQuery, finished_by
 
 if TYPE_CHECKING:
@@ -164,6 +165,9 @@ class StageKeeper:
     def _start_query(self, election: Election) -> None:
         plan = self._plan
         require(self._session, ["kafka"])
+        if plan.trigger.is_real_time:
+            needed = self._counts[plan.input_topic]
+            require_slots(self._session, needed, plan.name, plan.declared_at)
         finished = election.finished(self._counts[plan.input_topic])
         partitions = 0 if plan.output_topic is None else self._counts[plan.output_topic]
         self._noted = {}

@@ -13,6 +13,7 @@ from millstream.serdes import Serde
 from millstream.state.directories.host_path import state_dir_here
 from millstream.structured.lake.layout import lake_rows
 from millstream.structured.lake.sink import LakeSink
+from millstream.structured.real_time import check_real_time
 from millstream.structured.rows import Serdes
 from millstream.topology.options.lake import LakeTable
 from millstream.topology.options.trigger import Trigger
@@ -59,7 +60,7 @@ def stage_plan(stage: DataFrameStage, config: StreamsConfig) -> StagePlan:
     """The plan of a stage.
 
     Raises:
-        ConfigError: a serde is missing.
+        ConfigError: a serde is missing; or the stage is to be in real time, and cannot.
     """
     application = config.application_id
     source = decorated(stage.input_topic, application)
@@ -76,6 +77,15 @@ def stage_plan(stage: DataFrameStage, config: StreamsConfig) -> StagePlan:
             _serde(stage, stage.output_key, "key", config),
             _serde(stage, stage.output_value, "value", config),
         )
+    reads = Serdes(
+        stage.name,
+        source,
+        _serde(stage, stage.input_key, "key", config),
+        _serde(stage, stage.input_value, "value", config),
+    )
+    if stage.trigger.is_real_time:
+        assert writes is not None
+        check_real_time(stage.name, reads, writes, config, stage.declared_at)
     return StagePlan(
         name=stage.name,
         query_name=f"{application}-{stage.name}",
@@ -83,12 +93,7 @@ def stage_plan(stage: DataFrameStage, config: StreamsConfig) -> StagePlan:
         output_topic=target,
         function=function,
         trigger=stage.trigger,
-        reads=Serdes(
-            stage.name,
-            source,
-            _serde(stage, stage.input_key, "key", config),
-            _serde(stage, stage.input_value, "value", config),
-        ),
+        reads=reads,
         writes=writes,
         sink=sink,
         group=election_group(application, stage.name),

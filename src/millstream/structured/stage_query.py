@@ -19,6 +19,12 @@ from millstream.structured.arrow_map import map_in_arrow
 from millstream.structured.checkpoints import Checkpoint
 from millstream.structured.frames import as_records, output_mode, read_stage, transformed
 from millstream.structured.plan import StagePlan
+from millstream.structured.real_time import (
+    encoded_natively,
+    real_time_trigger,
+    refusal,
+    sink_options,
+)
 from millstream.structured.rows import WIRE_SCHEMA, Encode
 from millstream.structured.sending import SENT_SCHEMA, Batch, Send, SendOnce, Target
 from millstream.topology.options.trigger import Trigger
@@ -100,7 +106,10 @@ class StageQuery:
         starting = json.dumps({plan.input_topic: offsets}) if offsets else "earliest"
         frame = transformed(read_stage(session, plan, self._config, starting), plan)
         records = frame if plan.sink is not None else as_records(frame, plan)
-        mode = output_mode(records)
+        is_real_time = plan.trigger.is_real_time
+        if is_real_time and plan.writes is not None:
+            records = encoded_natively(records, plan.writes)
+        mode = "update" if is_real_time else output_mode(records)
         writer = (
             records.writeStream.queryName(plan.query_name)
             .option("checkpointLocation", plan.checkpoint)
@@ -109,6 +118,9 @@ class StageQuery:
         writer = _triggered(writer, plan.trigger)
         if plan.sink is not None:
             return plan.sink.start(records, writer)
+        if is_real_time and plan.output_topic is not None:
+            options = sink_options(self._config, plan.output_topic)
+            return writer.format("kafka").options(**options).start()
         return writer.foreachBatch(self._write).start()
 
     @property
@@ -121,6 +133,11 @@ class StageQuery:
         """What Spark says of the last batch that ended, or None before there was one."""
         last = self._query.lastProgress
         return None if last is None else json.loads(last.json)
+
+    @property
+    def _last_batch(self) -> int:
+        last = self._query.lastProgress
+        return -1 if last is None else int(last.batchId)
 
     def failure(self) -> StreamsError | None:
         """Of a query that has ended: why; None if it was to end."""
@@ -137,8 +154,9 @@ class StageQuery:
             )
         # What the writing of a batch raised tells more than what Spark makes of it.
         cause = self._error or error
+        told = refusal(str(cause)) or _told(str(cause))
         failure = DataFrameError(
-            f"The query of the DataFrame function {self._plan.name!r} failed: {_told(str(cause))}",
+            f"The query of the DataFrame function {self._plan.name!r} failed: {told}",
             declared_at=self._plan.declared_at or None,
         )
         failure.__cause__ = self._error
@@ -150,11 +168,16 @@ class StageQuery:
 
         What is given up in its midst is done again at the next start.
         """
+        number = self._last_batch
         self._stopping.set()
         until = time.monotonic() + patience_s
         while self._query.isActive and time.monotonic() < until:
+            if self._plan.trigger.is_real_time:
+                # The next batch has begun, and has had few records at most.
+                if self._last_batch != number:
+                    break
             # A batch that begins from now on ends the query (`_write`).
-            if not self._query.status["isTriggerActive"]:
+            elif not self._query.status["isTriggerActive"]:
                 break
             time.sleep(_LOOK_S)
         in_time = time.monotonic() < until
@@ -216,6 +239,8 @@ def _triggered(writer: DataStreamWriter, trigger: Trigger) -> DataStreamWriter:
     interval = f"{trigger.interval_ms} milliseconds"
     if trigger.kind == "available_now":
         return writer.trigger(availableNow=True)
+    if trigger.is_real_time:
+        return real_time_trigger(writer, interval)
     return writer.trigger(processingTime=interval)
 
 

@@ -12,7 +12,7 @@ from millstream import KStream, StreamsBuilder, StreamsConfig, Topology, Trigger
 from millstream.assignment.internal_topics import repartition_counts
 from millstream.errors import ConfigError, TopologyError
 from millstream.runtime.topology_topics import topology_topics
-from millstream.serdes import LONG, STRING
+from millstream.serdes import JSON, LONG, STRING, json_of
 from millstream.structured.plan import stage_plan
 from millstream.tools.facts import facts_of
 from millstream.topology.options.trigger import checked_trigger
@@ -164,6 +164,40 @@ def test_a_name_is_taken_once() -> None:
 )
 def test_triggers_take_lengths_of_time(interval: Any, milliseconds: int) -> None:
     assert Trigger.processing_time(interval).interval_ms == milliseconds
+
+
+def test_real_time_is_told_in_the_description() -> None:
+    assert Trigger.real_time() == Trigger.real_time("5 seconds")
+    described = str(loud(trigger=Trigger.real_time(timedelta(minutes=1))).describe())
+    assert "(function: same, trigger: real time 60000 ms)" in described
+
+
+def test_real_time_takes_at_least_spark_s_least() -> None:
+    with pytest.raises(TopologyError, match="at least 5 seconds, but got '100 ms'"):
+        Trigger.real_time("100 ms")
+    with pytest.raises(TopologyError, match=r"real_time\(\) takes a length of time"):
+        Trigger.real_time("soon")
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "told"),
+    [
+        ({}, {"processing_guarantee": "exactly_once_v2"}, "is exactly_once_v2: Spark's real-time"),
+        ({"value": JSON}, {}, r"its values cannot be written without Python.*: JSON is read by"),
+        ({"input_value": JSON}, {}, r"its values cannot be read .* Give input_value= a serde that"),
+        ({"key": json_of(list[str])}, {}, r"keys cannot be written .* a key's bytes say where"),
+    ],
+)
+def test_real_time_is_refused_where_it_cannot_be(
+    options: dict[str, Any], settings: dict[str, Any], told: str
+) -> None:
+    builder = StreamsBuilder()
+    real_time = {"name": "loud", "trigger": Trigger.real_time(), **options}
+    stream(builder).transform_dataframe(same, **real_time).to("out")
+    stage = builder.build().dataframe_stages["loud"]
+    with pytest.raises(ConfigError, match=told) as raised:
+        stage_plan(stage, CONFIG.replace(**settings))
+    assert "test_dataframe_stages.py" in str(raised.value)
 
 
 def test_triggers_refuse_what_is_none() -> None:

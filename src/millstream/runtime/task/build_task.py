@@ -39,6 +39,7 @@ from millstream.runtime.task.punctuations import Punctuations
 from millstream.runtime.task.queues.partition_group import PartitionGroup
 from millstream.runtime.task.queues.raw_records import RawPair
 from millstream.runtime.task.queues.record_queue import RecordQueue
+from millstream.runtime.task.queues.times_in_headers import TimesInHeadersQueue
 from millstream.runtime.task.required_serde import required_serde
 from millstream.runtime.task.sinks import Collector, Production, Sink, SinkMeeting
 from millstream.runtime.task.stream_task import StreamTask
@@ -370,7 +371,8 @@ class TaskParts:
         config = self._services.config
         source = self._source_of(place)
         handler = config.deserialization_exception_handler or LogAndFailExceptionHandler()
-        queue = RecordQueue(
+        queue_type = TimesInHeadersQueue if self._has_times_in_headers(place) else RecordQueue
+        queue = queue_type(
             place,
             source.name,
             self._task_id,
@@ -383,6 +385,13 @@ class TaskParts:
             self._consumed[place] = ConsumedMeter(self.meters.scope, source.name, place.topic)
         queue.meter = self._consumed[place]
         return queue
+
+    def _has_times_in_headers(self, place: TopicPartition) -> bool:
+        topics = self._subtopology.repartition_topics.values()
+        return any(
+            topic.times_in_headers and place.topic == self._real_name(topic.name)
+            for topic in topics
+        )
 
     def _extractor_of(self, place: TopicPartition, source: SourceNode) -> TimestampExtractor | None:
         if place.topic in map(self._real_name, self._subtopology.repartition_topics):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from millstream.errors import TopologyError
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import StreamPart
@@ -41,9 +42,17 @@ def cut_for_dataframe(
         sink: where the rows go; None if they come back as records.
 
     Raises:
-        TopologyError: the name is missing or not legal, or the trigger is none.
+        TopologyError: the name is missing or not legal, or the trigger is none, or not one for a
+            table of the lake.
     """
     site = call_site()
+    chosen = checked_trigger(trigger)
+    if sink is not None and chosen.is_real_time:
+        raise TopologyError(
+            f"{name!r} cannot write to a table in real time: Spark's real-time mode writes to "
+            "topics, and tables are written by batches. Give Trigger.processing_time(...).",
+            declared_at=site,
+        )
     input_topic, output_topic = stage_topics(name, site)
     key = part.key_serde if input_key is None else input_key
     value = part.value_serde if input_value is None else input_value
@@ -52,7 +61,7 @@ def cut_for_dataframe(
         input_topic,
         output_topic if sink is None else None,
         function,
-        checked_trigger(trigger),
+        chosen,
         key,
         value,
         key if output_key is None else output_key,

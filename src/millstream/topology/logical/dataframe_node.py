@@ -45,7 +45,9 @@ class DataFrameGraphNode(GraphNode):
         )
         topology._add_dataframe_stage(stage)
         if stage.output_topic is not None:
-            topology._add_internal_topic(RepartitionTopic(stage.output_topic))
+            topology._add_internal_topic(
+                RepartitionTopic(stage.output_topic, times_in_headers=True)
+            )
             topology.add_source(
                 self.name,
                 stage.output_topic,

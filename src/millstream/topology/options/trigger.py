@@ -10,12 +10,14 @@ from typing import Final, Literal
 from millstream.errors import TopologyError
 from millstream.topology.call_site import call_site
 
-TriggerKind = Literal["processing_time", "available_now"]
+TriggerKind = Literal["processing_time", "available_now", "real_time"]
 
 _INTERVAL: Final = re.compile(
     r"\s*(\d+)\s*(milliseconds?|ms|seconds?|s|minutes?|min|hours?|h)\s*", re.IGNORECASE
 )
 _MS: Final = {"m": 1, "s": 1_000, "mi": 60_000, "h": 3_600_000}
+#: Spark's `spark.sql.streaming.realTimeMode.minBatchDuration`.
+_LEAST_REAL_TIME_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class Trigger:
 
     Args:
         kind: which of them.
-        interval_ms: the least time between the beginnings of two batches.
+        interval_ms: the least time between the beginnings of two batches; in real time, how long
+            a batch is.
 
     Example:
         >>> Trigger.processing_time("2 seconds").interval_ms
@@ -51,7 +54,7 @@ class Trigger:
             >>> Trigger.processing_time(timedelta(seconds=1))
             Trigger(kind='processing_time', interval_ms=1000)
         """
-        return cls("processing_time", _checked_ms(interval))
+        return cls("processing_time", _checked_ms(interval, "processing_time"))
 
     @classmethod
     def available_now(cls) -> Trigger:
@@ -63,6 +66,38 @@ class Trigger:
             'available_now'
         """
         return cls("available_now")
+
+    @classmethod
+    def real_time(cls, batch: timedelta | str = timedelta(seconds=5)) -> Trigger:
+        """Each record as soon as it is there, some milliseconds later, by tasks that stay.
+
+        For functions that Spark's real-time mode takes: of SQL alone, without Python, shuffles or
+        state, in an application that is at least once. See docs/dataframes.md.
+
+        Args:
+            batch: a timedelta or `"10 seconds"`: how often Spark notes how far it is. What was
+                written since then is written again after a failure. No record waits for it.
+
+        Raises:
+            TopologyError: it is no length of time, or shorter than Spark's least, 5 seconds.
+
+        Example:
+            >>> Trigger.real_time()
+            Trigger(kind='real_time', interval_ms=5000)
+        """
+        milliseconds = _checked_ms(batch, "real_time")
+        if milliseconds < _LEAST_REAL_TIME_MS:
+            raise TopologyError(
+                f"Trigger.real_time() takes batches of at least 5 seconds, but got {batch!r}. It "
+                "is how often Spark notes how far it is, and no record waits for it.",
+                declared_at=call_site(),
+            )
+        return cls("real_time", milliseconds)
+
+    @property
+    def is_real_time(self) -> bool:
+        """Whether records leave one by one, not by batches."""
+        return self.kind == "real_time"
 
 
 #: The next batch as soon as there are records and the last one has ended.
@@ -79,14 +114,14 @@ def checked_trigger(trigger: object) -> Trigger:
         return AT_ONCE
     if not isinstance(trigger, Trigger):
         raise TopologyError(
-            f"trigger= takes a Trigger, but got {trigger!r}. Give Trigger.processing_time(...) or "
-            "Trigger.available_now().",
+            f"trigger= takes a Trigger, but got {trigger!r}. Give Trigger.processing_time(...), "
+            "Trigger.available_now() or Trigger.real_time(...).",
             declared_at=call_site(),
         )
     return trigger
 
 
-def _checked_ms(interval: timedelta | str) -> int:
+def _checked_ms(interval: timedelta | str, trigger: TriggerKind) -> int:
     found = _INTERVAL.fullmatch(interval) if isinstance(interval, str) else None
     if isinstance(interval, timedelta):
         milliseconds = interval // timedelta(milliseconds=1)
@@ -97,8 +132,8 @@ def _checked_ms(interval: timedelta | str) -> int:
         milliseconds = -1
     if milliseconds < 0:
         raise TopologyError(
-            "Trigger.processing_time() takes a length of time, as a timedelta or like "
-            f"'10 seconds', but got {interval!r}.",
+            f"Trigger.{trigger}() takes a length of time, as a timedelta or like '10 seconds', "
+            f"but got {interval!r}.",
             declared_at=call_site(),
         )
     return milliseconds

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 INPUT_SUFFIX: Final = "-dataframe-input-repartition"
 OUTPUT_SUFFIX: Final = "-dataframe-output-repartition"
+#: The header of the output topic that has a record's time in milliseconds, 8 bytes big-endian; the
+#: last one of a record.
+TIME_HEADER: Final = "millstream.timestamp"
 
 
 class DataFrameSink(Protocol):

@@ -33,11 +33,14 @@ class RepartitionTopic:
         name: undecorated, for example `Counts-repartition`.
         partitions: how many the user asked for; None leaves it to the assignor.
         generated: whether the name has a generated number in it.
+        times_in_headers: whether what writes it may put a record's time into a header, which is
+            taken off where the topic is read.
     """
 
     name: str
     partitions: int | None = None
     generated: bool = False
+    times_in_headers: bool = False
 
     def config(self, settings: Mapping[str, str] | None = None) -> dict[str, str]:
         """The topic's config.

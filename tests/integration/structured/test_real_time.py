@@ -1,0 +1,224 @@
+"""DataFrame functions in Spark's real-time mode, on one broker and one Spark session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from support.broker.records import Sent
+from support.running.applications import Application
+from support.waiting import wait_for
+
+from millstream import (
+    DataFrameError,
+    Processor,
+    Record,
+    StreamsBuilder,
+    StreamsUncaughtExceptionHandlerResponse,
+    Topology,
+    Trigger,
+)
+from millstream.serdes import LONG, STRING, json_of
+from millstream.testing import EmbeddedKafka
+
+STOPPED = timedelta(seconds=120)
+FROM_SPARK = "array(named_struct('key', 'from', 'value', CAST('spark' AS BINARY)))"
+
+
+class Order(msgspec.Struct):
+    """What comes in."""
+
+    item: str
+    amount: int
+    note: str | None = None
+
+
+class Priced(msgspec.Struct):
+    """What comes out."""
+
+    item: str
+    total: float
+
+
+class Told(msgspec.Struct):
+    """A price, and the headers that it came with."""
+
+    item: str
+    total: float
+    headers: list[tuple[str, str]]
+
+
+Written = Counter[tuple[bytes, str, float, int]]
+
+
+class Telling(Processor[str, Priced, str, Told]):
+    """Puts a record's headers into its value."""
+
+    def process(self, record: Record[str, Priced]) -> None:
+        headers = [(name, (data or b"").decode()) for name, data in record.headers]
+        told = Told(record.value.item, record.value.total, headers)
+        self.context.forward(record.with_value(told).with_headers(()))
+
+
+def priced(rows: DataFrame) -> DataFrame:
+    """Spark's own functions only."""
+    return rows.where("value.amount % 100 != 13").selectExpr(
+        "key",
+        "value.item AS item",
+        "value.amount * 1.5 AS total",
+        "timestamp",
+        f"{FROM_SPARK} AS headers",
+    )
+
+
+def pricing(function: Any = priced, trigger: Trigger | None = None) -> Any:
+    """The topology of an application's name: orders are priced, then counted by key."""
+
+    def topology(name: str) -> Topology:
+        builder = StreamsBuilder()
+        results = builder.stream(
+            f"{name}-orders", key=STRING, value=json_of(Order)
+        ).transform_dataframe(
+            function, name="price", value=json_of(Priced), trigger=trigger or Trigger.real_time()
+        )
+        results.process(Telling).to(f"{name}-priced", key=STRING, value=json_of(Told))
+        results.group_by_key().count(store="counts").to_stream().to(f"{name}-counts", value=LONG)
+        return builder.build()
+
+    return topology
+
+
+def orders(name: str, start: int, count: int) -> list[Sent]:
+    return [
+        Sent(
+            f"{name}-orders",
+            number % 2,
+            f"key-{number % 10}",
+            msgspec.json.encode(Order(f"item-{number}", number)).decode(),
+            1_000_000 + number,
+        )
+        for number in range(start, start + count)
+    ]
+
+
+def expected(sent: list[Sent]) -> Written:
+    return Counter(
+        ((each.key or "").encode(), order.item, order.amount * 1.5, each.timestamp)
+        for each in sent
+        for order in [msgspec.json.decode(each.value or "", type=Order)]
+        if order.amount % 100 != 13
+    )
+
+
+def found(application: Application) -> Written:
+    """What has come out, which has no header but the function's."""
+    topic = application.topic("priced")
+    written: Written = Counter()
+    for each in application.places.read([topic])[topic]:
+        told = msgspec.json.decode(each.value or b"", type=Told)
+        assert told.headers == [("from", "spark")]
+        written[each.key or b"", told.item, told.total, each.timestamp] += 1
+    return written
+
+
+def application_of(kafka: EmbeddedKafka, topology: Any, partitions: int = 2) -> Application:
+    inputs = {"orders": partitions}
+    return Application(kafka, topology, inputs, {"priced": 2, "counts": 2})
+
+
+def test_records_leave_before_their_batch_has_ended(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Keys, values, times and headers are the function's; the batch of an hour never ends."""
+    topology = pricing(trigger=Trigger.real_time(timedelta(hours=1)))
+    application = application_of(kafka, topology)
+    sent = orders(application.name, 0, 200)
+    streams = application.streams(spark, tmp_path, num_stream_threads=1)
+    streams.start()
+    try:
+        application.places.write(sent[:150])
+        wait_for(lambda: found(application) == expected(sent[:150]), 60, "the first are priced")
+        application.places.write(sent[150:])
+        wait_for(lambda: found(application) == expected(sent), 60, "the others, too")
+    finally:
+        assert streams.close(timedelta(seconds=2))
+
+
+@pytest.mark.slow
+def test_no_record_is_lost_and_a_checkpoint_serves_every_trigger(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A query is stopped by somebody within a batch: what was written since then may come again.
+    Closed between batches, nothing does, also where another trigger goes on."""
+    used = [Trigger.real_time()]
+    application = application_of(kafka, lambda name: pricing(trigger=used[-1])(name))
+    sent = orders(application.name, 0, 500)
+    streams = application.streams(spark, tmp_path, num_stream_threads=1)
+    streams.set_uncaught_exception_handler(
+        lambda error: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
+    )
+    streams.start()
+    try:
+        application.places.write(sent)
+        wait_for(lambda: found(application).keys() == expected(sent).keys(), 60, "all are priced")
+        (query,) = (
+            each for each in spark.streams.active if each.name == f"{application.name}-price"
+        )
+        query.stop()
+        more = orders(application.name, 500, 100)
+        application.places.write(more)
+        sent += more
+        wait_for(lambda: found(application).keys() == expected(sent).keys(), 60, "all, again")
+    finally:
+        assert streams.close(timedelta(seconds=60))
+    there = found(application)
+    for trigger in (Trigger.processing_time(), Trigger.real_time()):
+        more = orders(application.name, len(sent), 100)
+        sent += more
+        application.places.write(more)
+        there.update(expected(more))
+        used.append(trigger)
+        with application.running(spark, tmp_path, num_stream_threads=1):
+            wait_for(lambda: found(application) == there, 60, f"once, by {trigger.kind}")
+    assert found(application) == there
+
+
+def python_function(rows: DataFrame) -> DataFrame:
+    return priced(rows).withColumn("item", f.udf(str.upper)("item"))
+
+
+@pytest.mark.parametrize(
+    ("function", "partitions", "told"),
+    [
+        (python_function, 2, ["BatchEvalPythonExec", "no Python function"]),
+        (lambda rows: priced(rows).repartition(2), 2, ["ShuffleExchangeExec", "no Python"]),
+        (priced, 9, ["needs 9 free task slots", "are free. Give KafkaStreams a session with"]),
+    ],
+    ids=["python", "shuffle", "slots"],
+)
+@pytest.mark.slow
+def test_what_real_time_does_not_take_ends_the_application(
+    kafka: EmbeddedKafka,
+    spark: SparkSession,
+    tmp_path: Path,
+    function: Any,
+    partitions: int,
+    told: list[str],
+) -> None:
+    application = application_of(kafka, pricing(function), partitions)
+    application.places.write(orders(application.name, 0, 1))
+    streams = application.streams(spark, tmp_path, num_stream_threads=1)
+    streams.start()
+    try:
+        streams.wait_for_state("ERROR", STOPPED)
+        assert isinstance(streams.error, DataFrameError)
+        for part in ("'price'", "Trigger.processing_time(...)", "test_real_time.py", *told):
+            assert part in str(streams.error)
+    finally:
+        streams.close(timedelta(seconds=60))
