@@ -1,8 +1,9 @@
 """What the cut through a DataFrame function costs: rows a second through the topology, and the same
 query alone between two topics; and how much later a single record comes out.
 
-All ways run one after the other in one Spark session on one broker: the query alone reads and
-writes with Spark's connector, the cut at least once, the cut exactly once.
+All ways run one after the other in one Spark session on one broker: by batches the query alone,
+which reads and writes with Spark's connector, the cut at least once, the cut exactly once; and in
+Spark's real-time mode the query alone and the cut.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from load import create_topic
 from measure import RunFailedError
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2, KafkaStreams, StreamsBuilder, StreamsConfig
+from millstream import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE_V2,
+    KafkaStreams,
+    StreamsBuilder,
+    StreamsConfig,
+    Trigger,
+)
 from millstream.serdes import STRING
 from millstream.spark.sessions.connectors import session_settings
 
@@ -31,7 +39,8 @@ RECORDS = 300_000
 ROUNDS = 3
 SMOKE_RECORDS = 5_000
 PARTITIONS = 2
-SINGLE = 20
+SINGLE = 100
+SMOKE_SINGLE = 20
 DEADLINE_S = 300.0
 
 Running = Callable[[str, SparkSession, str, Path], AbstractContextManager[None]]
@@ -50,13 +59,15 @@ class Run:
         way: which of them.
         round: from 1.
         rate: records per second, from the first that is written to the last that comes out.
-        latency_ms: the median of single records, from written to read.
+        p50_ms: the median of single records, from written to read.
+        p99_ms: what 99 of 100 of them take at most.
     """
 
     way: str
     round: int
     rate: float
-    latency_ms: float
+    p50_ms: float
+    p99_ms: float
 
 
 class Way:
@@ -99,8 +110,8 @@ class Way:
             if time.monotonic() > deadline:
                 raise RunFailedError(f"{self._name}: {left} of {count} records did not come out")
 
-    def measure(self, records: int) -> tuple[float, float]:
-        """Records a second, and the median of how many milliseconds a single one takes."""
+    def measure(self, records: int, single: int) -> tuple[float, list[float]]:
+        """Records a second, and how many milliseconds each of some takes that come alone."""
         self.write(1_000)
         self.read(1_000)
         began = time.monotonic()
@@ -108,40 +119,45 @@ class Way:
         self.read(records)
         rate = records / (time.monotonic() - began)
         latencies = []
-        for _ in range(SINGLE):
+        for _ in range(single):
             began = time.monotonic()
             self.write(1)
             self.read(1)
             latencies.append((time.monotonic() - began) * 1_000)
-        return rate, statistics.median(latencies)
+        return rate, latencies
 
 
-@contextmanager
-def alone(servers: str, spark: SparkSession, name: str, folder: Path) -> Iterator[None]:
+def alone(*, in_real_time: bool) -> Running:
     """The query between the two topics, without Millstream."""
-    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
-    raw = reader.option("subscribe", f"{name}-in").option("startingOffsets", "earliest").load()
-    text = raw.selectExpr(
-        "CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value", "timestamp"
-    )
-    writer = loud(text).writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
-    query = (
-        writer.option("topic", f"{name}-out").option("checkpointLocation", f"{folder}/q").start()
-    )
-    try:
-        yield
-    finally:
-        query.stop()
+
+    @contextmanager
+    def running(servers: str, spark: SparkSession, name: str, folder: Path) -> Iterator[None]:
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
+        raw = reader.option("subscribe", f"{name}-in").option("startingOffsets", "earliest").load()
+        text = raw.selectExpr(
+            "CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value", "timestamp"
+        )
+        writer: Any = loud(text).writeStream.format("kafka").option("topic", f"{name}-out")
+        writer = writer.option("kafka.bootstrap.servers", servers)
+        if in_real_time:
+            writer = writer.outputMode("update").trigger(realTime="5 seconds")
+        query = writer.option("checkpointLocation", f"{folder}/q").start()
+        try:
+            yield
+        finally:
+            query.stop()
+
+    return running
 
 
-def cut(guarantee: str) -> Running:
+def cut(guarantee: str, trigger: Trigger) -> Running:
     """The function in the middle of a topology, under a guarantee."""
 
     @contextmanager
     def running(servers: str, spark: SparkSession, name: str, folder: Path) -> Iterator[None]:
         builder = StreamsBuilder()
         words = builder.stream(f"{name}-in", key=STRING, value=STRING)
-        words.transform_dataframe(loud, name="loud").to(f"{name}-out")
+        words.transform_dataframe(loud, name="loud", trigger=trigger).to(f"{name}-out")
         config = StreamsConfig(
             application_id=name,
             bootstrap_servers=servers,
@@ -160,11 +176,16 @@ def cut(guarantee: str) -> Running:
     return running
 
 
+BATCHES = Trigger.processing_time()
 WAYS: dict[str, Running] = {
-    "query alone": alone,
-    "cut, at least once": cut(AT_LEAST_ONCE),
-    "cut, exactly once": cut(EXACTLY_ONCE_V2),
+    "query alone": alone(in_real_time=False),
+    "cut, at least once": cut(AT_LEAST_ONCE, BATCHES),
+    "cut, exactly once": cut(EXACTLY_ONCE_V2, BATCHES),
+    "query, real time": alone(in_real_time=True),
+    "cut, real time": cut(AT_LEAST_ONCE, Trigger.real_time()),
 }
+#: Each way, and the query alone with the same trigger.
+BESIDE = {way: "query, real time" if "real time" in way else "query alone" for way in WAYS}
 
 
 class Cuts:
@@ -178,6 +199,7 @@ class Cuts:
 
     def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
         self._records: int = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
+        self._single = SMOKE_SINGLE if options.smoke else SINGLE
         self._rounds: int = options.rounds or ROUNDS
         self._cluster = cluster
         self._folder = folder / "dataframes"
@@ -187,7 +209,7 @@ class Cuts:
         """Does every round, and prints what came out; what is to be saved."""
         print(
             f"dataframes: {self._records:,} records on {PARTITIONS} partitions\n\n"
-            f"{'round':>5}  {'way':20} {'records/s':>11} {'latency ms':>11}",
+            f"{'round':>5}  {'way':20} {'records/s':>11} {'p50 ms':>8} {'p99 ms':>8}",
             flush=True,
         )
         builder = SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false")
@@ -213,18 +235,35 @@ class Cuts:
         name = f"{self._cluster.prefix}-{way.replace(', ', '-').replace(' ', '-')}-{number}"
         topics = Way(self._cluster.servers, name)
         with WAYS[way](self._cluster.servers, spark, name, self._folder / name):
-            rate, latency_ms = topics.measure(self._records)
-        self._runs.append(Run(way, number, rate, latency_ms))
-        print(f"{number:>5}  {way:20} {rate:11,.0f} {latency_ms:11,.0f}", flush=True)
+            rate, latencies = topics.measure(self._records, self._single)
+        cuts = statistics.quantiles(latencies, n=100, method="inclusive")
+        run = Run(way, number, rate, cuts[49], cuts[98])
+        self._runs.append(run)
+        print(
+            f"{number:>5}  {way:20} {rate:11,.0f} {run.p50_ms:8,.1f} {run.p99_ms:8,.1f}",
+            flush=True,
+        )
 
     def _medians(self) -> dict[str, dict[str, float]]:
+        """Of each way; the ratio and what is added to the latency are to the query alone with the
+        same trigger."""
         medians: dict[str, dict[str, float]] = {}
-        print(f"\n{'median':>5}  {'way':20} {'records/s':>11} {'ratio':>6} {'latency ms':>11}")
+        print(
+            f"\n{'median':>5}  {'way':20} {'records/s':>11} {'ratio':>6} "
+            f"{'p50 ms':>8} {'added':>8} {'p99 ms':>8} {'added':>8}"
+        )
         for way in WAYS:
             runs = [run for run in self._runs if run.way == way]
-            rate = statistics.median(run.rate for run in runs)
-            latency_ms = statistics.median(run.latency_ms for run in runs)
-            medians[way] = {"rate": rate, "latency_ms": latency_ms}
-            ratio = rate / medians["query alone"]["rate"]
-            print(f"{'':6}  {way:20} {rate:11,.0f} {ratio:6.2f} {latency_ms:11,.0f}", flush=True)
+            medians[way] = {
+                name: statistics.median(getattr(run, name) for run in runs)
+                for name in ("rate", "p50_ms", "p99_ms")
+            }
+        for way, found in medians.items():
+            query = medians[BESIDE[way]]
+            latencies = " ".join(
+                f"{found[name]:8,.1f} {found[name] - query[name]:8,.1f}"
+                for name in ("p50_ms", "p99_ms")
+            )
+            ratio = found["rate"] / query["rate"]
+            print(f"{'':6}  {way:20} {found['rate']:11,.0f} {ratio:6.2f} {latencies}", flush=True)
         return medians
