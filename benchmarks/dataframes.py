@@ -213,6 +213,7 @@ class Cuts:
             flush=True,
         )
         builder = SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
         for setting, value in session_settings(["kafka"]).items():
             builder = builder.config(setting, value)
         spark = builder.getOrCreate()

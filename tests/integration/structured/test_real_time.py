@@ -27,6 +27,8 @@ from millstream import (
 from millstream.serdes import LONG, STRING, json_of
 from millstream.testing import EmbeddedKafka
 
+pytestmark = pytest.mark.slow
+
 STOPPED = timedelta(seconds=120)
 FROM_SPARK = "array(named_struct('key', 'from', 'value', CAST('spark' AS BINARY)))"
 
@@ -150,7 +152,6 @@ def test_records_leave_before_their_batch_has_ended(
         assert streams.close(timedelta(seconds=2))
 
 
-@pytest.mark.slow
 def test_no_record_is_lost_and_a_checkpoint_serves_every_trigger(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -202,7 +203,6 @@ def python_function(rows: DataFrame) -> DataFrame:
     ],
     ids=["python", "shuffle", "slots"],
 )
-@pytest.mark.slow
 def test_what_real_time_does_not_take_ends_the_application(
     kafka: EmbeddedKafka,
     spark: SparkSession,
