@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter_ns
 from typing import Final
 
 from millstream.errors import StreamsError
@@ -14,6 +15,7 @@ from millstream.subscriptions.context import ProcessingContext, no_retry_topic
 from millstream.subscriptions.metrics import PartitionMetrics
 from millstream.subscriptions.plan import SubscriptionPart
 
+_NS_IN_MS: Final = 1_000_000
 _ONE_MORE: Final = "The processor asked for one more retry."
 
 
@@ -48,6 +50,7 @@ class Settling:
         Raises:
             ProcessingError: a task has failed, which ends the thread.
         """
+        self._measure(done)
         retried: list[ProcessingContext] = []
         unread: list[ProcessingContext] = []
         for context in done:
@@ -64,6 +67,15 @@ class Settling:
         for context in unread:
             self._bury(context, output)
         return [*unread, *(self._retry(retried, output) if retried else ())]
+
+    def _measure(self, done: Sequence[ProcessingContext]) -> None:
+        now_ns = perf_counter_ns()
+        measure_all = self._metrics.measure_all
+        read = [each for each in done if each.outcome != UNREAD]
+        measure_all("tasks.process.duration", [each.took_ns / _NS_IN_MS for each in read])
+        measure_all(
+            "tasks.complete.duration", [(now_ns - each.taken_ns) / _NS_IN_MS for each in read]
+        )
 
     def _bury(self, context: ProcessingContext, output: Output) -> None:
         error = context.error or StreamsError(_ONE_MORE)

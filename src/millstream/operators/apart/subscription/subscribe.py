@@ -418,6 +418,12 @@ class SubscribeOperator(ApartOperator):
                 self._hold(context)
             else:
                 done.append(context)
+        if self._host.ended:
+            # Others, perhaps of the same keys, have ended before them, and are settled before them.
+            for context in done:
+                self._hold(context)
+            self._host.ended.extend(done)
+            return
         finished = self._settle(done, output)
         if self._traces is not None:
             self._traces.complete(finished)
@@ -456,13 +462,6 @@ class SubscribeOperator(ApartOperator):
     def _settle(self, done: Sequence[ProcessingContext], output: Output) -> list[ProcessingContext]:
         """Write what has to be written of tasks that have ended; those that are finished by that,
         and wait for no answer."""
-        now_ns = perf_counter_ns()
-        measure_all = self._metrics.measure_all
-        read = [each for each in done if each.outcome != UNREAD]
-        measure_all("tasks.process.duration", [each.took_ns / _NS_IN_MS for each in read])
-        measure_all(
-            "tasks.complete.duration", [(now_ns - each.taken_ns) / _NS_IN_MS for each in read]
-        )
         written = self._settling.settle(done, output)
         policy = self._plan.retry
         if policy is None or policy.on_send_failure != "keep":

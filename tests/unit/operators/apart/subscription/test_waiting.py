@@ -160,6 +160,33 @@ def test_scheduled_tasks_of_a_key_begin_in_the_order_of_their_offsets(
 
 
 @CONCURRENCIES
+@pytest.mark.parametrize("outcome", ["retried", "dead"])
+def test_what_is_written_of_tasks_of_a_key_keeps_their_order(
+    make: Make, concurrency: int, outcome: str
+) -> None:
+    """One whose time has come, and the next one, which was just taken."""
+
+    def ask(context: ProcessingContext, task: bytes) -> None:
+        context.retry()
+
+    policy: dict[str, Any] = {}
+    if outcome == "dead":
+        policy = {"max_attempts": 1, "dead_letter_topic": "dead"}
+    retry = Retry(backoff=HOUR, topic="retried", **policy)
+    sub = make(partition_concurrency=concurrency, retry=retry, processor=ask)
+    sub.feed("a1", delay_ms=1_000)
+    assert sub.go() == []
+    sub.clock.advance(1_000)
+    sub.feed("a2")
+    assert sub.go() == ["a1", "a2"]
+    written = [(each.topic, each.value) for each in sub.bench.outputs]
+    assert written == [(outcome, b"a1"), (outcome, b"a2")]
+    sub.bench.settle()
+    assert (sub.bench.offset, sub.bench.task.in_flight) == (2, 0)
+    assert sub.counted("tasks.processed") == 2
+
+
+@CONCURRENCIES
 def test_records_without_a_key_wait_for_none(make: Make, concurrency: int) -> None:
     sub = make(partition_concurrency=concurrency)
     sub.feed("a1", delay_ms=1_000)
