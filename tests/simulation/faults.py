@@ -168,7 +168,7 @@ class Faults:
         return True
 
     def _crash_instance(self) -> bool:
-        """The machine of an instance fails; it is back later, with its disk."""
+        """The machines of an instance fail; they are back later, with their disks."""
         instance = self._some_instance()
         if instance is None:
             return False
@@ -180,7 +180,7 @@ class Faults:
         return True
 
     def _wipe(self) -> bool:
-        """An instance comes back on another disk."""
+        """An instance comes back on other disks."""
         return self._replace(lambda state_dir: shutil.rmtree(state_dir, ignore_errors=True))
 
     def _corrupt(self) -> bool:
@@ -195,7 +195,7 @@ class Faults:
         return self._replace(damage)
 
     def _replace(self, change: Callable[[str], None]) -> bool:
-        """The machine of an instance fails; it is back later, with its disk changed."""
+        """The machines of an instance fail; they are back later, with their disks changed."""
         instance = self._some_instance()
         if instance is None:
             return False

@@ -109,6 +109,8 @@ class History:
             self.shape = replace(self.shape, asking=Asking.chosen(asks))
         elif kind > 1 - _SUBSCRIBES and not exactly_once:
             self.shape = SubscribedShape.of(self.shape, asks)
+        #: On how many hosts instances run.
+        self._hosts = random.Random(f"hosts {seed}")
         self.instances: list[Instance] = []
         self._records = self._chance.randrange(80, 220)
         self._next_id = 0
@@ -232,6 +234,7 @@ class History:
             self.shape,
             f"{self._root}/{name}",
             2,
+            self._hosts.choice((1, 2)),
             self._thread_failed,
             self._thread_ended,
         )

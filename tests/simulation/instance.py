@@ -1,5 +1,5 @@
-"""One instance of the application: its stream threads, each a process of its own, and its driver,
-which starts a thread anew when it ends though nobody asked for that."""
+"""One instance of the application: its stream threads, each a process of its own on one of its
+hosts, and its driver, which starts a thread anew when it ends though nobody asked for that."""
 
 from __future__ import annotations
 
@@ -77,14 +77,16 @@ class Worker:
     Args:
         process: of the thread.
         index: which of the instance's.
+        host: where it runs.
         faults: of its disk.
     """
 
-    def __init__(self, process: Process, index: int, faults: DiskFaults) -> None:
+    def __init__(self, process: Process, index: int, host: str, faults: DiskFaults) -> None:
         self.process = process
         self.disk = SimulatedDisk(faults, process)
         self.storages = SimulatedStorages(faults, process)
         self.index = index
+        self.host = host
         self.driver = Driver()
         self.actor: Actor | None = None
         self.thread: StreamThread | None = None
@@ -101,8 +103,10 @@ class Instance:
         disk_faults: of its disk.
         name: such as "a".
         shape: of the application.
-        state_dir: its own.
+        state_dir: its own, with a folder of each of its hosts.
         threads: how many.
+        hosts: on how many they run, each on any of them whenever it starts. Those on one host are a
+            client, which has its folder.
         on_failure: told of a thread that ended by itself: its worker and why.
         on_end: told of a thread that ended, before its process does.
     """
@@ -115,6 +119,7 @@ class Instance:
         shape: Shape,
         state_dir: str,
         threads: int,
+        hosts: int,
         on_failure: Callable[[Worker, StreamsError], None],
         on_end: Callable[[Worker], None],
     ) -> None:
@@ -125,6 +130,7 @@ class Instance:
         self._shape = shape
         self.state_dir = state_dir
         self._threads = threads
+        self._hosts = hosts
         #: The indexes of the threads that are to run.
         self._indexes = set(range(1, threads + 1))
         self._on_failure = on_failure
@@ -151,8 +157,9 @@ class Instance:
             return
         self._starts += 1
         process = Process(f"{self.name}{index}.{self._starts}", self.name)
-        worker = self.workers[index] = Worker(process, index, self._disk_faults)
-        self._scheduler.tell(f"{process.name} starts")
+        host = f"{self.name}-{self._scheduler.random.randrange(self._hosts)}"
+        worker = self.workers[index] = Worker(process, index, host, self._disk_faults)
+        self._scheduler.tell(f"{process.name} starts on {host}")
         worker.actor = self._scheduler.start(process, process.name, lambda: self._run(worker))
 
     def _is_free(self, index: int) -> bool:
@@ -197,7 +204,7 @@ class Instance:
         try:
             worker.thread = build_thread(
                 self._topology,
-                self._shape.config(self.state_dir, self.name, self._threads),
+                self._shape.config(f"{self.state_dir}/{worker.host}", self.name, self._threads),
                 identity,
                 worker.driver,
                 RestoreAudience(),
@@ -211,7 +218,7 @@ class Instance:
                     lambda: None if worker.clients is None else worker.clients.waits,
                     wake,
                 ),
-                host=Host(self.name, new_process_id=self._new_id),
+                host=Host(worker.host, new_process_id=self._new_id),
             )
             outcome = worker.thread.run()
         except StreamsError as error:
