@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from millstream.clock import Deadline
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import TaskId
 from millstream.runtime.loop.at_least_once import AtLeastOnce
-from millstream.runtime.loop.commits import Commits
 from millstream.runtime.loop.rebalances import OwnershipChange, Rebalances
 from millstream.runtime.ownership.restoration import Restoration
 from millstream.runtime.ownership.tasks import Tasks
@@ -29,6 +29,9 @@ from simulation.history import History
 from simulation.running import silence
 
 _MOST_SEEDS: Final = 1_000
+_COMMIT_MS: Final = 15_000
+#: What is raised by a bug that does not fit the code, and finds itself.
+_MISFITS: Final = ("TypeError:", "AttributeError:", "NameError:")
 
 Replacement = tuple[Any, str, Any]
 
@@ -36,22 +39,11 @@ Replacement = tuple[Any, str, Any]
 def _commit_before_flush() -> list[Replacement]:
     """Offsets are committed before what was sent is acknowledged."""
 
-    def commit(self: Any, tasks: Any, within_ms: int | None = None) -> Any:
-        needing = [task for task in tasks if task.commit_needed]
-        if not needing:
-            return {}
-        offsets: dict[Any, CommitOffset] = {}
-        for task in needing:
-            task.prepare_commit()
-            offsets.update(task.offsets_to_commit())
-        self._publication._committer.commit(offsets, 15_000)
-        self._producer.flush(15_000)
-        for task in needing:
-            task.post_commit(offsets, self._producer.acked_offsets())
-        self.total += 1
-        return offsets
+    def publish(self: Any, offsets: Any, whole: Deadline) -> None:
+        self._committer.commit(offsets, _COMMIT_MS)
+        self._flush(whole)
 
-    return [(Commits, "commit", commit)]
+    return [(AtLeastOnce, "publish", publish)]
 
 
 def _no_flush() -> list[Replacement]:
@@ -218,13 +210,20 @@ def first_finding(name: str, first: int = 1) -> tuple[int, str] | None:
     Args:
         name: of the bug.
         first: the seed to begin with.
+
+    Raises:
+        RuntimeError: the bug cannot be planted as it is written.
     """
     exactly_once = name in TRANSACTIONAL
     with planted(name):
         for seed in range(first, first + _MOST_SEEDS):
             failure = History(seed, exactly_once=exactly_once).run().failure
-            if failure is not None:
-                return seed, failure.splitlines()[0]
+            if failure is None:
+                continue
+            told = failure.splitlines()[0]
+            if any(kind in told for kind in _MISFITS):
+                raise RuntimeError(f"{name!r} does not fit what it is planted into: {told}")
+            return seed, told
     return None
 
 

@@ -49,8 +49,7 @@ def test_a_seed_tells_the_same_story_twice(seed: str) -> None:
     ("bug", "first"),
     [
         ("commit before flush", 1),
-        # From the first seed on it takes a hundred more.
-        ("promoted behind", 130),
+        ("promoted behind", 20),
         ("forgotten revocation", 8),
         ("store not written", 11),
         ("finished before its steps", 1),
@@ -58,7 +57,7 @@ def test_a_seed_tells_the_same_story_twice(seed: str) -> None:
         ("keys side by side", 1),
         ("tasks side by side", 1),
         ("results in no order", 1),
-        ("group metadata left out", 15),
+        ("group metadata left out", 19),
         ("aborted, and work kept", 1),
     ],
 )
