@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import Any, Final
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from millstream.lake.position import (
 from millstream.lake.rows import Rows
 from millstream.record import TopicPartition
 from millstream.spark.code.shipping import ship
+from millstream.spark.worker.garbage import collecting_seldom
 
 FORMAT: Final = "millstream"
 #: The option that names the file with a plan.
@@ -121,13 +123,11 @@ class SnapshotReader(spark.DataSourceReader):
             as_of_ms=plan.as_of_ms,
             history=plan.history,
         )
-        try:
+        with collecting_seldom(), closing(content):
             for columns in _records(plan, partition):
                 content.add(columns)
             for table in content.tables():
                 yield from rows.batches(table, partition.partition)
-        finally:
-            content.close()
 
 
 class ChangesReader(spark.DataSourceStreamReader):
@@ -168,10 +168,11 @@ class ChangesReader(spark.DataSourceStreamReader):
             return
         plan = _unpickled(self._plan)
         rows = Rows(plan.table)
-        for columns in _records(plan, partition):
-            batch = as_records(columns)
-            if batch.num_rows:
-                yield from rows.batches(pa.Table.from_batches([batch]), partition.partition)
+        with collecting_seldom():
+            for columns in _records(plan, partition):
+                batch = as_records(columns)
+                if batch.num_rows:
+                    yield from rows.batches(pa.Table.from_batches([batch]), partition.partition)
 
 
 def _records(plan: ReadPlan, stretch: Stretch) -> Iterator[Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
@@ -13,11 +13,6 @@ from millstream.kafka.data.record_columns import RecordColumns
 from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
 
-#: What is fetched ahead: nothing else is in this process.
-_PREFETCH: Final[Mapping[str, Any]] = {
-    "queued.min.messages": 1_000_000,
-    "queued.max.messages.kbytes": 64 * 1024,
-}
 _MOST_RECORDS: Final = 5_000
 _POLL_MS: Final = 500
 #: After so long without a record or an end the brokers have gone.
@@ -27,7 +22,7 @@ _SILENCE_MS: Final = 120_000
 def open_consumer(config: StreamsConfig) -> RecordConsumer:
     """A consumer for tables, which sees no more than what is committed."""
     settings = librdkafka_settings(config, "restore_consumer", f"{config.application_id}-dataframe")
-    return RecordConsumer({**settings, **_PREFETCH, "isolation.level": "read_committed"})
+    return RecordConsumer({**settings, "isolation.level": "read_committed"})
 
 
 def read_records(

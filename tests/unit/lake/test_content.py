@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from millstream.kafka.data.record_columns import RecordColumns
@@ -131,8 +132,13 @@ def start_of(shape: str, stored: bytes) -> int:
 
 
 @pytest.mark.parametrize("limit_bytes", [_NO_LIMIT, 2_000])
-def test_the_last_record_of_each_key(limit_bytes: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_old", [False, True], ids=["pyarrow", "pyarrow before 20"])
+def test_the_last_record_of_each_key(
+    limit_bytes: int, is_old: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where there is more than memory holds: it lies on disk then, and is gone at the end."""
+    if is_old:
+        monkeypatch.delattr(pc, "inverse_permutation", raising=False)
     chance = random.Random(3)
     expected: dict[bytes, bytes] = {}
     latest = LatestOfKeys(limit_bytes, str(tmp_path))
@@ -174,3 +180,17 @@ def test_rows_have_columns_of_the_serdes() -> None:
     times = batch.column("window_start").cast(pa.int64()).to_pylist()
     assert times == [60_000_000, 0]
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [5_000, None]
+
+
+@pytest.mark.parametrize("limit_bytes", [200_000, 20_000])
+def test_records_wait_no_longer_than_memory_lasts(limit_bytes: int, tmp_path: Path) -> None:
+    """They are looked at when they are many bytes, however few: what is over is on disk then."""
+    latest = LatestOfKeys(limit_bytes, str(tmp_path))
+    for number in range(100):
+        record = (str(number % 50).encode(), b"%5d" % number * 200, number)
+        latest.add(as_records(columns([record], number)))
+    # Before anybody asks for them.
+    assert latest.has_spilled == (limit_bytes == 20_000)
+    found = {row["key"]: row["value"] for table in latest.tables() for row in table.to_pylist()}
+    latest.close()
+    assert found == {str(number % 50).encode(): b"%5d" % number * 200 for number in range(50, 100)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import uuid
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from millstream.runtime.ownership.restore_reports import RestoreAudience
 from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.spark.connection.control import ControlChannel
 from millstream.spark.connection.messages import ThreadExit
+from millstream.spark.worker.garbage import collecting_seldom
 from millstream.spark.worker.worker_task import AttemptInfo
 from millstream.topology.physical.topology import Topology
 
@@ -49,7 +49,7 @@ class StreamThreadMain:
 
     def __call__(self, channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
         identity = ThreadIdentity(self.thread_name, self.thread_index, self.driver_id)
-        with _collecting_seldom(), _giving_way():
+        with collecting_seldom(), _giving_way():
             thread = build_thread(
                 self.topology, self.config, identity, channel, self.restore_audience
             )
@@ -81,24 +81,6 @@ def thread_exit(outcome: ThreadOutcome, stopped_by: str | None) -> ThreadExit:
     if outcome.close_error is not None:
         return ThreadExit("error", outcome.close_error, story)
     return ThreadExit("closed", None, story, has_drained=outcome.has_drained)
-
-
-@contextmanager
-def _collecting_seldom() -> Iterator[None]:
-    """Let Python look for reference cycles a hundred times less often.
-
-    Batches hold many thousand objects at a time, which the collector would go through again and
-    again for nothing: 1.0 us a JSON record, as much as everything else. What the process imported
-    so far is not looked at any more.
-    """
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 @contextmanager
