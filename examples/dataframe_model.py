@@ -1,11 +1,12 @@
-"""Which payments look odd? A model in an Arrow UDF of Spark, between two stateful steps.
+"""Which payments look odd? A model in a pandas UDF of Spark, between two stateful steps.
 
     python examples/dataframe_model.py --demo
     python examples/dataframe_model.py --bootstrap-servers localhost:9092
 
-The topology keeps what each card usually pays, Spark scores each payment against that with numpy,
-thousands at a time, and the topology counts the alarms of each card. With --demo it needs no Kafka:
-the test driver feeds it, Spark scores one batch, and every alarm is checked against plain Python.
+The topology keeps what each card usually pays, Spark scores each payment against that by a pandas
+UDF, thousands at a time, and the topology counts the alarms of each card. With --demo it needs no
+Kafka: the test driver feeds it, Spark scores one batch, and every alarm is checked against plain
+Python. It needs pandas beside Millstream, below 3 for Spark 4.2.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -47,20 +48,20 @@ def paid(card: str, amount: float, habit: Habit) -> Habit:
 
 
 def odds(mean: Any, last: Any, count: Any) -> Any:
-    """How odd payments are, from 0 to 1: arrays of numpy, or numbers."""
+    """How odd payments are, from 0 to 1: columns of pandas, or numbers."""
     features = WEIGHTS[0] * (last / mean - 1) + WEIGHTS[1] * np.minimum(count, 20)
     return 1 / (1 + np.exp(-(features + BIAS)))
 
 
-def scores(mean: pa.Array, last: pa.Array, count: pa.Array) -> pa.Array:
-    """The model over Arrow columns."""
-    return pa.array(odds(*(each.to_numpy(zero_copy_only=False) for each in (mean, last, count))))
+def scores(mean: pd.Series, last: pd.Series, count: pd.Series) -> pd.Series:
+    """The model over columns of some thousand payments."""
+    return odds(mean, last, count)
 
 
 def scored(habits: DataFrame) -> DataFrame:
     """How odd each card's last payment is."""
     functions: Any = f
-    model = functions.arrow_udf(scores, "double")
+    model = functions.pandas_udf(scores, "double")
     columns = (f.col(f"value.{name}") for name in ("mean", "last", "count"))
     return habits.select("key", model(*columns).alias("value"), "timestamp")
 

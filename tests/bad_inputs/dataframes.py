@@ -139,7 +139,17 @@ FAMILY = Family(
             "frame-option-module",
             "a serde of a module that is not there",
             options(key_serde="nowhere:SERDE"),
-            refused("'nowhere:SERDE'", "cannot be imported"),
+            refused(
+                "'nowhere:SERDE'",
+                "cannot be imported",
+                "searches where the driver searched when millstream.lake.register(spark)",
+            ),
+        ),
+        case(
+            "frame-option-main",
+            "a serde of the main program",
+            options(key_serde="__main__:MY_SERDE"),
+            refused("'__main__:MY_SERDE'", "nothing of a notebook", "read_store()"),
         ),
         case(
             "frame-option-owners",

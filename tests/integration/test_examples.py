@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -65,6 +66,39 @@ def test_a_demo_keeps_its_promise(name: str, tmp_path: Path) -> None:
         assert demo.wait_ended(120) == 0, demo.errors
     assert PROMISES[name] in demo.lines[-1]
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+@pytest.fixture
+def without_pandas(tmp_path: Path) -> dict[str, str]:
+    """Variables for programs to which pandas is not installed, nor to Spark's workers of theirs."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "pandas.py").write_text("raise ModuleNotFoundError('no pandas', name='pandas')\n")
+    return {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["clickstream_to_lake", "counts_in_a_notebook", "dataframe_enrich"]
+)
+def test_only_functions_of_pandas_need_pandas(
+    name: str, tmp_path: Path, without_pandas: dict[str, str]
+) -> None:
+    """Goal: DataFrame functions, the lake and stores as DataFrames do without, though Spark imports
+    it wherever it is there."""
+    program = EXAMPLES / f"{name}.py"
+    with Program(sys.executable, program, "--demo", environment=without_pandas) as demo:
+        assert demo.wait_ended(120) == 0, demo.errors
+    assert PROMISES[name] in demo.lines[-1]
+
+
+@pytest.mark.slow
+def test_a_function_of_pandas_says_that_it_needs_pandas(without_pandas: dict[str, str]) -> None:
+    """The example's own import; what shows that the other programs had none."""
+    program = EXAMPLES / "dataframe_model.py"
+    with Program(sys.executable, program, "--demo", environment=without_pandas) as demo:
+        assert demo.wait_ended(120) == 1
+        assert "ModuleNotFoundError: no pandas" in demo.errors
 
 
 def test_a_program_on_a_broker_of_the_user(kafka: EmbeddedKafka, tmp_path: Path) -> None:

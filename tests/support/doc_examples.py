@@ -12,12 +12,12 @@ from types import ModuleType
 from typing import Any
 
 import millstream
-from millstream import assignment, parallel, serdes, testing
+from millstream import assignment, lake, parallel, serdes, testing
 from millstream.query.at_hand import view_of
 from support.tasks.opened_alone import opened_alone
 
 #: The modules whose `__all__` is public.
-PUBLIC = (millstream, serdes, testing, assignment, parallel)
+PUBLIC = (millstream, serdes, testing, assignment, parallel, lake)
 
 
 def at_hand() -> dict[str, Any]:

@@ -225,6 +225,18 @@ WITHOUT_EXAMPLE: dict[str, str] = {
             "wait_for_state",
         )
     },
+    **dict.fromkeys(
+        (
+            "backfill",
+            "position_of",
+            "read_changes",
+            "read_store",
+            "read_table",
+            "register",
+            "spark_settings",
+        ),
+        "needs Spark, and a broker or jars: what it shows is run by tests of the lake",
+    ),
 }
 
 

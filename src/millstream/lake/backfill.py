@@ -49,6 +49,11 @@ class Backfilled:
     Args:
         records: how many rows became records; 0 if all was done before.
         offsets: from where on the application reads the topic, by partition.
+
+    Example:
+        >>> done = Backfilled(records=1_200, offsets={0: 700, 1: 500})
+        >>> f"{done.records} rows; partition 0 goes on at {done.offsets[0]}"
+        '1200 rows; partition 0 goes on at 700'
     """
 
     records: int
@@ -95,8 +100,7 @@ def backfill(
             at present, or the topic has lost records that the table does not have.
 
     Example:
-        >>> import millstream.lake
-        >>> millstream.lake.backfill(  # doctest: +SKIP
+        >>> backfill(  # doctest: +SKIP
         ...     spark, "/lake/clicks", format="delta", topic="clicks", into="clicks-history",
         ...     key=STRING, value=JSON, config=config,
         ... )
@@ -122,8 +126,17 @@ def backfill(
 def read_table(spark: SparkSession, path: str, format: LakeFormat) -> DataFrame:
     """The rows of a table of the lake.
 
+    Args:
+        spark: a session that has the format.
+        path: the folder of the table.
+        format: how it is written down.
+
     Raises:
         SparkError: the session lacks the format, or there is no such table.
+
+    Example:
+        >>> clicks = read_table(spark, "/lake/clicks", "delta")  # doctest: +SKIP
+        >>> clicks.groupBy("key").count().show()  # doctest: +SKIP
     """
     if format == "iceberg":
         return read_iceberg(spark, path)

@@ -7,7 +7,7 @@ its tasks; between them they are pickled.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from millstream.lake.position import (
 )
 from millstream.lake.rows import Rows
 from millstream.record import TopicPartition
+from millstream.spark.code.module_path import modules_of_the_driver
 from millstream.spark.code.shipping import ship
 from millstream.spark.worker.garbage import collecting_seldom
 
@@ -41,7 +42,13 @@ PLAN: Final = "plan"
 
 
 class MillstreamDataSource(spark.DataSource):
-    """Stores as tables: a snapshot of one in a query, its changes in a streaming query."""
+    """Stores as tables: a snapshot of one in a query, its changes in a streaming query.
+
+    Attributes:
+        module_path: where the modules are searched that options name, besides the installed ones.
+    """
+
+    module_path: Sequence[str] = ()
 
     @classmethod
     def name(cls) -> str:
@@ -54,12 +61,13 @@ class MillstreamDataSource(spark.DataSource):
         action on the DataFrame sees the same.
         """
         plan = taken_over(self.options[PLAN]) if PLAN in self.options else None
-        if plan is None:
-            plan = plan_of_options(self.options)
+        with modules_of_the_driver(self.module_path):
+            if plan is None:
+                plan = plan_of_options(self.options)
+            self._plan = ship(plan, "the plan of a DataFrame")
         self._ends = ends = ends_of(plan.config, plan.table)
         if plan.position is not None:
             self._ends = ends = checked_position(plan.position, ends, plan.table.topic)
-        self._plan = ship(plan, "the plan of a DataFrame")
         schema: StructType = from_arrow_schema(Rows(plan.table).schema)
         schema.fields[0].metadata = {METADATA: as_json(plan.table.topic, ends)}
         return schema
@@ -69,6 +77,18 @@ class MillstreamDataSource(spark.DataSource):
 
     def streamReader(self, schema: StructType) -> ChangesReader:  # noqa: N802
         return ChangesReader(self._plan)
+
+
+def with_module_path(path: Sequence[str]) -> type[MillstreamDataSource]:
+    """The data source with a path of modules, in a form that takes it along to where Spark plans.
+
+    Spark pickles the class: this one, which no module has, by value.
+    """
+
+    class WithModulePath(MillstreamDataSource):
+        module_path = tuple(path)
+
+    return WithModulePath
 
 
 class Stretch(spark.InputPartition):

@@ -144,8 +144,10 @@ def _serde(given: Mapping[str, str], option: str) -> Serde[Any]:
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"The option {option} is {name!r}, which cannot be imported where Spark plans the "
-            f"query: {error}. Install the module, or give the serde itself to "
-            "millstream.lake.read_store()."
+            f"query: {error}. That is a process of its own beside the driver: it searches where "
+            "the driver searched when millstream.lake.register(spark) was called, and has nothing "
+            "of a notebook or of the main program. Put the serde into a module there, or give it "
+            "to millstream.lake.read_store()."
         ) from error
     if not isinstance(found, Serde):
         raise ConfigError(

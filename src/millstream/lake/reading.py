@@ -6,9 +6,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError, SparkError
-from millstream.lake.data_source import FORMAT, PLAN, MillstreamDataSource
+from millstream.lake.data_source import FORMAT, PLAN, with_module_path
 from millstream.lake.plan import ReadPlan, handed_over
 from millstream.lake.position import METADATA
+from millstream.spark.code.module_path import module_path
 from millstream.spark.sessions.session import is_local, use_this_python
 from millstream.spark.sessions.spark_connect import is_connect
 
@@ -23,7 +24,9 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 def register(spark: SparkSession) -> None:
     """Make a session know the format `millstream`, and let it hand filters to it.
 
-    Further calls do nothing more. The session gets
+    Spark plans queries in processes of Python beside the driver, which search the modules of
+    serdes that options name where this process searches them now. Call it again after the path
+    of modules has changed; otherwise further calls do nothing more. The session gets
     `spark.sql.python.filterPushdown.enabled=true`, without which Spark refuses data sources of
     Python that take filters.
 
@@ -47,7 +50,7 @@ def register(spark: SparkSession) -> None:
         # Spark keeps the Python of a data source from when it is registered.
         use_this_python(spark)
     spark.conf.set(_PUSHDOWN, "true")
-    spark.dataSource.register(MillstreamDataSource)
+    spark.dataSource.register(with_module_path(module_path()))
 
 
 def load(spark: SparkSession, plan: ReadPlan, *, stream: bool = False) -> DataFrame:

@@ -18,10 +18,8 @@ def spark_settings(*names: str) -> dict[str, str]:
         SparkError: there is no such connector, none for this Spark, or its jars cannot be had.
 
     Example:
-        >>> from pyspark.sql import SparkSession
-        >>> import millstream.lake
-        >>> builder = SparkSession.builder.master("local[4]")
-        >>> for name, value in millstream.lake.spark_settings("delta").items():  # doctest: +SKIP
+        >>> builder = SparkSession.builder.master("local[4]")  # doctest: +SKIP
+        >>> for name, value in spark_settings("delta").items():  # doctest: +SKIP
         ...     builder = builder.config(name, value)
     """
     return session_settings(names)

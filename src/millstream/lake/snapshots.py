@@ -122,7 +122,7 @@ def read_changes(
         UnknownTopicError: the store has no changelog, or the application has never been started.
 
     Example:
-        >>> serdes = {"key": STRING, "value": LONG}
+        >>> serdes = {"key": STRING, "value": LONG}  # doctest: +SKIP
         >>> changes = read_changes(spark, config, "counts", **serdes)  # doctest: +SKIP
         >>> changes.writeStream.format("console").start()  # doctest: +SKIP
     """

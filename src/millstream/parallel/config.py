@@ -19,13 +19,15 @@ class SubscriptionConfig:
     Args:
         group_id: its consumer group. Instances with the same one share the partitions.
         bootstrap_servers: brokers to begin with.
-        num_threads: consumers, each of them a Spark task.
+        num_threads: consumers, each of them a Spark task. A number: threads that come and go by
+            load, as those of an application can, are refused.
         offset_reset: where to begin without a committed offset: `"earliest"` or `"latest"`.
         settings: any other setting of `StreamsConfig`: `consumer`, `producer` and `clients` for the
             Kafka clients, security included; handlers, and so on.
 
     Raises:
-        ConfigError: a setting is unknown, its value cannot be, or it asks for exactly-once.
+        ConfigError: a setting is unknown, its value cannot be, or it asks for exactly-once or for
+            threads that come and go.
 
     Example:
         >>> config = SubscriptionConfig(
@@ -50,6 +52,7 @@ class SubscriptionConfig:
                     f"SubscriptionConfig has no setting {name!r}: write group_id= for the group, "
                     "num_threads= for threads, and Properties(commit_interval_ms=...)."
                 )
+        _check_threads(num_threads)
         if settings.get("processing_guarantee", AT_LEAST_ONCE) != AT_LEAST_ONCE:
             raise ConfigError(
                 "A subscription works at-least-once: what its processors do lies outside of Kafka, "
@@ -78,6 +81,27 @@ class SubscriptionConfig:
     def num_threads(self) -> int:
         """How many consumers."""
         return self.streams.least_stream_threads
+
+
+def _check_threads(given: Any) -> None:
+    """
+    Raises:
+        ConfigError: it is no number of threads. A subscription has no use for a range of them: what
+            its threads wait for is not how busy they are.
+    """
+    if isinstance(given, list | tuple):
+        raise ConfigError(
+            f"num_threads is {given!r}, but must be a number: the threads of a subscription do not "
+            "come and go by load, because its tasks wait rather than compute. Give as many as the "
+            "topic's tasks need (partition_concurrency says how many of a partition run at a "
+            "time), or start and stop further instances with the same group_id."
+        )
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise ConfigError(f"num_threads is {given!r} ({type(given).__name__}), but must be an int.")
+    if given < 1:
+        raise ConfigError(
+            f"num_threads is {given}, but must be at least 1: without a thread nothing is done."
+        )
 
 
 def checked_choice(name: str, value: object, known: tuple[str, ...]) -> None:

@@ -7,7 +7,6 @@ import logging
 import pickle
 import secrets
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from millstream.clock import Clock, SystemClock
 from millstream.errors import IllegalStateError, SparkError, ThreadUnavailableError
 from millstream.runtime.control import Close, Command, Question, Report
 from millstream.spark.code.environment import installed_versions
+from millstream.spark.code.module_path import module_path
 from millstream.spark.code.shipping import ship
 from millstream.spark.connection.control import GRACE_MS
 from millstream.spark.connection.control_server import ControlServer
@@ -389,7 +389,7 @@ class SparkEngine:
         placement = before.placement if before is not None else None
         if self._keeps_state and placement is None and not is_local(session):
             placement = Placement(name, jobs)
-        module_path = tuple(path for path in sys.path if path) if is_local(session) else ()
+        folders = module_path() if is_local(session) else ()
         loggers = LoggingSetup.of_this_process()
 
         def plan_of(submission: int) -> bytes:
@@ -404,7 +404,7 @@ class SparkEngine:
                     self._versions,
                     loggers,
                     self._grace_ms,
-                    module_path,
+                    folders,
                     b"" if self._identity is None else self._identity.certificate,
                     once=placement is not None,
                 )

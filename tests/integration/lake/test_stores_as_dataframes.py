@@ -227,6 +227,43 @@ def test_options_name_serdes(
         ).load()
 
 
+def test_options_name_serdes_of_modules_beside_the_program(
+    running: tuple[Application, KafkaStreams],
+    spark: SparkSession,
+    kafka: EmbeddedKafka,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Goal: a module that only the driver finds is found where Spark plans, and its code where
+    Spark reads; before the driver finds it, the error says where it was searched."""
+    application, streams = running
+    (tmp_path / "shop_words.py").write_text("def read(data):\n    return int.from_bytes(data)\n")
+    (tmp_path / "shop_serdes.py").write_text(
+        "from millstream.serdes import LONG\n"
+        "import shop_words\n"
+        "class Named:\n"
+        "    COUNT = LONG\n"
+        "assert shop_words.read(b'\\1') == 1\n"
+    )
+
+    def frame() -> DataFrame:
+        reader = spark.read.format("millstream").options(
+            application_id=application.name,
+            bootstrap_servers=kafka.bootstrap_servers,
+            store="counts",
+            key_serde="STRING",
+            value_serde="shop_serdes:Named.COUNT",
+        )
+        return reader.load()
+
+    register(spark)
+    with pytest.raises(Exception, match=r"searches where the driver searched when .*register"):
+        frame()
+    monkeypatch.syspath_prepend(tmp_path)
+    register(spark)
+    assert key_values(frame(), timed=True) == every_store.shown(streams, "counts")
+
+
 def test_changes_are_read_as_a_stream(
     running: tuple[Application, KafkaStreams], spark: SparkSession, tmp_path: Path
 ) -> None:

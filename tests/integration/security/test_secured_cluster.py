@@ -12,15 +12,18 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.broker.topics import unique
+from support.broker.records import Sent
+from support.broker.topics import read_all, unique
 from support.machine.leftovers import nothing_left
+from support.running.applications import Application
 from support.running.word_count import RUNNING, WordCount
 from support.waiting import wait_for
 
-from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
+from millstream import KafkaStreams, StreamsBuilder, StreamsConfig, Topology
 from millstream.errors import AccessDeniedError, BrokerUnavailableError, StreamsError
 from millstream.kafka.member.link import open_link
 from millstream.kafka.settings.clients import kafka_python_settings
+from millstream.lake import read_table
 from millstream.parallel import TaskProducer
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
@@ -85,6 +88,69 @@ def test_word_count_with_the_names_of_either_world(
                 wait_for(app.is_exact, 60, "every count is exact")
             finally:
                 assert streams.close(timedelta(seconds=30))
+
+
+def shouting(name: str, lake: Path) -> Topology:
+    """Words go through Spark to a topic and a store, and as they are into a table."""
+    builder = StreamsBuilder()
+    words = builder.stream(f"{name}-in", key=STRING, value=STRING)
+    loud = words.transform_dataframe(
+        lambda rows: rows.selectExpr("key", "upper(value) AS value", "timestamp"), name="shout"
+    )
+    loud.to(f"{name}-out")
+    loud.group_by_key().count(store="counts")
+    words.to_lake(str(lake), name="to-lake")
+    return builder.build()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [java_names, librdkafka_names])
+def test_spark_logs_in_where_it_reads_and_writes(
+    secured: EmbeddedKafka,
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    names: Any,
+) -> None:
+    """Goal: a DataFrame function under exactly-once, a table of the lake and a store as a DataFrame
+    on a broker that wants TLS and a login, SCRAM or PLAIN: everything that came in is there once,
+    and the password is in no plan."""
+    lake = tmp_path / "lake"
+    application = Application(secured, lambda name: shouting(name, lake), {"in": 2}, {"out": 2})
+    sent = [
+        Sent(application.topic("in"), number % 2, f"key-{number % 2}", f"word-{number}", number + 1)
+        for number in range(100)
+    ]
+    application.places.write(sent)
+    wanted = sorted((each.value or "").upper().encode() for each in sent)
+
+    def written() -> list[bytes]:
+        read = read_all(secured.unsecured_servers, application.topic("out"))
+        return sorted(value or b"" for _, value in read)
+
+    def stored() -> list[str]:
+        if not any(lake.glob("*.parquet")):
+            return []
+        return sorted(row.value for row in read_table(spark, str(lake), "parquet").collect())
+
+    settings = {"clients": names(secured), "processing_guarantee": "exactly_once_v2"}
+    with application.running(spark, tmp_path / "state", **settings) as (streams, _):
+        wait_for(lambda: written() == wanted, 120, lambda: f"all words, not {written()[:3]}")
+        wait_for(lambda: stored() == sorted(each.value or "" for each in sent), 120, "all rows")
+        counts = streams.dataframe("counts")
+        wait_for(
+            lambda: sum(row.value for row in streams.dataframe("counts").collect()) == 100,
+            60,
+            "all are counted",
+        )
+        counts.explain(True)
+        plan = capsys.readouterr().out
+        assert "millstream" in plan
+        assert PASSWORD not in plan
+        running = [each for each in spark.streams.active if application.name in str(each.name)]
+        assert len(running) == 2
+        for query in running:
+            assert PASSWORD not in str(query.lastProgress)
 
 
 def test_a_task_producer_logs_in(secured: EmbeddedKafka) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from support.machine.browser import Browser, chromium
 from support.running.topologies.console_sample import sample
+from support.running.topologies.scored import Scored
 from support.strictness import has_browser
 from support.tasks.served_tasks import ServedTasks
+from support.waiting import wait_for
 
 from millstream.server.serving import Serving
 from millstream.server.settings import ServerOptions
@@ -70,3 +72,45 @@ def test_a_new_address_opens_a_page_that_was_refused(browser: Browser, tmp_path:
     finally:
         application.close()
     assert not [each for each in browser.errors() if "URIError" in each]
+
+
+#: Whether the box is within the borders of its sub-topology, and below the title.
+INSIDE = """
+const places = (which) =>
+  [...document.querySelectorAll(which)].map((one) => one.getBoundingClientRect());
+const [box] = places("[data-box='dataframe:score'] rect");
+const part = places("svg.graph .part").find(({ left, right, top, bottom }) =>
+  left < box.left && box.right < right && top < box.top && box.bottom < bottom);
+if (!part) return "it is in no sub-topology";
+const title = places("svg.graph .title").find(({ left, top }) =>
+  part.left < left && part.top < top && top < part.bottom);
+return title.bottom <= box.top ? "inside" : "it covers the title";
+"""
+
+
+def await_note(browser: Browser, told: str) -> None:
+    """Wait until a box of the drawing says so."""
+
+    def notes() -> list[str]:
+        return browser.texts("svg.graph .note")
+
+    wait_for(lambda: any(told in note for note in notes()), 20, lambda: f"{told} in {notes()}")
+
+
+def test_a_dataframe_function_shows_how_its_query_goes_on(browser: Browser, tmp_path: Path) -> None:
+    """In the drawing and beside it, as its metrics change."""
+    scored = Scored(str(tmp_path))
+    try:
+        browser.open(f"{scored.streams.serve(port=0).console}")
+        browser.await_text("main", "Throughput")
+        browser.go("#/topology/dataframe:score")
+        await_note(browser, "/s · 840")
+        assert browser.run(INSIDE) == "inside"
+        for told in ("DataFrame function", "840", "12.5", "319 records", "2 times", "scored.py"):
+            browser.await_text(".about", told)
+        scored.numbers["state"] = "standby"
+        await_note(browser, "standby")
+        browser.await_text(".about", "standby")
+    finally:
+        scored.streams.close()
+    assert browser.errors() == []

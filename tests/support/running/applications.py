@@ -41,7 +41,8 @@ class Application:
         outputs: Mapping[str, int],
     ) -> None:
         self.name = unique("dsl")
-        self.places = Places(kafka.bootstrap_servers)
+        # Topics are filled and looked at without the security that the application needs.
+        self.places = Places(kafka.unsecured_servers)
         self._bootstrap = kafka.bootstrap_servers
         self._topology = topology
         self.inputs = {self.topic(name) for name in inputs}

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol
 
 from millstream.application.metadata import TaskMetadata, ThreadMetadata
 from millstream.application.story.story import Told
 from millstream.application.supervisor import ThreadSupervisor
 from millstream.application.view.graph import Graph, GraphEdge, graph_of
-from millstream.application.view.numbers import Meter, Numbers, numbers_of
+from millstream.application.view.numbers import DataFrameNumbers, Meter, Numbers, numbers_of
 from millstream.application.view.stores import stores_of
 from millstream.application.view.subscription import (
     SubscriptionView,
@@ -150,6 +150,7 @@ class ConsoleDocument:
         self._parts = [asdict(part) for part in graph.parts]
         self._topics = [asdict(topic) for topic in graph.topics]
         self._ways = _ways(graph)
+        self._dataframe_topics = _dataframe_topics(graph)
         self.stores: Sequence[Mapping[str, Any]] = [
             asdict(each) for each in stores_of(topology, config)
         ]
@@ -163,7 +164,7 @@ class ConsoleDocument:
         copies = {
             (each.thread_name, task.task_id) for each in metadata for task in each.standby_tasks
         }
-        numbers = numbers_of(streams.metrics(), copies)
+        numbers = self._with_dataframes(numbers_of(streams.metrics(), copies))
         now_ms = self._clock.monotonic_ms()
         return {
             "version": VERSION,
@@ -224,13 +225,36 @@ class ConsoleDocument:
                     **part,
                     "tasks": tasks.get(part["id"], 0),
                     "records_per_s": None
-                    if part["is_global"]
+                    if part["is_global"] or part["dataframe"]
                     else round(rates.get(part["id"], 0.0), 1),
+                    "dataframe": self._dataframe(part["dataframe"], numbers, now_ms),
                 }
                 for part in self._parts
             ],
             "topics": [{**each, "lag": numbers.lag.get(each["name"])} for each in self._topics],
             "edges": [self._flow(way, numbers, rates, now_ms) for way in self._ways],
+        }
+
+    def _with_dataframes(self, numbers: Numbers) -> Numbers:
+        """What DataFrame functions read and what waits for them, like what sources do."""
+        read, lag = dict(numbers.read), dict(numbers.lag)
+        for name, stage in numbers.dataframes.items():
+            topic = self._dataframe_topics.get(name)
+            if topic is not None:
+                read[topic, name] = stage.rows_total
+                if stage.lag is not None:
+                    lag[topic] = stage.lag
+        return replace(numbers, read=read, lag=lag)
+
+    def _dataframe(self, name: str | None, numbers: Numbers, now_ms: int) -> dict[str, Any] | None:
+        if name is None:
+            return None
+        stage = numbers.dataframes.get(name, DataFrameNumbers())
+        rate = self._meter.rate(("dataframe", name), stage.rows_total, now_ms)
+        return {
+            "name": name,
+            **asdict(stage),
+            "rows_per_s": None if rate is None else round(rate, 1),
         }
 
     def _flow(
@@ -266,6 +290,13 @@ class ConsoleDocument:
         return [subscription_of(subscription, metrics, rate)]
 
 
+def _dataframe_topics(graph: Graph) -> dict[str, str]:
+    """What each DataFrame function reads."""
+    names = {part.nodes[0].id: part.dataframe for part in graph.parts if part.dataframe is not None}
+    reads = (edge for edge in graph.edges if edge.kind == "read" and edge.target in names)
+    return {names[edge.target]: edge.source.removeprefix("topic:") for edge in reads}
+
+
 def _ways(graph: Graph) -> list[_Way]:
     part_of = {node.id: part for part in graph.parts for node in part.nodes}
     arrivals = Counter(edge.target for edge in graph.edges)
@@ -273,7 +304,12 @@ def _ways(graph: Graph) -> list[_Way]:
     found = []
     for edge in graph.edges:
         part = part_of[edge.target] if edge.kind == "read" else None
-        is_all = part is not None and reads[part.id] == 1 and not part.is_global
+        is_all = (
+            part is not None
+            and reads[part.id] == 1
+            and not part.is_global
+            and part.dataframe is None
+        )
         only_of = part.id if part is not None and is_all else None
         found.append(_Way(edge, arrivals[edge.target] == 1, only_of))
     return found

@@ -47,11 +47,13 @@ class GraphPart:
         id: its number.
         is_global: whether it fills a global store, so that each instance has all of it.
         nodes: in the order of adding.
+        dataframe: the name of the DataFrame function that it is; None if it is none.
     """
 
     id: int
     is_global: bool
     nodes: tuple[GraphNode, ...]
+    dataframe: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def graph_of(topology: Topology, application_id: str) -> Graph:
         read.add(_topic_id(nodes.topic))
     for stage in topology.describe().dataframes:
         query = _stage_node(stage.name, topology.dataframe_stages[stage.name].declared_at)
-        parts.append(GraphPart(stage.id, False, (query,)))
+        parts.append(GraphPart(stage.id, False, (query,), stage.name))
         entry = _topic_id(decorated(stage.topic, application_id))
         edges.append(GraphEdge(entry, query.id, "read"))
         read.add(entry)

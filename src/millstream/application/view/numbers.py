@@ -14,10 +14,35 @@ from millstream.runtime.task.node_meters import TOPIC_GROUP
 from millstream.runtime.task.task_meters import TASK_GROUP
 from millstream.state.storage.rocksdb_statistics import STORE_GROUP
 from millstream.state.store_meters import CACHE_GROUP
+from millstream.structured.progress import DATAFRAME_GROUP
 
 #: Over how long a rate is taken.
 _WINDOW_MS: Final = 5_000
 _MOST_TOTALS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DataFrameNumbers:
+    """How the query of a DataFrame function goes on.
+
+    Args:
+        state: for example `running`, or `standby` while another instance runs it; None before the
+            start.
+        rows_total: rows that this instance has read.
+        batch: the number of the last batch that ended; None before there was one.
+        batch_ms: how long the last batch took that had rows.
+        batch_rows_per_s: how many rows a second that batch had.
+        lag: records that waited in the input topic when the last batch ended.
+        restarts: how often it was started again after an error.
+    """
+
+    state: str | None = None
+    rows_total: int = 0
+    batch: int | None = None
+    batch_ms: int | None = None
+    batch_rows_per_s: float | None = None
+    lag: int | None = None
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +62,7 @@ class Numbers:
         processed: records processed, by all threads.
         commits: made by all threads.
         rebuilt: how often the state of a task was wiped and rebuilt.
+        dataframes: how DataFrame functions go on, by name.
     """
 
     read: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -51,6 +77,7 @@ class Numbers:
     processed: float = 0
     commits: float = 0
     rebuilt: float = 0
+    dataframes: Mapping[str, DataFrameNumbers] = field(default_factory=dict)
 
 
 #: Where these names mean what they say: user code may give its own metrics any of them.
@@ -70,6 +97,8 @@ _GROUPS: Final[Mapping[str, frozenset[str]]] = {
 }
 #: The label with a store's name ends so; what stands before it says how the store keeps its data.
 _STORE_LABEL: Final = "-state-id"
+#: What user code measures has it; what the driver measures has not.
+_THREAD_LABEL: Final = "thread-id"
 
 
 def numbers_of(
@@ -84,8 +113,12 @@ def numbers_of(
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     pairs: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
     hits: dict[str, list[float]] = defaultdict(list)
+    stages: dict[str, dict[str, float | str]] = defaultdict(dict)
     for one in values:
         value, labels = one.value, one.labels
+        if one.group == DATAFRAME_GROUP and _THREAD_LABEL not in labels:
+            stages[labels["dataframe-id"]][one.name] = value
+            continue
         if one.group not in _GROUPS.get(one.name, ()) or isinstance(value, str) or value != value:
             continue
         node, topic = labels.get("processor-node-id", ""), labels.get("topic", "")
@@ -123,11 +156,26 @@ def numbers_of(
         processed=sums["process-total"][""],
         commits=sums["commit-total"][""],
         rebuilt=sums["state-rebuilt-total"][""],
+        dataframes={name: _dataframe(found) for name, found in stages.items()},
+    )
+
+
+def _dataframe(found: Mapping[str, float | str]) -> DataFrameNumbers:
+    batch, took_ms = int(found["batch-id"]), int(found["batch-duration-ms"])
+    has_rows = took_ms > 0
+    return DataFrameNumbers(
+        state=str(found["state"]),
+        rows_total=int(found["rows-total"]),
+        batch=batch if batch >= 0 else None,
+        batch_ms=took_ms if has_rows else None,
+        batch_rows_per_s=round(float(found["rows-rate"]), 1) if has_rows else None,
+        lag=int(found["records-lag"]) if batch >= 0 else None,
+        restarts=int(found["restarts-total"]),
     )
 
 
 def _holder(labels: Mapping[str, str]) -> tuple[str, str]:
-    return labels.get("thread-id", ""), labels.get("task-id", "")
+    return labels.get(_THREAD_LABEL, ""), labels.get("task-id", "")
 
 
 def _store(labels: Mapping[str, str]) -> str:

@@ -8,10 +8,12 @@
 
 import { shortened } from "./format.js";
 
-const HEIGHTS = { topic: 30, processor: 30, store: 44 };
+const HEIGHTS = { topic: 30, processor: 30, dataframe: 44, store: 44 };
 // Where records come in and go out: a mark on the border of a sub-topology.
 const PORT = 13;
 const LEAST = 84;
+// Two lines: the name, and how the query goes on.
+const LEAST_DATAFRAME = 190;
 const LETTERS = 26;
 const PAD = 16;
 const HEAD = 36;
@@ -41,7 +43,7 @@ function drawing(topology, across) {
     ...parts.map((part) => ({ id: `part:${part.id}`, along: part.along, cross: part.cross, part })),
   ];
   const outer = topology.edges.filter((edge) => edge.kind !== "flow");
-  const ports = new Map(parts.flatMap((part) => part.boxes).map((box) => [box.id, (across ? box.y : box.x) + PORT / 2]));
+  const ports = new Map(parts.flatMap((part) => part.boxes).map((box) => [box.id, across ? box.y + box.h / 2 : box.x + box.w / 2]));
   const edges = outer.map((edge) => [owner.get(edge.source) ?? edge.source, owner.get(edge.target) ?? edge.target, ports.get(edge.source), ports.get(edge.target)]);
   const ways = place(vertices, edges, across ? 84 : 46, across ? 24 : 30);
   return finished(vertices, topology, new Map(outer.map((edge, index) => [edge, ways[index]])), across);
@@ -77,13 +79,14 @@ function finished(vertices, topology, ways, across) {
 
 /** A sub-topology by itself: its nodes in layers, its stores in a row beside them. */
 function laidPart(part, edges, across) {
-  const nodes = part.nodes.map((node) => ({ id: node.id, ...(node.kind === "processor" ? size(node.title, node.kind, across) : portSize(across)), node, isLast: node.kind === "sink" }));
+  const nodes = part.nodes.map((node) => ({ id: node.id, ...(node.kind === "processor" ? size(node.title, part.dataframe ? "dataframe" : node.kind, across) : portSize(across)), node, isLast: node.kind === "sink" }));
   const inside = new Set(nodes.map((node) => node.id));
   const flows = edges.filter((edge) => edge.kind === "flow" && inside.has(edge.target));
   const gap = across ? 36 : 20;
   const ways = place(nodes, flows.map((edge) => [edge.source, edge.target]), gap, across ? 14 : 18);
   // The marks of sources stand on the border, so what comes after them begins inside of it.
-  const shift = across ? [PAD - gap + 8, HEAD] : [HEAD - gap, PAD];
+  const outside = nodes.some(({ node }) => node.kind === "source") ? gap : 0;
+  const shift = across ? [PAD - outside + 8, HEAD] : [HEAD - outside, PAD];
   const boxes = nodes.map((vertex) => {
     const { x, y } = turned(vertex.at + shift[0], vertex.off + shift[1], across);
     const { w, h } = extent(vertex, across);
@@ -276,7 +279,7 @@ function align(layer, neighboursOf, gap) {
 // --- directions -----------------------------------------------------------------------------------
 
 function size(text, kind, across) {
-  const w = Math.max(LEAST, caption(text).length * 7.4 + (kind === "topic" ? 34 : 24));
+  const w = Math.max(kind === "dataframe" ? LEAST_DATAFRAME : LEAST, caption(text).length * 7.4 + (kind === "topic" ? 34 : 24));
   const h = HEIGHTS[kind];
   return across ? { along: w, cross: h } : { along: h, cross: w };
 }

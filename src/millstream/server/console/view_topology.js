@@ -1,7 +1,7 @@
 // The topology, drawn and live: records per second and lag on the edges, sizes on the stores.
 
 import { h } from "./dom.js";
-import { bytes, count, plural, rate, short } from "./format.js";
+import { bytes, count, duration, plural, rate, short } from "./format.js";
 import { caption, layOut } from "./graph_layout.js";
 import { icon } from "./icons.js";
 import { Lens } from "./lens.js";
@@ -106,6 +106,8 @@ function partBox(box) {
 
 function partTitle(box, live) {
   const part = live.parts.get(box.number);
+  // What a DataFrame function does stands in its box.
+  if (part.dataframe) return h("text", { class: "title", key: box.id, x: box.x + 14, y: box.y + 22 }, box.name);
   const known = box.isGlobal ? ["on every instance"] : [plural(part.tasks, "task"), rate(part.records_per_s)];
   const room = box.w - 8 * box.name.length - 40;
   const words = [known.join(" · "), known.at(-1)].find((each) => each.length * 6.4 < room) ?? "";
@@ -171,10 +173,17 @@ function outline({ shape, x, y, w, h: height }) {
 }
 
 function noteOf(box, live) {
+  const query = box.shape === "node" ? live.parts.get(box.part)?.dataframe : null;
+  if (query) return dataframeNote(query);
   if (box.shape !== "store") return null;
   const store = live.stores.get(box.name);
   if (!store || store.entries === null) return null;
   return [`${short(store.entries)} entries`, store.disk_bytes === null ? null : bytes(store.disk_bytes)].filter(Boolean).join(" · ");
+}
+
+function dataframeNote({ state, batch_ms: took, rows_per_s: speed }) {
+  if (state !== "running" || took === null) return state ?? "not started";
+  return [rate(speed), `${duration(took)} a batch`].join(" · ");
 }
 
 function spoken(box, note) {
@@ -250,6 +259,8 @@ function description(title, kind, list, ...more) {
 }
 
 function aboutNode(box, state) {
+  const part = state.topology.parts.find((each) => each.id === box.part);
+  if (part?.dataframe) return aboutDataFrame(box, part.dataframe);
   const kind = { source: "Source", processor: "Processor", sink: "Sink" }[box.kind];
   const incoming = state.topology.edges.filter((edge) => edge.target === box.id);
   const known = incoming.map((edge) => edge.records_per_s).filter((each) => each !== null);
@@ -257,6 +268,18 @@ function aboutNode(box, state) {
     ["Name", box.title === box.name ? null : h("span", { class: "mono" }, box.name)],
     ["Takes", known.length ? rate(known.reduce((sum, each) => sum + each, 0)) : null],
     ["Stores", box.stores.length ? box.stores.map((name) => h("a", { class: "block", href: `#/stores/${encodeURIComponent(name)}` }, name)) : null],
+    ["Declared at", box.declared_at && h("span", { class: "mono" }, box.declared_at)],
+  ]);
+}
+
+function aboutDataFrame(box, query) {
+  return description(query.name, `DataFrame function, sub-topology ${box.part}`, [
+    ["State", query.state ?? "not started"],
+    ["Takes", rate(query.rows_per_s)],
+    ["Last batch", query.batch_ms === null ? null : `${duration(query.batch_ms)}, ${rate(query.batch_rows_per_s)}`],
+    ["Waiting", query.lag === null ? null : plural(query.lag, "record")],
+    ["Rows in all", count(query.rows_total)],
+    ["Started again", query.restarts ? plural(query.restarts, "time") : null],
     ["Declared at", box.declared_at && h("span", { class: "mono" }, box.declared_at)],
   ]);
 }

@@ -12,16 +12,16 @@ import os
 import pickle
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from millstream.errors import EnvironmentMismatchError
 from millstream.operators.apart.event_loop import THREAD_NAME
+from millstream.spark.code.module_path import modules_of_the_driver
 from millstream.spark.connection.control import GRACE_MS, ControlChannel
 from millstream.spark.connection.messages import Epoch, Hello, ThreadExit, encode_value
 from millstream.spark.worker.worker_logging import LoggingSetup
@@ -103,7 +103,7 @@ def run_plan(data: bytes) -> bytes:
         kept_from_children(),
         plan.logging.applied(plan.thread_name),
         _dead_threads_in_the_log(),
-        _modules_of_the_driver(plan.module_path),
+        modules_of_the_driver(plan.module_path),
     ):
         ended = _run_thread(plan)
         new = [thread.name for thread in threading.enumerate() if thread not in started]
@@ -229,16 +229,3 @@ def _dead_threads_in_the_log() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = before
-
-
-@contextmanager
-def _modules_of_the_driver(folders: tuple[str, ...]) -> Iterator[None]:
-    """Let `import` inside a function find what it finds in the driver, on the driver's machine."""
-    added: list[Any] = [folder for folder in folders if folder not in sys.path]
-    sys.path.extend(added)
-    try:
-        yield
-    finally:
-        for folder in added:
-            if folder in sys.path:
-                sys.path.remove(folder)

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 from support.running.topologies.console_sample import THREADS, Sample, sample
+from support.running.topologies.scored import ENTRY, EXIT, Scored
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +110,53 @@ def test_the_story(document: Mapping[str, Any]) -> None:
     going = [each for each in document["restores"] if each["state"] == "running"]
     assert {each["kind"] for each in going} == {"active", "standby"}
     assert document["subscriptions"] == []
+
+
+def test_a_dataframe_function() -> None:
+    """How its query goes on, at its sub-topology; what it reads and what waits, at its topic."""
+    scored = Scored()
+    served = scored.streams._serving._served
+
+    def topology() -> Mapping[str, Any]:
+        found: dict[str, Any] = json.loads(orjson.dumps(served.console_state()))
+        return {**found["topology"], "totals": found["totals"]}
+
+    shown = topology()
+    parts = {(part["dataframe"] or {}).get("name"): part for part in shown["parts"]}
+    assert set(parts) == {None, "score"}
+    assert parts["score"]["dataframe"] == {
+        "name": "score",
+        "state": "running",
+        "rows_total": 40_000,
+        "rows_per_s": None,
+        "batch": 7,
+        "batch_ms": 840,
+        "batch_rows_per_s": 12_500.0,
+        "lag": 319,
+        "restarts": 2,
+    }
+    assert parts["score"]["records_per_s"] is None
+    lags = {each["name"]: each["lag"] for each in shown["topics"]}
+    assert lags == {"payments": None, ENTRY: 319, "scores": None, EXIT: None}
+    assert shown["totals"]["lag"] == 319
+    (read,) = [edge for edge in shown["edges"] if edge["target"] == "dataframe:score"]
+    assert (read["records_total"], read["lag"]) == (40_000, 319)
+
+
+def test_a_dataframe_function_that_has_read_nothing_yet() -> None:
+    """Neither before the start nor before the first batch is a number made up."""
+    scored = Scored()
+    served = scored.streams._serving._served
+    first = {"batch-id": -1, "rows-total": 0, "rows-rate": 0.0, "batch-duration-ms": 0}
+    for state, numbers in (
+        (None, {}),
+        ("waiting", {**scored.numbers, **first, "state": "waiting"}),
+    ):
+        scored.numbers = numbers
+        topology = json.loads(orjson.dumps(served.console_state()))["topology"]
+        (query,) = [part["dataframe"] for part in topology["parts"] if part["dataframe"]]
+        assert (query["state"], query["rows_total"]) == (state, 0)
+        for unknown in ("batch", "batch_ms", "batch_rows_per_s", "lag"):
+            assert query[unknown] is None
+        (read,) = [edge for edge in topology["edges"] if edge["target"] == "dataframe:score"]
+        assert read["records_per_s"] is None

@@ -9,6 +9,7 @@ from millstream.metrics.values import Metric
 from millstream.record import TaskId
 from millstream.runtime.task.task_meters import TaskMeters
 from millstream.state.storage.rocksdb_statistics import STORE_GROUP
+from millstream.structured.progress import DATAFRAME_GROUP
 
 
 def test_metrics_of_user_code_are_not_counted_whatever_they_are_called() -> None:
@@ -26,6 +27,12 @@ def test_metrics_of_user_code_are_not_counted_whatever_they_are_called() -> None
     found = numbers_of(reader.metrics())
     assert (found.processed, found.commits, found.rebuilt, found.dropped) == (0, 0, 0, 0)
     assert (found.read, found.written, found.through) == ({}, {}, {})
+
+
+def test_metrics_of_user_code_are_no_dataframe_function() -> None:
+    """Its groups may be called like that of DataFrame functions; it lacks most of their metrics."""
+    labels = {"thread-id": "t1", "task-id": "0_0", "dataframe-id": "score"}
+    assert numbers_of([Metric("rows-total", labels, 5.0, DATAFRAME_GROUP)]).dataframes == {}
 
 
 def test_copies_are_no_further_entries() -> None:
