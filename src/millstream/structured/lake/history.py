@@ -31,6 +31,7 @@ from millstream.kafka.data.transactions import TransactionalRecordProducer
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
+from millstream.spark.sessions.local_session import has_jvm
 from millstream.structured.account import reason_told
 from millstream.structured.lake.history_rows import (
     CHUNK,
@@ -168,9 +169,12 @@ class HistoryWriter:
     def _attempt(self, admin: GroupAdmin) -> int:
         history, into = self._history, self._into
         partitions = self._partitions(admin)
+        begun = self._begun(admin, partitions)
+        # Asked last: another instance may have marked it and begun by now.
         if self._is_marked(admin, partitions):
             return 0
-        self._check_not_begun(admin, partitions)
+        if begun is not None:
+            raise begun
         topic = RepartitionTopic(history.topic)
         settings = {name: str(value) for name, value in self._config.topic.items()}
         admin.create_topics([(into, partitions, topic.config(settings))], TIMEOUT_MS)
@@ -224,28 +228,30 @@ class HistoryWriter:
         found = admin.committed_offsets(group, places)
         return any(offset is not None for offset in found.values())
 
-    def _check_not_begun(self, admin: GroupAdmin, partitions: int) -> None:
-        """Refuse an application that has read the topic without its history, or does so now."""
+    def _begun(self, admin: GroupAdmin, partitions: int) -> StreamsError | None:
+        """What is wrong with an application without a mark: it has read the topic without its
+        history, or does so now."""
         application, then = self._config.application_id, self._history.then
         members = admin.members(application)
         if members:
-            raise StreamsError(
+            return StreamsError(
                 f"The history {self._history.name!r} is not written yet, but group "
                 f"{application!r} has members: {members[0].client_id} on {members[0].host}. Stop "
                 "all instances of the application first."
             )
         if then is None:
-            return
+            return None
         places = [TopicPartition(then, number) for number in range(partitions)]
         committed = admin.committed_offsets(application, places)
         beginnings = admin.beginning_offsets(places)
         # One that was reset to the beginning has done nothing yet.
         if any(found not in (None, beginnings[place]) for place, found in committed.items()):
-            raise StreamsError(
+            return StreamsError(
                 f"The application {application!r} has already begun to read {then!r} without the "
                 f"history {self._history.name!r}. Reset it (`millstream reset`), or give it "
                 "another application_id."
             )
+        return None
 
     def _noted(self, partitions: int) -> HistoryPlan | None:
         group, places = self._plan_group, self._places(partitions)
@@ -265,7 +271,9 @@ class HistoryWriter:
             # Asked only now: whoever asked before cannot commit any more.
             if self._is_marked(admin, partitions):
                 return
-            self._check_not_begun(admin, partitions)
+            begun = self._begun(admin, partitions)
+            if begun is not None:
+                raise begun
             self._check_still_there(admin, plan)
             begin = dict.fromkeys(self._places(partitions), CommitOffset(0))
             if self._history.then is not None:
@@ -345,11 +353,10 @@ def _cancelled(session: SparkSession, tag: str, given_up: Callable[[], bool]) ->
 
     def watch() -> None:
         while not done.wait(_LOOK_S):
-            if given_up():
+            if given_up() and has_jvm(context):
                 context.cancelJobsWithTag(tag)
 
     watcher = threading.Thread(target=watch, name=f"millstream-{tag}", daemon=True)
-    tag = tag.replace(",", "_")
     context.addJobTag(tag)
     watcher.start()
     try:
@@ -357,4 +364,5 @@ def _cancelled(session: SparkSession, tag: str, given_up: Callable[[], bool]) ->
     finally:
         done.set()
         watcher.join()
-        context.removeJobTag(tag)
+        if has_jvm(context):
+            context.removeJobTag(tag)
