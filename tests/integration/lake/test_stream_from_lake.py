@@ -184,6 +184,7 @@ def writer(
     return HistoryWriter(table, settings, spark, given_up, CHUNK)
 
 
+@pytest.mark.slow
 def test_two_drivers_write_it_once(clicks: Clicks, spark: SparkSession) -> None:
     """At the same time, each as if it were alone; and once more when all is done."""
     written: list[int] = []
