@@ -21,7 +21,7 @@ from clickstream_to_lake_demo import Demo
 from pyspark.sql import SparkSession
 
 from millstream import KafkaStreams, StreamsBuilder, StreamsConfig, Topology, Trigger
-from millstream.lake import backfill, spark_settings
+from millstream.lake import spark_settings
 from millstream.serdes import LONG, STRING, json_of
 
 
@@ -33,7 +33,7 @@ class Click(msgspec.Struct):
 
 
 CLICK = json_of(Click)
-CLICKS, HISTORY, COUNTS = "clicks", "clicks-history", "clicks-by-country"
+CLICKS, COUNTS = "clicks", "clicks-by-country"
 
 
 def kept(lake: Path) -> Topology:
@@ -49,10 +49,12 @@ def kept(lake: Path) -> Topology:
     return builder.build()
 
 
-def counted() -> Topology:
+def counted(lake: Path) -> Topology:
     """Clicks of the table and of the topic, counted by country."""
     builder = StreamsBuilder()
-    clicks = builder.stream([HISTORY, CLICKS], key=STRING, value=CLICK)
+    clicks = builder.stream_from_lake(
+        lake, format="iceberg", key=STRING, value=CLICK, then=CLICKS, name="clicks"
+    )
     by_country = clicks.group_by(lambda _, click: click.country, key=STRING, value=CLICK)
     counts = by_country.count(name="counts")
     counts.to_stream().to(COUNTS, key=STRING, value=LONG)
@@ -60,14 +62,13 @@ def counted() -> Topology:
 
 
 def config(application: str, bootstrap_servers: str, state: Path) -> StreamsConfig:
-    """Exactly once; a task waits for history that is on its way before it reads the topic."""
+    """Exactly once."""
     return StreamsConfig(
         application_id=application,
         bootstrap_servers=bootstrap_servers,
         state_dir=str(state),
         processing_guarantee="exactly_once_v2",
         commit_interval_ms=500,
-        max_task_idle_ms=1_000,
     )
 
 
@@ -85,21 +86,6 @@ def session() -> Iterator[SparkSession]:
         spark.stop()
 
 
-def put_before(spark: SparkSession, lake: Path, settings: StreamsConfig) -> int:
-    """Put the table before the topic, once; how many clicks it had."""
-    done = backfill(
-        spark,
-        str(lake),
-        format="iceberg",
-        topic=CLICKS,
-        into=HISTORY,
-        key=STRING,
-        value=CLICK,
-        config=settings,
-    )
-    return done.records
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Keeps clicks in the lake, and counts them all.")
     parser.add_argument("what", nargs="?", choices=["keep", "count"])
@@ -109,16 +95,13 @@ def main() -> int:
     parser.add_argument("--state", type=Path, default=Path("clickstream-state"))
     options = parser.parse_args()
     if options.demo:
-        return Demo(session, config, kept, counted, put_before).run()
+        return Demo(session, config, kept, counted).run()
     if not (options.what and options.bootstrap_servers and options.lake):
         parser.error("give --demo, or keep or count with --bootstrap-servers and --lake")
     settings = config(f"clicks-{options.what}", options.bootstrap_servers, options.state)
     with session() as spark:
-        if options.what == "keep":
-            KafkaStreams(kept(options.lake), settings, spark).run()
-        else:
-            put_before(spark, options.lake, settings)
-            KafkaStreams(counted(), settings, spark).run()
+        topology = kept if options.what == "keep" else counted
+        KafkaStreams(topology(options.lake), settings, spark).run()
     return 0
 
 

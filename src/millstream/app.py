@@ -13,6 +13,7 @@ from millstream.application.failures import (
     ExceptionHandler,
     StreamsUncaughtExceptionHandlerResponse,
 )
+from millstream.application.histories import reading_committed
 from millstream.application.listeners import RestoreCalls, StandbyCalls
 from millstream.application.metadata import TaskMetadata, ThreadMetadata, tasks_of
 from millstream.application.run import run_script
@@ -78,6 +79,7 @@ class KafkaStreams:
         self, topology: Topology, config: StreamsConfig, spark: SparkSession | None = None
     ) -> None:
         check_topology(topology, config)
+        config = reading_committed(topology, config)
         self._topology = topology
         self._spark = spark
         if not has_tasks(topology):
@@ -119,8 +121,10 @@ class KafkaStreams:
         """Start the stream threads. They join the group in the background.
 
         Blocks until the threads are submitted to Spark: a moment, or the seconds that Spark takes
-        to start where no session runs yet. Brokers that are away are waited for, with a warning a
-        second, for `task.timeout.ms` at most. Another thread may call `close` meanwhile.
+        to start where no session runs yet; at the first start of a topology with
+        `stream_from_lake`, until its tables are written into their topics. Brokers that are away
+        are waited for, with a warning a second, for `task.timeout.ms` at most. Another thread may
+        call `close` meanwhile.
 
         Raises:
             IllegalStateError: it was started or closed before, or another instance of it with the

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from bad_inputs.case import Case, Family, Refused, ms, started
 from bad_inputs.nulls import TEXT
-from millstream.errors import TopologyError
+from millstream.errors import ConfigError, TopologyError
 
 
 def stream(id: str, what: str, told: str, **given: Any) -> Case:
@@ -31,9 +32,23 @@ def table(id: str, what: str, told: str, **given: Any) -> Case:
     )
 
 
+def history(id: str, what: str, told: str, *, error: Any = TopologyError, **given: Any) -> Case:
+    """A table that is read so."""
+    settings = given.pop("settings", {})
+    arguments: dict[str, Any] = {"path": "/lake/t", "format": "delta", "name": "t", **TEXT, **given}
+    path = arguments.pop("path")
+    return Case(
+        id,
+        what,
+        started(lambda b: b.stream_from_lake(path, **arguments).to("out"), **settings),
+        Refused(error, [told, "bad_inputs/lake.py:"]),
+    )
+
+
 LAKE = Family(
     "Tables of the lake",
-    "What `to_lake` refuses in the line that is wrong: see [the lake](lake.md).",
+    "What `to_lake` and `stream_from_lake` refuse in the line that is wrong: see "
+    "[the lake](lake.md).",
     [
         stream("path", "no path", "needs the path of a table", path=""),
         stream("format", "a format that there is not", "no such format", format="orc"),
@@ -88,6 +103,38 @@ LAKE = Family(
             "cannot be partitioned",
             format="iceberg",
             partition_by=["value"],
+        ),
+        history("history-format", "history of no format", "no such format", format="csv"),
+        history("history-path", "history without a path", "needs the path of a table", path=""),
+        history("history-serde", "history without a serde", "needs the serdes", value=None),
+        history("history-column", "a column that is no text", "timestamp=3", timestamp=3),
+        history(
+            "history-time",
+            "a text in place of the time from which on a topic counts",
+            "give a datetime",
+            then="in",
+            then_from="2026-01-02",
+        ),
+        history(
+            "history-time-alone",
+            "such a time, and no topic",
+            "but there is none",
+            then_from=datetime(2026, 1, 2, tzinfo=UTC),
+        ),
+        history(
+            "history-partitions",
+            "other partitions for a history than its topic has",
+            "as many partitions as 'in'",
+            then="in",
+            partitions=4,
+        ),
+        history(
+            "history-idle",
+            "tasks that do not wait for the history before a topic",
+            "would not wait for the history 't'",
+            error=ConfigError,
+            then="in",
+            settings={"max_task_idle_ms": -1},
         ),
     ],
 )

@@ -14,6 +14,7 @@ from millstream.application.client_metrics import ClientMetrics
 from millstream.application.crew import Crew
 from millstream.application.dataframes import DataFrameStages
 from millstream.application.elastic.elastic_threads import ElasticThreads, Parts
+from millstream.application.histories import LakeHistories
 from millstream.application.judge import Judge
 from millstream.application.listeners import told
 from millstream.application.metrics_port import MetricsPort
@@ -117,6 +118,7 @@ class ThreadSupervisor:
         )
         #: The DataFrame functions.
         self.dataframes = DataFrameStages(topology, config, self.judge)
+        self._histories = LakeHistories(topology, config)
         #: What the instance has been through.
         self.story = ApplicationStory(self._clock)
         states.remember(self.story.state_changed)
@@ -172,6 +174,7 @@ class ThreadSupervisor:
                     self._crew.pack,
                     self._check_cluster,
                     self._start_engine,
+                    self._write_histories,
                     self._crew.start,
                 ):
                     if not self._given_up():
@@ -281,7 +284,7 @@ class ThreadSupervisor:
             register_timeout_ms=_REGISTER_TIMEOUT_MS,
             clock=self._clock,
             given_up=self._given_up,
-            connectors=self.dataframes.connectors,
+            connectors=sorted({*self.dataframes.connectors, *self._histories.connectors}),
             greet=self._crew.greet,
             look=self._look,
             keeps_state=self._state_on_disk,
@@ -290,6 +293,10 @@ class ThreadSupervisor:
         self._engine.start()
         require_slots(self._engine.session, config.least_stream_threads)
         self.dataframes.start(self._engine.session)
+
+    def _write_histories(self) -> None:
+        assert self._engine is not None
+        self._histories.write(self._engine.session, self._given_up)
 
     def _look(self) -> None:
         self.judge.look()

@@ -7,10 +7,11 @@ Tables of the lake: `spark_settings` tells what a session of the user's needs fo
 `read_table` reads what `to_lake` has written, and `backfill` puts its rows before a topic.
 """
 
-from millstream.lake.backfill import Backfilled, backfill, read_table
+from millstream.lake.backfill import Backfilled, backfill
 from millstream.lake.reading import position_of, register
 from millstream.lake.settings import spark_settings
 from millstream.lake.snapshots import read_changes, read_store
+from millstream.structured.lake.tables import read_table
 
 __all__ = [
     "Backfilled",

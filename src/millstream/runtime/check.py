@@ -31,6 +31,7 @@ def check_topology(topology: Topology, config: StreamsConfig) -> None:
             "The topology reads no topic. Begin with builder.stream(...) or topology.add_source()."
         )
     _check_dead_letters(topology, config)
+    _check_histories(topology, config)
     ends = [node for node in topology.nodes.values() if not isinstance(node, ProcessorNode)]
     for node in (*ends, *(store.source for store in topology.global_stores.values())):
         required_serde(node, "key", config)
@@ -76,6 +77,17 @@ def _check_dead_letters(topology: Topology, config: StreamsConfig) -> None:
                 f"errors_dead_letter_queue_topic_name is '{letters}', which source '{node.name}' "
                 "of the same topology reads. Give the queue a topic of its own, and another "
                 "application to read it."
+            )
+
+
+def _check_histories(topology: Topology, config: StreamsConfig) -> None:
+    for history in topology.lake_histories.values():
+        if history.then is not None and config.max_task_idle_ms < 0:
+            raise ConfigError(
+                f"max_task_idle_ms is {config.max_task_idle_ms}, so that tasks would not wait for "
+                f"the history {history.name!r} before they read {history.then!r}. Set it to 0 or "
+                "more.",
+                declared_at=history.declared_at or None,
             )
 
 

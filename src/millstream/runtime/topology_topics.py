@@ -15,6 +15,7 @@ from millstream.config import StreamsConfig
 from millstream.config_checks import default_offset_reset
 from millstream.runtime.ownership.start_offsets import ResetPolicy
 from millstream.state.builders.windows import changelog_retention
+from millstream.topology.options.history import LakeHistory
 from millstream.topology.physical.dataframe_stage import DataFrameStage
 from millstream.topology.physical.internal_topics import RepartitionTopic, decorated
 from millstream.topology.physical.nodes import SourceNode
@@ -42,7 +43,10 @@ def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics
             join._replace(topics=frozenset(names[topic] for topic in join.topics))
             for join in topology._pattern_joins()
         ),
-        passages=tuple(_passage(stage, config) for stage in topology.dataframe_stages.values()),
+        passages=(
+            *(_passage(stage, config) for stage in topology.dataframe_stages.values()),
+            *(_history(history, config) for history in topology.lake_histories.values()),
+        ),
     )
 
 
@@ -149,6 +153,15 @@ def _passage(stage: DataFrameStage, config: StreamsConfig) -> TopicGroup:
         source_topics=(source,),
         sink_topics=tuple(sinks),
         repartition_source_topics={source: RepartitionSpec(None, settings)},
+    )
+
+
+def _history(history: LakeHistory, config: StreamsConfig) -> TopicGroup:
+    """A history's topics: its own has as many partitions as the one that comes after it."""
+    return TopicGroup(
+        subtopology_id=-1,
+        source_topics=() if history.then is None else (history.then,),
+        sink_topics=(decorated(history.topic, config.application_id),),
     )
 
 

@@ -106,7 +106,7 @@ class Encode:
             count = len(values)
             yield arrow.RecordBatch.from_arrays(
                 [
-                    arrow.array(self._placed(keys, values), arrow.int32()),
+                    arrow.array(self.places(keys, values), arrow.int32()),
                     arrow.array([task] * count, arrow.int32()),
                     arrow.array(range(row, row + count), arrow.int64()),
                     arrow.array(keys, arrow.binary()),
@@ -133,9 +133,8 @@ class Encode:
         except StreamsError as error:
             raise self._serdes.failed(f"gave a {name} that cannot be written", error) from error
 
-    def _placed(
-        self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
-    ) -> Iterator[int]:
+    def places(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Iterator[int]:
+        """The partition of each record, as Kafka's own producers choose it for a key."""
         for key, value in zip(keys, values, strict=True):
             if key is not None:
                 yield partition_for(key, self._partitions)

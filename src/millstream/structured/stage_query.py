@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import threading
 import time
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from millstream.config_checks import transaction_timeout_ms
 from millstream.errors import DataFrameError, StreamsError
 from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
+from millstream.structured.account import reason_told
 from millstream.structured.arrow_map import map_in_arrow
 from millstream.structured.checkpoints import Checkpoint
 from millstream.structured.frames import as_records, output_mode, read_stage, transformed
@@ -40,9 +40,6 @@ logger = logging.getLogger(__name__)
 _LEAST_TRANSACTION_MS: Final = 60_000
 _LEAST_TIMEOUT_MS: Final = 60_000
 _LOOK_S: Final = 0.02
-#: The last line of a Python traceback.
-_RAISED: Final = re.compile(r"[\w.]*(Error|Exception|Interrupt): ")
-_MOST_CHARS: Final = 1_500
 #: What Kafka's clients raise, in a worker or in the JVM, when no broker answers.
 _NO_ANSWER: Final = (
     "millstream.errors.BrokerUnavailableError",
@@ -154,7 +151,7 @@ class StageQuery:
             )
         # What the writing of a batch raised tells more than what Spark makes of it.
         cause = self._error or error
-        told = refusal(str(cause)) or _told(str(cause))
+        told = refusal(str(cause)) or reason_told(str(cause))
         failure = DataFrameError(
             f"The query of the DataFrame function {self._plan.name!r} failed: {told}",
             declared_at=self._plan.declared_at or None,
@@ -242,11 +239,3 @@ def _triggered(writer: DataStreamWriter, trigger: Trigger) -> DataStreamWriter:
     if trigger.is_real_time:
         return real_time_trigger(writer, interval)
     return writer.trigger(processingTime=interval)
-
-
-def _told(text: str) -> str:
-    """What of Spark's account says something to the user: the error that a Python worker raised,
-    or else how the account begins."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    raised = [line for line in lines if _RAISED.match(line)]
-    return (raised[-1] if raised else " ".join(lines[:2]) or "no reason told")[:_MOST_CHARS]

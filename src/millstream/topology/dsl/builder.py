@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, overload
 
 from millstream.config_optimization import optimizations
@@ -25,10 +27,13 @@ from millstream.topology.logical.graph_nodes import (
     SourceGraphNode,
     StoreGraphNode,
 )
+from millstream.topology.logical.history_node import HistoryGraphNode
 from millstream.topology.logical.table_nodes import TableSourceGraphNode
 from millstream.topology.naming import checked_name, suffixed_name
 from millstream.topology.operations.processors import Process
 from millstream.topology.operations.tables import TableSource
+from millstream.topology.options.history import HistoryColumns, lake_history
+from millstream.topology.options.lake import LakeFormat
 from millstream.topology.options.materialized import (
     Materialized,
     StoreChoice,
@@ -184,6 +189,100 @@ class StreamsBuilder:
             value_serde=value,
             timestamp_extractor=timestamp_extractor,
             offset_reset=offset_reset,
+        )
+        self._graph.attach(node, self._graph.root)
+        return KStream(StreamPart(self._graph, node, key, value, SourceNames([node.name])))
+
+    def stream_from_lake(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: LakeFormat,
+        key: Serde[K],
+        value: Serde[V],
+        timestamp: str = "timestamp",
+        then: str | None = None,
+        then_from: datetime | None = None,
+        key_column: str = "key",
+        value_column: str = "value",
+        partitions: int | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V]:
+        """Read the rows of a table of the lake as records, in the order of their times within each
+        partition, and then a topic from where the table ends.
+
+        At the application's first start, before its threads run, a Spark job writes the rows into
+        an internal topic, `<application.id>-<name>-history-repartition`, and sets the offsets of
+        `then` that come after them. A start that is killed meanwhile is gone on with by the next
+        one; no row is written twice, and after that none is read again. With a topic after it a
+        task takes of both the record with the smallest timestamp first.
+
+        A table that `KStream.to_lake` has written from `then` knows by its offsets where the topic
+        goes on. It must have all records of the topic as they were; a row stays in the partition
+        that it came from. Of any other table `then_from` says where the topic goes on, and a row
+        goes into the partition that Kafka's own producers choose for its key.
+
+        Args:
+            path: the folder of the table, or a URL that Spark's Hadoop knows.
+            format: `"parquet"`, `"delta"` or `"iceberg"`.
+            key: the serde of the keys, of rows and of the topic.
+            value: the serde of the values, likewise.
+            timestamp: a column or an expression of Spark SQL: the event time, as a timestamp, a
+                date, or whole milliseconds since the epoch.
+            then: the topic that comes after the table; None for none.
+            then_from: for a table without offsets: of the table count the rows before this time, of
+                the topic the records from the first on that is no older, partition by partition.
+                A datetime without a time zone is UTC.
+            key_column: a column or an expression of Spark SQL with the type of the key serde.
+            value_column: the same for values: `"struct(page, country)"`.
+            partitions: of the history's topic, where no topic comes after it; 1 by default.
+            name: of the operation.
+
+        Raises:
+            TopologyError: one of them is not what it should be; a name is not legal. At `build()`:
+                `then` is read elsewhere.
+
+        Example:
+            >>> builder = StreamsBuilder()
+            >>> clicks = builder.stream_from_lake(
+            ...     "/lake/clicks", format="delta", key=STRING, value=JSON, then="clicks",
+            ...     name="clicks",
+            ... )
+            >>> print(builder.build().describe())
+            Topologies:
+               Sub-topology: 0
+                Source: clicks (topics: [clicks-history-repartition, clicks])
+                  --> none
+            <BLANKLINE>
+              Sub-topology: 1 for history from the lake (will not generate tasks)
+                History: clicks (delta: /lake/clicks, then: clicks)
+                  --> topic: clicks-history-repartition
+            <BLANKLINE>
+            <BLANKLINE>
+        """
+        node_name = self._graph.names.processor("KSTREAM-SOURCE-", name)
+        history = lake_history(
+            node_name,
+            path,
+            format,
+            key=key,
+            value=value,
+            columns=HistoryColumns(key_column, value_column, timestamp),
+            then=then,
+            then_from=then_from,
+            partitions=partitions,
+        )
+        node = HistoryGraphNode(
+            name=node_name,
+            declared_at=history.declared_at,
+            topics=(history.topic,) if then is None else (history.topic, then),
+            pattern=None,
+            key_serde=key,
+            value_serde=value,
+            timestamp_extractor=None,
+            offset_reset=None,
+            history=history,
+            generated_name=name is None,
         )
         self._graph.attach(node, self._graph.root)
         return KStream(StreamPart(self._graph, node, key, value, SourceNames([node.name])))

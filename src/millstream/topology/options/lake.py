@@ -76,13 +76,7 @@ def lake_table(
         TopologyError: one of them is not what it should be, or the format cannot do it.
     """
     site = call_site()
-    known_format = _FORMATS.get(str(format))
-    if known_format is None:
-        known = ", ".join(get_args(LakeFormat))
-        raise TopologyError(
-            f"to_lake(format={format!r}): there is no such format. Take one of {known}.",
-            declared_at=site,
-        )
+    checked_format = known_format("to_lake", format)
     if not str(path).strip():
         raise TopologyError("to_lake() needs the path of a table, but got ''.", declared_at=site)
     if upserts and format == "parquet":
@@ -123,12 +117,28 @@ def lake_table(
     columns = tuple(_partition_column(given, upserts, site) for given in partition_by)
     return LakeTable(
         str(path),
-        known_format,
+        checked_format,
         columns,
         upserts,
         files_per_batch,
         compact_every,
     )
+
+
+def known_format(operation: str, format: object) -> LakeFormat:
+    """The format itself, if there is one of that name.
+
+    Raises:
+        TopologyError: there is none.
+    """
+    found = _FORMATS.get(str(format))
+    if found is None:
+        raise TopologyError(
+            f"{operation}(format={format!r}): there is no such format. Take one of "
+            f"{', '.join(_FORMATS)}.",
+            declared_at=call_site(),
+        )
+    return found
 
 
 def _partition_column(given: object, upserts: bool, site: str) -> PartitionColumn:

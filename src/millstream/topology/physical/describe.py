@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.topology.options.history import LakeHistory
 from millstream.topology.physical.dataframe_stage import DataFrameStage
 from millstream.topology.physical.java_order import TreeSet, hash_order
 from millstream.topology.physical.mermaid import flowchart
@@ -176,6 +177,39 @@ class DataFrameDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryDescription:
+    """A table of the lake before a topic: its number, the table, the topic that it fills.
+
+    It makes no tasks: a Spark job writes it once, before the first start.
+    """
+
+    id: int
+    name: str
+    table: str
+    topic: str
+    then: str | None
+
+    def __str__(self) -> str:
+        then = "" if self.then is None else f", then: {self.then}"
+        return (
+            f"Sub-topology: {self.id} for history from the lake (will not generate tasks)\n"
+            f"    History: {self.name} ({self.table}{then})\n"
+            f"      --> topic: {self.topic}\n\n"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        then = {} if self.then is None else {"then": self.then}
+        return {
+            "id": self.id,
+            "name": self.name,
+            "table": self.table,
+            "output_topic": self.topic,
+            **then,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class TopologyDescription:
     """What a topology consists of. Equal to another one if the structure is.
 
@@ -196,13 +230,15 @@ class TopologyDescription:
     subtopologies: tuple[SubtopologyDescription, ...]
     global_stores: tuple[GlobalStoreDescription, ...] = ()
     dataframes: tuple[DataFrameDescription, ...] = ()
+    histories: tuple[HistoryDescription, ...] = ()
 
     def __str__(self) -> str:
-        parts: list[SubtopologyDescription | GlobalStoreDescription | DataFrameDescription] = [
-            *self.subtopologies,
-            *self.global_stores,
-            *self.dataframes,
-        ]
+        parts: list[
+            SubtopologyDescription
+            | GlobalStoreDescription
+            | DataFrameDescription
+            | HistoryDescription
+        ] = [*self.subtopologies, *self.global_stores, *self.dataframes, *self.histories]
         parts.sort(key=lambda part: part.id)
         # The first one stands a blank further to the right: follows Kafka Streams.
         return "Topologies:\n " + "".join(f"  {part}" for part in parts)
@@ -220,6 +256,8 @@ class TopologyDescription:
             data["global_stores"] = [store.to_dict() for store in self.global_stores]
         if self.dataframes:
             data["dataframes"] = [stage.to_dict() for stage in self.dataframes]
+        if self.histories:
+            data["histories"] = [history.to_dict() for history in self.histories]
         return data
 
     def to_mermaid(self) -> str:
@@ -289,6 +327,13 @@ def describe_dataframe_stage(number: int, stage: DataFrameStage) -> DataFrameDes
         stage.output_topic,
         "none" if stage.function is None else function_name(stage.function),
         stage.trigger.kind.replace("_", " ") + interval,
+    )
+
+
+def describe_lake_history(number: int, history: LakeHistory) -> HistoryDescription:
+    """The description of a history; its number comes after those of all else."""
+    return HistoryDescription(
+        number, history.name, history.description, history.topic, history.then
     )
 
 

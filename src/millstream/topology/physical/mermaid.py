@@ -41,6 +41,13 @@ class _Flowchart:
             yield "  end"
             edges += [f"  {self._topic(topic)} --> {name}" for topic in stage["topics"]]
             edges.append(f"  {name} --> {self._topic(stage.get('output_topic') or stage['sink'])}")
+        for history in self._description.get("histories", ()):
+            name = self._id("history", history["name"])
+            yield f'  subgraph sub{history["id"]}["History {history["id"]}"]'
+            yield f'    {name}["{_label(history["name"])}"]'
+            yield "  end"
+            edges.append(f"  {self._topic(history['table'])} --> {name}")
+            edges.append(f"  {name} --> {self._topic(history['output_topic'])}")
         for identity, label in self._outside.items():
             yield f'  {identity}(["{_label(label)}"])'
         yield from edges

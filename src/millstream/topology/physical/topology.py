@@ -23,12 +23,14 @@ from millstream.topology.logical_plan import LogicalPlan
 from millstream.topology.naming import checked_name
 from millstream.topology.operations.operation import Operation
 from millstream.topology.operations.processors import Process
+from millstream.topology.options.history import LakeHistory
 from millstream.topology.physical.copartition import CopartitionedSources, PatternJoin
 from millstream.topology.physical.dataframe_stage import DataFrameStage
 from millstream.topology.physical.describe import (
     TopologyDescription,
     describe_dataframe_stage,
     describe_global_store,
+    describe_lake_history,
     describe_subtopology,
 )
 from millstream.topology.physical.internal_topics import (
@@ -83,6 +85,7 @@ class Topology:
         global_stores: the global stores, by name.
         internal_topics: the repartition topics, by undecorated name.
         dataframe_stages: the DataFrame functions between sub-topologies, by name.
+        lake_histories: the tables of the lake that are read before topics, by name.
         optimizations: the names of those that were applied; None if no `StreamsBuilder` made it.
 
     Example:
@@ -99,6 +102,7 @@ class Topology:
         self.global_stores: dict[str, GlobalStoreNodes] = {}
         self.internal_topics: dict[str, RepartitionTopic] = {}
         self.dataframe_stages: dict[str, DataFrameStage] = {}
+        self.lake_histories: dict[str, LakeHistory] = {}
         self._source_changelogs: dict[str, str] = {}
         self._copartitioned = CopartitionedSources(self.nodes, self.internal_topics)
         self._generated_stores: set[str] = set()
@@ -509,6 +513,22 @@ class Topology:
         self.dataframe_stages[stage.name] = stage
         return self
 
+    def _add_lake_history(self, history: LakeHistory) -> Topology:
+        """Say that an internal topic, read by a source, is filled with the rows of a table.
+
+        Raises:
+            TopologyError: there is a history of that name.
+        """
+        known = self.lake_histories.get(history.name)
+        if known is not None:
+            raise TopologyError(
+                f"There is another history called {history.name!r}, declared at "
+                f"{known.declared_at}. Give each its own name.",
+                declared_at=history.declared_at,
+            )
+        self.lake_histories[history.name] = history
+        return self
+
     def _add_source_changelog(self, store_name: str, topic: str) -> Topology:
         """Say that a store without a changelog is restored from a topic that a source reads.
 
@@ -556,6 +576,8 @@ class Topology:
             >>> [node.name for node in topology.describe().subtopologies[0].nodes]
             ['read', 'write']
         """
+        stages, histories = self.dataframe_stages.values(), self.lake_histories.values()
+        after = len(self._numbered())
         return TopologyDescription(
             tuple(
                 describe_subtopology(number, part)
@@ -568,8 +590,12 @@ class Topology:
                 if isinstance(part, GlobalStoreNodes)
             ),
             tuple(
-                describe_dataframe_stage(len(self._numbered()) + place, stage)
-                for place, stage in enumerate(self.dataframe_stages.values())
+                describe_dataframe_stage(number, stage)
+                for number, stage in enumerate(stages, after)
+            ),
+            tuple(
+                describe_lake_history(number, history)
+                for number, history in enumerate(histories, after + len(stages))
             ),
         )
 
