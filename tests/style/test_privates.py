@@ -84,7 +84,7 @@ ALLOWED: dict[str, set[str]] = {
     "unit/parallel/test_subscription_arguments.py": {"_watch"},
     # Bugs are put where they would be.
     "simulation/planted_calls.py": {"_apply"},
-    "simulation/planted.py": {"_committer", "_forget", "_make_active"},
+    "simulation/planted.py": {"_forget", "_make_active"},
     # A round of the loop, and the opening of a task, by themselves.
     "unit/runtime/loop/test_many_tasks.py": {"_last_commit_ms", "_process"},
     "unit/runtime/ownership/test_untrusted_state.py": {"_open", "_opening"},
