@@ -135,4 +135,6 @@ class Demo:
 
 
 def _rows(spark: SparkSession, lake: Path) -> int:
-    return read_table(spark, str(lake), "iceberg").count() if lake.exists() else 0
+    # Its folder is there before its first batch is.
+    begun = (lake / "metadata" / "version-hint.text").exists()
+    return read_table(spark, str(lake), "iceberg").count() if begun else 0
