@@ -52,6 +52,8 @@ ALLOWED: dict[str, set[str]] = {
         "_on_join_complete_async",
         "_without_progress",
     },
+    # Tests spare a processor what a broker that lives longer gains by.
+    "conftest.py": {"_JVM_OPTIONS"},
     # As the server does that comes with the application.
     "support/running/peer_server.py": {"_asked"},
     "integration/spark/test_spark_engine.py": {"_patience", "_server"},

@@ -11,6 +11,10 @@ T = TypeVar("T")
 #: A condition is looked at again after the first pause, then ever less often.
 _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.1
+#: Where a look takes long, as when it reads whole topics, it would keep a processor from what is
+#: waited for: a pause is so many times as long as the look before it.
+_PAUSE_OF_A_LOOK = 2
+_LONGEST_PAUSE_OF_A_LOOK_S = 0.5
 
 
 def wait_for(
@@ -21,7 +25,8 @@ def wait_for(
     """The first true result of `condition`.
 
     Args:
-        condition: looked at soon at first, later ten times a second. What it raises ends the wait.
+        condition: looked at soon at first, later ten times a second, less
+            often if a look takes long. What it raises ends the wait.
         timeout_s: seconds until the deadline.
         what: is waited for; or a function that says so, and what is there instead, at the deadline.
 
@@ -30,12 +35,16 @@ def wait_for(
     """
     deadline = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
+    began = time.monotonic()
     while not (result := condition()):
-        if time.monotonic() > deadline:
+        ended = time.monotonic()
+        if ended > deadline:
             told = what if isinstance(what, str) else what()
             raise AssertionError(f"not within {timeout_s} s: {told} (last: {result!r})")
-        time.sleep(pause_s)
+        of_look_s = min(_PAUSE_OF_A_LOOK * (ended - began), _LONGEST_PAUSE_OF_A_LOOK_S)
+        time.sleep(max(pause_s, of_look_s))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        began = time.monotonic()
     return result
 
 

@@ -21,7 +21,7 @@ from millstream.embedded.settings import (
     server_properties,
 )
 
-_JVM_OPTIONS = (
+_JVM_OPTIONS: tuple[str, ...] = (
     *("-Xms128m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"),
     *("-Djava.awt.headless=true", "-Dlog4j2.configurationFile=log4j2.properties"),
     # What the JVM and the compression libraries unpack goes away with the folder.
