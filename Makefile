@@ -31,7 +31,7 @@ demo-async: venv ## ask a web service about every record, one and a hundred at a
 test: venv .venv/spark-classes.jsa ## run the tests
 	$(PY) -m pytest -m "not slow" $(SHARED) $(ARGS)
 
-.venv/spark-classes.jsa: requirements.lock
+.venv/spark-classes.jsa: requirements.lock tests/support/machine/spark_classes.py
 	@PYTHONPATH=tests $(PY) -m support.machine.spark_classes $@
 
 slow: venv ## run the tests that take longer than `make test` can spare, soak aside

@@ -25,8 +25,8 @@ def wait_for(
     """The first true result of `condition`.
 
     Args:
-        condition: looked at soon at first, later ten times a second, less
-            often if a look takes long. What it raises ends the wait.
+        condition: looked at soon at first, later ten times a second, less often if a look takes
+            long. What it raises ends the wait.
         timeout_s: seconds until the deadline.
         what: is waited for; or a function that says so, and what is there instead, at the deadline.
 
