@@ -39,6 +39,7 @@ SLOW = {
     "counts_in_a_notebook",
     "dataframe_enrich",
     "dataframe_model",
+    "enrich_over_http",
     "map_batches_numpy",
     "subscription",
 }

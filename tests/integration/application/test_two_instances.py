@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from support.machine.leftovers import runs
 from support.machine.scripts import Script
@@ -39,6 +40,7 @@ def wait_shared(one: Script, other: Script) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_is_replaced_by_the_other(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:

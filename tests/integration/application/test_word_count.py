@@ -43,7 +43,7 @@ def wait_exact(app: WordCount, timeout_s: float = 60) -> None:
     wait_for(app.is_exact, timeout_s, "every count is exact")
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "in_memory"])
+@pytest.mark.parametrize("kind", ["rocksdb", pytest.param("in_memory", marks=pytest.mark.slow)])
 def test_counts_are_exact_and_survive_a_restart(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
@@ -79,6 +79,7 @@ def test_an_application_that_may_not_retry_runs_and_commits(
         assert streams.error is None
 
 
+@pytest.mark.slow
 def test_a_lost_state_directory_is_restored_from_the_changelog(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -208,6 +209,7 @@ def test_repartition_topics_are_purged(
         wait_for(lambda: not read_all(app.bootstrap, app.repartition_topic), 30, "purged")
 
 
+@pytest.mark.slow
 def test_pause_and_resume(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
     app = WordCount(kafka, tmp_path)
     with running(app, spark) as (streams, _):

@@ -529,6 +529,7 @@ def test_an_unreachable_cluster_is_reported_in_time_with_its_address() -> None:
         assert time.monotonic() - began < 3
 
 
+@pytest.mark.slow
 def test_a_member_that_starts_in_an_outage_waits_for_the_broker(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

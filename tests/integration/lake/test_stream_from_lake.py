@@ -208,6 +208,7 @@ def test_two_drivers_write_it_once(clicks: Clicks, spark: SparkSession) -> None:
     assert writer(clicks, spark, path="/nowhere").write() == 0
 
 
+@pytest.mark.slow
 def test_a_time_says_where_the_topic_goes_on(clicks: Clicks, spark: SparkSession) -> None:
     """Of a table that knows no offsets: before it the table, from it on the topic, by key."""
     plain = str(clicks.folder / "plain")
@@ -255,6 +256,7 @@ def test_a_topic_that_does_not_go_on_is_refused(clicks: Clicks, spark: SparkSess
         writer(clicks, spark, then_from=late).write()
 
 
+@pytest.mark.slow
 def test_a_table_that_changes_meanwhile_is_refused(
     clicks: Clicks, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def test_at_least_once_with_calls_in_flight(kafka: EmbeddedKafka, tmp_path: Path
     assert overlapping(running.work()) == []
 
 
+@pytest.mark.slow
 def test_a_zombie_with_calls_in_flight(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Goal: a process that stood still for longer than its session, with calls in flight that
     others have made meanwhile, commits nothing and writes nothing that anybody sees who reads

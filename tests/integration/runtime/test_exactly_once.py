@@ -71,6 +71,7 @@ def goes_on(application: Identified) -> None:
     wait_for(lambda: application.committed > before + 200, 90, "it goes on")
 
 
+@pytest.mark.slow
 def test_stopped_and_started_again(application: Identified, spark: SparkSession) -> None:
     with running(application, spark):
         goes_on(application)

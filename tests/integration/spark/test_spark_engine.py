@@ -177,6 +177,7 @@ def test_a_user_error_is_data(session: SparkSession) -> None:
         assert events.of("t1", "restarting") == []
 
 
+@pytest.mark.slow
 def test_spark_retries_a_killed_worker(session: SparkSession) -> None:
     """Goal: with maxFailures Spark brings the thread back; the new attempt has a later epoch."""
     with hosting(session) as (engine, events):
@@ -204,6 +205,7 @@ def test_a_dropped_connection_is_opened_again(session: SparkSession) -> None:
         assert events.of("t1", "restarting") == []
 
 
+@pytest.mark.slow
 def test_a_thread_that_does_not_close_is_killed(session: SparkSession) -> None:
     """Goal: closing takes a timeout, and a hanging thread's process does not outlive it."""
     with hosting(session) as (engine, events):

@@ -170,6 +170,7 @@ def test_a_stream_gives_what_a_batch_gives(
             wait_for(partial(is_there, expected), 90, f"what batches give of {end} payments")
 
 
+@pytest.mark.slow
 def test_a_test_driver_gives_what_a_batch_gives(spark: SparkSession) -> None:
     with TopologyTestDriver(scoring("x", ["pandas-udf"])) as driver:
         piped = driver.create_input_topic("x-in", key=STRING, value=json_of(Payment))
