@@ -185,7 +185,7 @@ class RealTransaction:
         if commit:
             self._producer.commit_transaction(_TIMEOUT_MS)
         else:
-            self._producer.abort_transaction(_TIMEOUT_MS)
+            self._producer.purge(_TIMEOUT_MS)
 
 
 def probe(world: Simulated | Real) -> dict[str, Answers]:

@@ -243,7 +243,7 @@ class RecordProducer:
 
         Raises:
             ProductionError: a record failed; the message tells how many more did. Raised until
-                `purge` or `abort_transaction`.
+                `purge`.
             TaskMigratedError: another producer has taken over.
             BrokerUnavailableError: not all were acknowledged in time. They are still on their way:
                 flush again.

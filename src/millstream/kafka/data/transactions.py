@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from millstream.clock import Clock
-from millstream.errors import StreamsError, TaskMigratedError
+from millstream.clock import Clock, Deadline
+from millstream.errors import IllegalStateError, StreamsError, TaskMigratedError
 from millstream.kafka.data.apart import ApartCall
 from millstream.kafka.data.batch_limits import BatchLimits
 from millstream.kafka.data.group_metadata import GroupMetadata
@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 _MAX_BLOCK_MS: Final = 60_000
 _ABORT_TIMEOUT_MS: Final = 1_000
+#: How often a flush looks whether a record failed.
+_LOOK_MS: Final = 100
 
 
 class CommittedOffset(Protocol):
@@ -149,33 +151,10 @@ class TransactionalRecordProducer(RecordProducer):
         """
         if not self._in_transaction:
             return
-        self._raise_failure()
+        deadline = Deadline(self._clock, timeout_ms)
+        self.flush(timeout_ms)
+        timeout_ms = deadline.remaining_ms(timeout_ms)
         self._transact("Committing the transaction", Producer.commit_transaction, timeout_ms)
-        self._in_transaction = False
-
-    def abort_transaction(self, timeout_ms: int) -> None:
-        """Drop what was written since the last commit, and forget what went wrong with it. Does
-        nothing without a transaction.
-
-        Raises:
-            TaskMigratedError: another producer took over.
-            BrokerUnavailableError: no answer in time; may be called again.
-        """
-        if not self._in_transaction:
-            return
-        try:
-            client = self._clients.all()[0]
-            client.abort_transaction(timeout_ms / 1_000)
-        except RAISED as error:
-            # Not the failure for which it is aborted: that one was told.
-            raise transaction_error(
-                reported_error(error),
-                "Aborting the transaction",
-                self._clients.because(),
-                self._needs,
-                self._most_bytes,
-            ) from error
-        self._deliveries.forget_failures()
         self._in_transaction = False
 
     def _before_records(self) -> None:
@@ -191,35 +170,80 @@ class TransactionalRecordProducer(RecordProducer):
         try:
             call(client, timeout_ms / 1_000)
         except RAISED as error:
-            told = transaction_error(
-                reported_error(error), what, self._clients.because(), self._needs, self._most_bytes
-            )
+            told = self._told(reported_error(error), what)
             if not isinstance(told, TaskMigratedError):
                 # What a step runs into because of a record that failed tells less than that one.
                 told = self._deliveries.tell_failure() or told
             raise told from error
 
+    def _told(self, error: KafkaError, what: str) -> StreamsError:
+        return transaction_error(
+            error, what, self._clients.because(), self._needs, self._most_bytes
+        )
+
     def purge(self, timeout_ms: int = _ABORT_TIMEOUT_MS) -> None:
         """Give up what was sent since the last commit, as `RecordProducer.purge` does: abort.
 
-        If that cannot be done, the producer has to be initialized again, which puts an end to the
-        transaction, too: another producer took over, no broker answers in time, or records were
-        sent a moment ago: librdkafka then may end what the broker has not heard of yet, which that
-        one refuses (confluentinc/librdkafka issue 4849).
+        Where that cannot be done, the producer has to be initialized again, which puts an end to
+        the transaction, too:
+
+        - after a record that was not taken: librdkafka goes on with the number after it, and the
+          broker takes nothing more for that partition because of the gap;
+        - another producer took over, or no broker answers in time;
+        - records were sent a moment ago: librdkafka then may end what the broker has not heard of
+          yet, which that one refuses (confluentinc/librdkafka issue 4849).
         """
         if self._apart is not None and self._apart.is_pending:
             self._must_renew = True
-        elif self._is_ready:
-            try:
-                self.abort_transaction(timeout_ms)
-            except StreamsError as error:
-                _log.info("A new producer takes the place of the old one: %s", error)
+        elif self._in_transaction:
+            if self._why_lost() is not None or self._deliveries.failed:
                 self._must_renew = True
+            else:
+                self._abort(timeout_ms)
         if self._must_renew:
             self._clients.renew()
             self._apart = None
             self._in_transaction = self._is_ready = self._must_renew = False
         self._deliveries.forget()
+
+    def _abort(self, timeout_ms: int) -> None:
+        client = self._clients.all()[0]
+        try:
+            client.abort_transaction(timeout_ms / 1_000)
+        except RAISED as error:
+            _log.info(
+                "A new producer takes the place of the old one, which cannot abort: %s",
+                reported_error(error).str(),
+            )
+            self._must_renew = True
+        else:
+            self._in_transaction = False
+
+    def _flush_clients(self, timeout_ms: int) -> int:
+        deadline = Deadline(self._clock, timeout_ms)
+        while True:
+            left = super()._flush_clients(deadline.remaining_ms(_LOOK_MS))
+            if not left:
+                return 0
+            # librdkafka may keep what is left until its timeout, though it sends none of it.
+            why = self._why_lost()
+            if why is not None:
+                self._decide()
+                raise self._deliveries.tell_failure() or self._told(why, "Sending records")
+            if deadline.passed:
+                return left
+
+    def _why_lost(self) -> KafkaError | None:
+        """Why the transaction can only be aborted: of most records nobody is told."""
+        if not self._in_transaction:
+            return None
+        try:
+            # Refused in a transaction that is open, with the reason for which it has to be aborted.
+            self._clients.all()[0].begin_transaction()
+        except RAISED as raised:
+            error = reported_error(raised)
+            return error if error.txn_requires_abort() or error.fatal() else None
+        raise IllegalStateError("A transaction was open, but librdkafka did not know of it.")
 
     def _largest_batch(self, topic: str) -> int | None:
         """What a topic takes limits all batches, since one client has to write them."""
