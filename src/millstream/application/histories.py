@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.structured.lake.history import HistoryWriter
+from millstream.structured.lake.sink import connectors_of
 from millstream.topology.physical.topology import Topology
 
 if TYPE_CHECKING:
@@ -30,9 +31,8 @@ class LakeHistories:
 
     @property
     def connectors(self) -> list[str]:
-        """What a session has to be started with for them: the formats that Spark does not have."""
-        formats = {history.format for history in self._histories} - {"parquet"}
-        return sorted(formats)
+        """What a session has to be started with for them."""
+        return connectors_of(self._histories)
 
     def write(self, session: SparkSession, given_up: Callable[[], bool]) -> None:
         """Write those that are not written; ends early if nobody waits for it any more.

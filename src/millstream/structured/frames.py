@@ -13,7 +13,7 @@ from millstream.spark.columns.serde_columns import Column
 from millstream.structured.arrow_map import map_in_arrow
 from millstream.structured.plan import StagePlan
 from millstream.structured.real_time import decoded_natively
-from millstream.structured.rows import Decode
+from millstream.structured.rows import HEADERS_TYPE, Decode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -145,14 +145,13 @@ def as_records(result: DataFrame, plan: StagePlan) -> DataFrame:
         if "timestamp" in names
         else functions.lit(None).cast("bigint")
     )
-    headers_type = "array<struct<key: string, value: binary>>"
     headers = functions.col("headers") if "headers" in names else functions.lit(None)
     try:
         return result.select(
             _fitting(result, functions.col("key"), "key", key, plan).alias("key"),
             value_column.alias("value"),
             timestamp.alias("timestamp_ms"),
-            headers.cast(headers_type).alias("headers"),
+            headers.cast(HEADERS_TYPE).alias("headers"),
         )
     except Exception as error:
         raise _wrong(plan, f"has columns that are no record: {_first_line(error)}") from error

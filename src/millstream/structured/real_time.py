@@ -17,7 +17,7 @@ from millstream.errors import ConfigError, DataFrameError
 from millstream.kafka.settings.java_options import java_client_options
 from millstream.spark.sessions.free_slots import free_slots
 from millstream.structured.native import NativeColumn, NotNativeError, native_column
-from millstream.structured.rows import Serdes
+from millstream.structured.rows import HEADERS_TYPE, Serdes
 from millstream.topology.physical.dataframe_stage import TIME_HEADER
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _OF_PRODUCERS: Final = ("acks", "compression.type", "max.request.size", "deliver
 _PATIENCE_S: Final = 5.0
 _LOOK_S: Final = 0.1
 _REFUSED: Final = re.compile(r"The operator\(s\): (.+?) (?:is|are) not in the operator allowlist")
-_NO_HEADERS: Final = "CAST(array() AS array<struct<key: string, value: binary>>)"
+_NO_HEADERS: Final = f"CAST(array() AS {HEADERS_TYPE})"
 
 
 def check_real_time(

@@ -18,10 +18,12 @@ from millstream.serdes import Serde
 from millstream.spark.code.shipping import ship
 from millstream.spark.columns.serde_columns import Column, column_of
 
+#: Spark's type of a record's headers, as the Kafka connector has it.
+HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
 #: A row on its way into a topic: Spark's types.
 WIRE_SCHEMA: Final = (
     "partition int, task int, row bigint, key binary, value binary, timestamp_ms bigint, "
-    "headers array<struct<key: string, value: binary>>"
+    f"headers {HEADERS_TYPE}"
 )
 _NEEDED_BY: Final = "A DataFrame function"
 

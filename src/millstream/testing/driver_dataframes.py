@@ -13,7 +13,7 @@ from millstream.spark.sessions.session import is_local, use_this_python
 from millstream.structured.arrow_map import map_in_arrow
 from millstream.structured.frames import as_records, decoded, transformed
 from millstream.structured.plan import StagePlan, stage_plan
-from millstream.structured.rows import WIRE_SCHEMA, Encode
+from millstream.structured.rows import HEADERS_TYPE, WIRE_SCHEMA, Encode
 from millstream.testing.driver_topics import Captured
 from millstream.topology.physical.dataframe_stage import DataFrameStage
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: What the connector gives of a record.
 _RAW_SCHEMA: Final = (
     "key binary, value binary, timestamp_ms bigint, "
-    "headers array<struct<key: string, value: binary>>, partition int, offset bigint"
+    f"headers {HEADERS_TYPE}, partition int, offset bigint"
 )
 
 _Outgoing = tuple[bytes | None, bytes | None, int, Headers]

@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 from support.broker.records import Sent
 from support.broker.topics import read_all
 from support.running.applications import Application
+from support.running.topologies.orders import Order, Priced, orders
 from support.waiting import wait_for
 
 from millstream import (
@@ -30,20 +31,6 @@ from millstream.serdes import LONG, STRING, json_of
 from millstream.testing import EmbeddedKafka, TopologyTestDriver
 
 RUNNING = timedelta(seconds=180)
-
-
-class Order(msgspec.Struct):
-    """What comes in."""
-
-    item: str
-    amount: int
-
-
-class Priced(msgspec.Struct):
-    """What comes out."""
-
-    item: str
-    total: float
 
 
 def priced(rows: DataFrame) -> DataFrame:
@@ -62,19 +49,6 @@ def pricing(name: str) -> Topology:
     results.to(f"{name}-priced")
     results.group_by_key().count(store="counts").to_stream().to(f"{name}-counts", value=LONG)
     return builder.build()
-
-
-def orders(name: str, start: int, count: int) -> list[Sent]:
-    return [
-        Sent(
-            f"{name}-orders",
-            number % 2,
-            f"key-{number % 20 // 2 * 2 + number % 2}",
-            msgspec.json.encode(Order(f"item-{number}", number)).decode(),
-            1_000_000 + number,
-        )
-        for number in range(start, start + count)
-    ]
 
 
 def as_batch(spark: SparkSession, sent: list[Sent]) -> Counter[tuple[bytes, bytes, int]]:

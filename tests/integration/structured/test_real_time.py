@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from support.broker.records import Sent
 from support.running.applications import Application
+from support.running.topologies.orders import Order, Priced, orders
 from support.waiting import wait_for
 
 from millstream import (
@@ -31,21 +32,6 @@ pytestmark = pytest.mark.slow
 
 STOPPED = timedelta(seconds=120)
 FROM_SPARK = "array(named_struct('key', 'from', 'value', CAST('spark' AS BINARY)))"
-
-
-class Order(msgspec.Struct):
-    """What comes in."""
-
-    item: str
-    amount: int
-    note: str | None = None
-
-
-class Priced(msgspec.Struct):
-    """What comes out."""
-
-    item: str
-    total: float
 
 
 class Told(msgspec.Struct):
@@ -94,19 +80,6 @@ def pricing(function: Any = priced, trigger: Trigger | None = None) -> Any:
         return builder.build()
 
     return topology
-
-
-def orders(name: str, start: int, count: int) -> list[Sent]:
-    return [
-        Sent(
-            f"{name}-orders",
-            number % 2,
-            f"key-{number % 10}",
-            msgspec.json.encode(Order(f"item-{number}", number)).decode(),
-            1_000_000 + number,
-        )
-        for number in range(start, start + count)
-    ]
 
 
 def expected(sent: list[Sent]) -> Written:
@@ -197,7 +170,7 @@ def python_function(rows: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("function", "partitions", "told"),
     [
-        (python_function, 2, ["BatchEvalPythonExec", "no Python function"]),
+        (python_function, 2, ["EvalPythonExec", "no Python function"]),
         (lambda rows: priced(rows).repartition(2), 2, ["ShuffleExchangeExec", "no Python"]),
         (priced, 9, ["needs 9 free task slots", "are free. Give KafkaStreams a session with"]),
     ],

@@ -169,11 +169,13 @@ class HistoryWriter:
     def _attempt(self, admin: GroupAdmin) -> int:
         history, into = self._history, self._into
         partitions = self._partitions(admin)
-        begun = self._begun(admin, partitions)
-        # Asked last: another instance may have marked it and begun by now.
         if self._is_marked(admin, partitions):
             return 0
+        begun = self._begun(admin, partitions)
         if begun is not None:
+            # Another instance may have marked it and begun meanwhile.
+            if self._is_marked(admin, partitions):
+                return 0
             raise begun
         topic = RepartitionTopic(history.topic)
         settings = {name: str(value) for name, value in self._config.topic.items()}

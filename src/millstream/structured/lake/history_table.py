@@ -16,7 +16,7 @@ from millstream.structured.lake.history_rows import (
     rows_before,
 )
 from millstream.structured.lake.tables import read_table
-from millstream.structured.rows import Serdes
+from millstream.structured.rows import HEADERS_TYPE, Serdes
 from millstream.topology.options.history import HistoryColumns, LakeHistory
 from millstream.topology.options.lake import STREAM_COLUMNS
 
@@ -30,7 +30,7 @@ _MILLIS: Final = {
     "date": "unix_millis(CAST(timestamp AS TIMESTAMP))",
     "long": "timestamp",
 }
-_NO_HEADERS: Final = "CAST(NULL AS array<struct<key: string, value: binary>>)"
+_NO_HEADERS: Final = f"CAST(NULL AS {HEADERS_TYPE})"
 
 
 class HistoryTable:

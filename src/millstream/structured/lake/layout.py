@@ -8,15 +8,14 @@ has `key`, `value`, `timestamp`. The columns of partitions come after them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from millstream.operators.lake_origin import ORIGIN_HEADER
+from millstream.structured.rows import HEADERS_TYPE
 from millstream.topology.options.lake import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_HEADERS: Final = "array<struct<key: string, value: binary>>"
 
 
 def lake_rows(table: LakeTable) -> Callable[[DataFrame], DataFrame]:
@@ -50,7 +49,7 @@ def stream_rows(frame: DataFrame, table: LakeTable) -> DataFrame:
         _storable(frame, "key"),
         _storable(frame, "value"),
         functions.col("timestamp").cast("timestamp").alias("timestamp"),
-        functions.expr(f"CAST(if(size({headers}) > 0, {headers}, null) AS {_HEADERS})").alias(
+        functions.expr(f"CAST(if(size({headers}) > 0, {headers}, null) AS {HEADERS_TYPE})").alias(
             "headers"
         ),
         origin.getItem(2).alias("_topic"),

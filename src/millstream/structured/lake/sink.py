@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.spark.sessions.connectors import require
 from millstream.structured.lake import delta, iceberg
 from millstream.structured.lake.batch import batch_of
+from millstream.topology.options.history import LakeHistory
 from millstream.topology.options.lake import LakeTable
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def write_batch(table: LakeTable, stage: str, rows: DataFrame, number: int) -> N
         room.append(rows, batch)
 
 
-def connectors_of(tables: Iterable[LakeTable]) -> list[str]:
+def connectors_of(tables: Iterable[LakeTable | LakeHistory]) -> list[str]:
     """The connectors that tables need, each once."""
     formats = {table.format for table in tables}
     return [name for name in _CONNECTORS if name in formats]

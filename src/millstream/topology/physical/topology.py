@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
@@ -61,6 +61,8 @@ from millstream.topology.physical.topology_stores import (
     taken_store,
     unlogged,
 )
+
+_Declared = TypeVar("_Declared", DataFrameStage, LakeHistory)
 
 
 class Topology:
@@ -503,14 +505,7 @@ class Topology:
         Raises:
             TopologyError: there is a stage of that name.
         """
-        known = self.dataframe_stages.get(stage.name)
-        if known is not None:
-            raise TopologyError(
-                f"There is another DataFrame function called {stage.name!r}, declared at "
-                f"{known.declared_at}. Give each its own name.",
-                declared_at=stage.declared_at,
-            )
-        self.dataframe_stages[stage.name] = stage
+        _add_once(self.dataframe_stages, stage, "DataFrame function")
         return self
 
     def _add_lake_history(self, history: LakeHistory) -> Topology:
@@ -519,14 +514,7 @@ class Topology:
         Raises:
             TopologyError: there is a history of that name.
         """
-        known = self.lake_histories.get(history.name)
-        if known is not None:
-            raise TopologyError(
-                f"There is another history called {history.name!r}, declared at "
-                f"{known.declared_at}. Give each its own name.",
-                declared_at=history.declared_at,
-            )
-        self.lake_histories[history.name] = history
+        _add_once(self.lake_histories, history, "history")
         return self
 
     def _add_source_changelog(self, store_name: str, topic: str) -> Topology:
@@ -751,6 +739,18 @@ class Topology:
     def _sources(self) -> list[SourceNode]:
         sources = [node for node in self.nodes.values() if isinstance(node, SourceNode)]
         return sources + [store.source for store in self.global_stores.values()]
+
+
+def _add_once(known: dict[str, _Declared], new: _Declared, what: str) -> None:
+    """Add something under its name, which nothing of its kind may have."""
+    other = known.get(new.name)
+    if other is not None:
+        raise TopologyError(
+            f"There is another {what} called {new.name!r}, declared at {other.declared_at}. Give "
+            "each its own name.",
+            declared_at=new.declared_at,
+        )
+    known[new.name] = new
 
 
 def _check_apart(source: SourceNode, other: SourceNode) -> None:
