@@ -143,7 +143,8 @@ public class Interop {
         private void tellOf(String key, long since, List<String> lines) {
             sessions.fetch(key).forEachRemaining(
                 e -> lines.add("sessions " + span(e.key) + " " + e.value));
-            visits.fetch(key).forEachRemaining(
+            // fetch() would look through each minute since 1970 for what the cache has.
+            visits.findSessions(key, since, since + KEPT.toMillis()).forEachRemaining(
                 e -> lines.add("visits " + span(e.key) + " " + e.value));
             lines.add("versions " + key + " " + text(versions.get(key)));
             for (long time = since; time <= since + 40_000; time += 10_000) {
