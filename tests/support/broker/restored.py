@@ -40,12 +40,12 @@ class Restored:
         self.times: dict[TopicPartition, list[Restoration]] = {}
         self.suspended = 0
         self.copied = 0
-        self._active: set[TopicPartition] = set()
+        self._restored: set[TopicPartition] = set()
         self._copied_to: dict[TopicPartition, int] = {}
 
     def on_restore_start(self, place: TopicPartition, store: str, start: int, end: int) -> None:
         self.totals.setdefault(place, 0)
-        self._active.add(place)
+        self._restored.discard(place)
         self.times.setdefault(place, []).append(Restoration(store, start, end))
 
     def on_batch_restored(self, place: TopicPartition, store: str, end: int, count: int) -> None:
@@ -54,6 +54,7 @@ class Restored:
         self.by_store[store] += count
 
     def on_restore_end(self, place: TopicPartition, store: str, total: int) -> None:
+        self._restored.add(place)
         self.times[place][-1].total = total
         self.finished[store] += total
 
@@ -62,7 +63,7 @@ class Restored:
 
     def on_update_start(self, place: TopicPartition, store: str, start: int) -> None:
         # It may have been active, and may have lost what it had in memory.
-        self._active.discard(place)
+        self._restored.discard(place)
         self._copied_to[place] = start
 
     def on_batch_loaded(
@@ -86,8 +87,8 @@ class Restored:
         return [time for times in self.times.values() for time in times if time.store == store]
 
     def has_all(self, sizes: Mapping[TopicPartition, int]) -> bool:
-        """Whether the instance has each changelog in an active task, or copied to its end."""
+        """Whether the instance has restored each changelog, or copied it to its end."""
         return all(
-            place in self._active or self._copied_to.get(place, 0) >= size
+            place in self._restored or self._copied_to.get(place, 0) >= size
             for place, size in sizes.items()
         )
