@@ -105,7 +105,7 @@ class Decisions:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._looks: deque[Look] = deque()
-        #: Records per second of one thread by sub-topology, when all threads could not keep up.
+        #: Records per second of one thread, by sub-topology that all could not keep up with.
         self._capacity: dict[str, float] = {}
         self._enough_since_ms: int | None = None
         self._enough = 0
@@ -185,7 +185,9 @@ class Decisions:
             return Decision(
                 "stay", 0, look.threads, f"{story}, but of tasks that have a thread each"
             )
-        self._capacity = {each.part: each.rate / look.threads for each in paces if each.rate > 0}
+        # What keeps up may have had little to do.
+        behind = [each for each in paces if each.to_answer_s > target_s]
+        self._capacity.update((each.part, each.rate / look.threads) for each in behind)
         needed = math.ceil((pace.arriving + pace.lag / target_s) / self._capacity[pace.part])
         # Twice as many at a time: what they achieve together is measured before more come.
         wanted = min(max(needed, look.threads + 1), 2 * look.threads, self._bounds.most)

@@ -245,6 +245,35 @@ def test_the_sub_topology_that_is_behind_most_decides() -> None:
     )
 
 
+def test_what_keeps_up_says_nothing_about_what_a_thread_can_do() -> None:
+    """It may have had little to do while another sub-topology was behind."""
+    decisions = Decisions(BOUNDS)
+    first = [
+        Look(
+            second * 1_000,
+            2,
+            tasks=8,
+            lags={"0": 1_000, "1": 0},
+            processed={"0": second * 5, "1": second * 10},
+        )
+        for second in range(30)
+    ]
+    assert any(decisions.decide(look, lambda: PLENTY).kind == "add" for look in first)
+    later = [
+        Look(
+            (100 + second) * 1_000,
+            4,
+            tasks=8,
+            processed={"0": 1_000 + second, "1": 1_000 + second * 50},
+            busy=0.5,
+        )
+        for second in range(200)
+    ]
+    told = [decisions.decide(look, lambda: PLENTY) for look in later]
+    gone = next(decision for decision in told if decision.kind == "remove")
+    assert gone.wanted == 1
+
+
 def test_what_nobody_processes_keeps_no_thread() -> None:
     """Such as the marker of a transaction, at the end of a topic, which counts as a record."""
     decisions = Decisions(BOUNDS)
