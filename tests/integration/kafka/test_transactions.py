@@ -105,6 +105,7 @@ def test_a_failed_record_fails_its_transaction(
     consumer = clients.consumer(processing_guarantee="exactly_once_v2")
     consumer.assign({place(topic): 0, place(strict, 0): 0, place(strict, 1): 0})
     assert poll_values(consumer, 3) == [b"fine"] * 3
+    assert until_end(consumer, place(strict, 0)) == until_end(consumer, place(strict, 1)) == []
 
 
 def test_zombies_are_fenced(clients: Clients, make_topic: Callable[..., str]) -> None:
