@@ -96,6 +96,7 @@ class ClientConnections:
         self._manager = self.client._manager
         self._cluster = self._manager.cluster
         self._net = self._manager._net
+        _keep_last_answers(self._manager)
 
     def start(self) -> None:
         """Start the event loop's thread."""
@@ -220,6 +221,40 @@ class ClientConnections:
             del self._manager.get_connection
 
         return end
+
+
+def _keep_last_answers(manager: Any) -> None:
+    """Let connections hear what a broker says right before it hangs up.
+
+    kafka-python throws away what it reads together with the end of a connection. The answer that a
+    login is refused comes like that whenever the event loop is a tenth of a second late, so a wrong
+    password would look like a broker that is away.
+    """
+    build = manager._build_transport
+
+    async def build_transport(*args: Any, **options: Any) -> Any:
+        transport = await build(*args, **options)
+        transport._sock_recv = _data_before_end(transport._sock_recv)
+        return transport
+
+    manager._build_transport = build_transport
+
+
+def _data_before_end(
+    receive: Callable[[], tuple[bytes, Any]],
+) -> Callable[[], tuple[bytes, Any]]:
+    end: list[Any] = []
+
+    def receive_in_turn() -> tuple[bytes, Any]:
+        if end:
+            return b"", end[0]
+        data, error = receive()
+        if data and error:
+            end.append(error)
+            return data, None
+        return data, error
+
+    return receive_in_turn
 
 
 class ClientCoordinator(part("BaseCoordinator")):  # type: ignore[misc]  # it has no types

@@ -21,7 +21,7 @@ from support.waiting import wait_for
 
 from millstream import KafkaStreams, StreamsBuilder, StreamsConfig, Topology
 from millstream.errors import AccessDeniedError, BrokerUnavailableError, StreamsError
-from millstream.kafka.member.link import open_link
+from millstream.kafka.member.link import MemberLink, open_link
 from millstream.kafka.settings.clients import kafka_python_settings
 from millstream.lake import read_table
 from millstream.parallel import TaskProducer
@@ -264,14 +264,44 @@ def test_what_is_wrong_is_told_soon(
             for name, settings in cases.items()
             for call in (start, join)
         }
-    for (name, _), failure in failures.items():
+    for (name, call), failure in failures.items():
         error, took_s = failure.result()
         kind, advice = EXPECTED[name]
         assert type(error) is kind, (name, error)
         assert advice in str(error)
         assert PASSWORD not in str(error)
         assert SECRET not in str(error)
-        assert took_s < SOON_S
+        assert took_s < SOON_S, (name, call.__name__, error)
+
+
+class LateLink(MemberLink):
+    """Connections whose event loop is late, as on a machine that has too much to do."""
+
+    LATE_S = 0.3
+
+    def start(self) -> None:
+        super().start()
+        self.run_soon(self._hold)
+
+    def _hold(self) -> None:
+        time.sleep(self.LATE_S)
+        self.run_soon(self._hold)
+
+
+def test_a_late_event_loop_hears_that_the_login_is_refused(
+    secured: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: a wrong password is told, though the broker hangs up before its answer is read."""
+    monkeypatch.setattr("millstream.kafka.member.link.MemberLink", LateLink)
+    wrong = {**secured.client_settings(), "sasl.password": "wrong"}
+    keywords = kafka_python_settings(config(secured, tmp_path, wrong), client_id="member")
+    with pytest.raises(AccessDeniedError, match="Check security"):
+        open_link(
+            {**keywords, "bootstrap_timeout_ms": int(SOON_S * 1000)},
+            group_id="refused",
+            client_id="member",
+            stopped=lambda: False,
+        )
 
 
 #: The self-signed certificate of nobody in particular; that it runs out in 2027 changes nothing.
