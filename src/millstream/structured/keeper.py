@@ -21,10 +21,11 @@ from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
 from millstream.runtime.backoff import Backoff
 from millstream.spark.sessions.connectors import require
+from millstream.spark.sessions.free_slots import SlotClaim
 from millstream.structured.election import Election
 from millstream.structured.plan import StagePlan
 from millstream.structured.progress import StageMeters
-from millstream.structured.real_time import require_slots
+from millstream.structured.real_time import claimed_slots
 from millstream.structured.stage_query import StageQuery, finished_by
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class StageKeeper:
         self._not_before_s = 0.0
         self._trouble_since_s: float | None = None
         self._query: StageQuery | None = None
+        self._slots: SlotClaim | None = None
         self._election: Election | None = None
         self._admin: ClusterAdmin | None = None
         self._counts: Mapping[str, int] = {}
@@ -167,11 +169,13 @@ class StageKeeper:
         require(self._session, ["kafka"])
         if plan.trigger.is_real_time:
             needed = self._counts[plan.input_topic]
-            require_slots(self._session, needed, plan.name, plan.declared_at)
+            self._slots = claimed_slots(self._session, needed, plan.name, plan.declared_at)
         finished = election.finished(self._counts[plan.input_topic])
         partitions = 0 if plan.output_topic is None else self._counts[plan.output_topic]
         self._noted = {}
         self._query = StageQuery(self._session, plan, self._config, partitions, finished)
+        if self._slots is not None:
+            self._slots.used_by(self._query.run_id)
         self.meters.becomes("running")
         logger.info("DataFrame function %s runs as query %s", plan.name, self._query.id)
 
@@ -184,6 +188,7 @@ class StageKeeper:
         if is_active:
             return
         self._query = None
+        self._release_slots()
         failure = query.failure()
         if failure is not None:
             raise failure
@@ -220,6 +225,7 @@ class StageKeeper:
 
     def _failed(self, failure: StreamsError) -> None:
         self._query = None
+        self._release_slots()
         if self._closing.is_set():
             logger.warning("%s", failure)
             return
@@ -258,7 +264,9 @@ class StageKeeper:
         if query is None:
             return
         self._query = None
-        if not query.stop(self._patience_s):
+        in_time = query.stop(self._patience_s)
+        self._release_slots()
+        if not in_time:
             logger.warning(
                 "The query of the DataFrame function %s was stopped in the midst of a batch, which "
                 "is done again at the next start",
@@ -268,6 +276,11 @@ class StageKeeper:
         if progress is not None and self._election is not None:
             self.meters.take(progress)
             self._finished(self._election, query, progress)
+
+    def _release_slots(self) -> None:
+        if self._slots is not None:
+            self._slots.release()
+            self._slots = None
 
     def _give_up(self) -> None:
         for close in (

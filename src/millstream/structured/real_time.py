@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError, DataFrameError
 from millstream.kafka.settings.java_options import java_client_options
-from millstream.spark.sessions.free_slots import free_slots
+from millstream.spark.sessions.free_slots import SlotClaim, claim_slots
 from millstream.structured.native import NativeColumn, NotNativeError, native_column
 from millstream.structured.rows import HEADERS_TYPE, Serdes
 from millstream.topology.physical.dataframe_stage import TIME_HEADER
@@ -155,7 +155,7 @@ def real_time_trigger(writer: DataStreamWriter, interval: str) -> DataStreamWrit
     return triggered
 
 
-def require_slots(session: SparkSession, needed: int, name: str, declared_at: str) -> None:
+def claimed_slots(session: SparkSession, needed: int, name: str, declared_at: str) -> SlotClaim:
     """See that all tasks of a query can run at once: of one that waits nothing would be read.
 
     Args:
@@ -164,14 +164,17 @@ def require_slots(session: SparkSession, needed: int, name: str, declared_at: st
         name: the stage's.
         declared_at: file and line of the user's program.
 
+    Returns:
+        What keeps the slots for it, to be released where the query has ended.
+
     Raises:
         DataFrameError: there are too few.
     """
     until = time.monotonic() + _PATIENCE_S
     while True:
-        slots = free_slots(session)
-        if slots.may_grow or slots.free >= needed:
-            return
+        slots = claim_slots(session, needed)
+        if isinstance(slots, SlotClaim):
+            return slots
         if time.monotonic() > until:
             break
         time.sleep(_LOOK_S)

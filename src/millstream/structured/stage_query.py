@@ -86,6 +86,8 @@ class StageQuery:
         self._query = self._start(*finished)
         #: What Spark keeps of the query in the checkpoint.
         self.id = str(self._query.id)
+        #: What Spark's jobs of this run are grouped under.
+        self.run_id = str(self._query.runId)
 
     def _start(self, offsets: Mapping[int, int], noted_by: str | None) -> StreamingQuery:
         plan, session = self._plan, self._session

@@ -167,6 +167,33 @@ def python_function(rows: DataFrame) -> DataFrame:
     return priced(rows).withColumn("item", f.udf(str.upper)("item"))
 
 
+def test_two_queries_do_not_count_on_the_same_slots(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of two queries that start together, for which there is room one at a time, one runs and the
+    other says that there are too few slots, instead of reading some of its partitions only."""
+
+    def twice(name: str) -> Topology:
+        builder = StreamsBuilder()
+        records = builder.stream(f"{name}-orders", key=STRING, value=json_of(Order))
+        for stage in ("once", "twice"):
+            records.transform_dataframe(
+                priced, name=stage, value=json_of(Priced), trigger=Trigger.real_time()
+            ).to(f"{name}-{stage}", key=STRING, value=json_of(Priced))
+        return builder.build()
+
+    application = Application(kafka, twice, {"orders": 4}, {"once": 4, "twice": 4})
+    streams = application.streams(spark, tmp_path, num_stream_threads=1)
+    streams.start()
+    try:
+        streams.wait_for_state("ERROR", STOPPED)
+        assert isinstance(streams.error, DataFrameError)
+        assert "needs 4 free task slots" in str(streams.error)
+        assert "; 3 are free" in str(streams.error)
+    finally:
+        streams.close(timedelta(seconds=60))
+
+
 @pytest.mark.parametrize(
     ("function", "partitions", "told"),
     [

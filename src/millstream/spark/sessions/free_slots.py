@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import threading
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -12,12 +13,54 @@ class FreeSlots(NamedTuple):
     """What a session has room for.
 
     Args:
-        free: tasks that would get a slot at once.
+        free: tasks that would get a slot at once, and are not claimed.
         may_grow: whether a task that waits makes Spark ask for another executor.
     """
 
     free: int
     may_grow: bool = False
+
+
+class SlotClaim:
+    """Slots that a query needs all the time, also before its tasks run and between its batches.
+
+    Others see them as taken until it is released.
+
+    Args:
+        application: the id of the Spark application.
+        needed: how many slots.
+    """
+
+    def __init__(self, application: str, needed: int) -> None:
+        self._application = application
+        self._needed = needed
+        self._run_id = ""
+
+    def used_by(self, run_id: str) -> None:
+        """Say which run of a streaming query uses the slots: its tasks count as the claimed ones."""
+        self._run_id = run_id
+
+    def release(self) -> None:
+        """Give the slots back. It may be called again."""
+        with _claiming:
+            if self in _claims:
+                _claims.remove(self)
+
+    def waits(self, application: str, tracker: Any) -> int:
+        """How many of the slots are claimed and have no task."""
+        if application != self._application:
+            return 0
+        if not self._run_id:
+            return self._needed
+        jobs = set(tracker.getJobIdsForGroup(self._run_id)) & set(tracker.getActiveJobsIds())
+        infos = [tracker.getJobInfo(job) for job in jobs]
+        stages = [stage for info in infos if info is not None for stage in info.stageIds]
+        return max(0, self._needed - _running(tracker, stages))
+
+
+_claims: Final[list[SlotClaim]] = []
+#: A claim must not come between another one's look for free slots and its own entry.
+_claiming: Final = threading.Lock()
 
 
 def free_slots(session: SparkSession) -> FreeSlots:
@@ -26,6 +69,27 @@ def free_slots(session: SparkSession) -> FreeSlots:
     The executors that are there count, as of now, not those that there were at the start. Spark
     tells it to its listeners a moment later than it happens.
     """
+    with _claiming:
+        return _look(session)
+
+
+def claim_slots(session: SparkSession, needed: int) -> SlotClaim | FreeSlots:
+    """Claim slots for a query whose tasks stay; what there is instead where that is too few.
+
+    Args:
+        session: where the query is to run.
+        needed: how many tasks it has.
+    """
+    with _claiming:
+        slots = _look(session)
+        if slots.free < needed and not slots.may_grow:
+            return slots
+        claim = SlotClaim(session.sparkContext.applicationId, needed)
+        _claims.append(claim)
+        return claim
+
+
+def _look(session: SparkSession) -> FreeSlots:
     context = session.sparkContext
     scheduler = context._jsc.sc()
     executors = scheduler.statusStore().executorList(True)
@@ -34,9 +98,14 @@ def free_slots(session: SparkSession) -> FreeSlots:
     found = [each for each in found if each.maxTasks() > 0]
     slots = sum(int(each.maxTasks()) for each in found if not each.isExcluded())
     tracker = context.statusTracker()
-    stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
-    running = sum(stage.numActiveTasks for stage in stages if stage is not None)
+    running = _running(tracker, tracker.getActiveStageIds())
+    claimed = sum(each.waits(context.applicationId, tracker) for each in _claims)
     conf = context.getConf()
     dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     most = float(conf.get("spark.dynamicAllocation.maxExecutors", "inf"))
-    return FreeSlots(max(0, slots - running), dynamic and len(found) < most)
+    return FreeSlots(max(0, slots - running - claimed), dynamic and len(found) < most)
+
+
+def _running(tracker: Any, stages: Any) -> int:
+    infos = map(tracker.getStageInfo, stages)
+    return sum(info.numActiveTasks for info in infos if info is not None)
