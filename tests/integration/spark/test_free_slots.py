@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def test_tasks_of_a_claim_are_not_counted_twice(spark: SparkSession, tmp_path: P
     wait_for(lambda: free_slots(spark).free == SLOTS, 60, "nothing runs")
     ended = tmp_path / "ended"
 
-    def wait(rows: Iterator[int]) -> Iterator[int]:
+    def wait(rows: Iterable[int]) -> Iterable[int]:
         while not ended.exists():
             time.sleep(0.05)
         return rows

@@ -13,7 +13,7 @@ class FreeSlots(NamedTuple):
     """What a session has room for.
 
     Args:
-        free: tasks that would get a slot at once, and are not claimed.
+        free: tasks that would get a slot at once, beside those that wait and those claimed.
         may_grow: whether a task that waits makes Spark ask for another executor.
     """
 
@@ -37,7 +37,7 @@ class SlotClaim:
         self._run_id = ""
 
     def used_by(self, run_id: str) -> None:
-        """Say which run of a streaming query uses the slots: its tasks count as the claimed ones."""
+        """Say which run of a streaming query the slots are for: its tasks are in them."""
         self._run_id = run_id
 
     def release(self) -> None:
@@ -55,7 +55,7 @@ class SlotClaim:
         jobs = set(tracker.getJobIdsForGroup(self._run_id)) & set(tracker.getActiveJobsIds())
         infos = [tracker.getJobInfo(job) for job in jobs]
         stages = [stage for info in infos if info is not None for stage in info.stageIds]
-        return max(0, self._needed - _running(tracker, stages))
+        return max(0, self._needed - _under_way(tracker, stages))
 
 
 _claims: Final[list[SlotClaim]] = []
@@ -67,7 +67,7 @@ def free_slots(session: SparkSession) -> FreeSlots:
     """Ask a session: a few milliseconds, and about one for each three tasks that run.
 
     The executors that are there count, as of now, not those that there were at the start. Spark
-    tells it to its listeners a moment later than it happens.
+    tells that a task has ended a moment later than it happens.
     """
     with _claiming:
         return _look(session)
@@ -98,14 +98,18 @@ def _look(session: SparkSession) -> FreeSlots:
     found = [each for each in found if each.maxTasks() > 0]
     slots = sum(int(each.maxTasks()) for each in found if not each.isExcluded())
     tracker = context.statusTracker()
-    running = _running(tracker, tracker.getActiveStageIds())
+    taken = _under_way(tracker, tracker.getActiveStageIds())
     claimed = sum(each.waits(context.applicationId, tracker) for each in _claims)
     conf = context.getConf()
     dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     most = float(conf.get("spark.dynamicAllocation.maxExecutors", "inf"))
-    return FreeSlots(max(0, slots - running - claimed), dynamic and len(found) < most)
+    return FreeSlots(max(0, slots - taken - claimed), dynamic and len(found) < most)
 
 
-def _running(tracker: Any, stages: Any) -> int:
+def _under_way(tracker: Any, stages: Any) -> int:
+    """How many tasks run, or wait and will run next.
+
+    Spark's count of those that run may be ten seconds old where nothing has happened since.
+    """
     infos = map(tracker.getStageInfo, stages)
-    return sum(info.numActiveTasks for info in infos if info is not None)
+    return sum(info.numTasks - info.numCompletedTasks for info in infos if info is not None)
