@@ -6,6 +6,8 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import SparkSession
 
 
@@ -46,15 +48,23 @@ class SlotClaim:
             if self in _claims:
                 _claims.remove(self)
 
-    def waits(self, application: str, tracker: Any) -> int:
-        """How many of the slots are claimed and have no task."""
+    def waits(self, application: str, tracker: Any, active: Collection[int]) -> int:
+        """How many of the slots are claimed and have no task.
+
+        Args:
+            application: the id of the Spark application that is looked at.
+            tracker: its status tracker.
+            active: the stages whose tasks count as taken. A job tells its stages a moment before
+                they are among them: a slot that was neither claimed nor taken would look free.
+        """
         if application != self._application:
             return 0
         if not self._run_id:
             return self._needed
         jobs = set(tracker.getJobIdsForGroup(self._run_id)) & set(tracker.getActiveJobsIds())
         infos = [tracker.getJobInfo(job) for job in jobs]
-        stages = [stage for info in infos if info is not None for stage in info.stageIds]
+        told = [stage for info in infos if info is not None for stage in info.stageIds]
+        stages = [stage for stage in told if stage in active]
         return max(0, self._needed - _under_way(tracker, stages))
 
 
@@ -98,15 +108,16 @@ def _look(session: SparkSession) -> FreeSlots:
     found = [each for each in found if each.maxTasks() > 0]
     slots = sum(int(each.maxTasks()) for each in found if not each.isExcluded())
     tracker = context.statusTracker()
-    taken = _under_way(tracker, tracker.getActiveStageIds())
-    claimed = sum(each.waits(context.applicationId, tracker) for each in _claims)
+    active = tracker.getActiveStageIds()
+    taken = _under_way(tracker, active)
+    claimed = sum(each.waits(context.applicationId, tracker, active) for each in _claims)
     conf = context.getConf()
     dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     most = float(conf.get("spark.dynamicAllocation.maxExecutors", "inf"))
     return FreeSlots(max(0, slots - taken - claimed), dynamic and len(found) < most)
 
 
-def _under_way(tracker: Any, stages: Any) -> int:
+def _under_way(tracker: Any, stages: Collection[int]) -> int:
     """How many tasks run, or wait and will run next.
 
     Spark's count of those that run may be ten seconds old where nothing has happened since.
