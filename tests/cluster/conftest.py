@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from support.cluster.masters import Cluster
@@ -25,7 +26,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def application(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
     """The application under load. At the end, all ids are there once."""
     folder = tmp_path_factory.mktemp("application")
-    settings = {"processing_guarantee": EXACTLY_ONCE_V2, "num_standby_replicas": 1}
+    settings: dict[str, Any] = {
+        "processing_guarantee": EXACTLY_ONCE_V2,
+        "num_standby_replicas": 1,
+    }
     with submitted(cluster, folder, **settings) as running:
         yield running
 

@@ -25,12 +25,15 @@ from millstream.spark.connection.control import GRACE_MS
 from millstream.spark.connection.control_server import ControlServer
 from millstream.spark.connection.encryption import Identity, make_identity
 from millstream.spark.connection.messages import Hello, ThreadExit
+from millstream.spark.departures import Departures
 from millstream.spark.events import EventQueue, ThreadEvent
-from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
+from millstream.spark.hosted_thread import HostedThread
 from millstream.spark.jobs import SparkJobs
+from millstream.spark.patience import Patience, RestartPolicy
 from millstream.spark.placement import Placement
 from millstream.spark.processes import runs, wait_for_end
 from millstream.spark.py4j_traces import hide_traces, show_traces
+from millstream.spark.sessions.free_slots import claim_slots
 from millstream.spark.sessions.session import HostSession, is_local, resolve_session, slots
 from millstream.spark.worker.worker_logging import LoggingSetup, short_name
 from millstream.spark.worker.worker_task import ThreadMain, ThreadPlan
@@ -139,6 +142,7 @@ class SparkEngine:
         self._host_session: HostSession | None = None
         self._server: ControlServer | None = None
         self._jobs: SparkJobs | None = None
+        self._departures: Departures | None = None
 
     def start(self) -> None:
         """Find or start the session, and listen for threads.
@@ -176,6 +180,7 @@ class SparkEngine:
         self._host_session = found
         self._server = server
         self._jobs = SparkJobs(session, self._application_id)
+        self._departures = Departures(self._jobs, lambda: claim_slots(session, 1), self._clock)
         self._events.start()
         self._monitor.start()
 
@@ -474,6 +479,8 @@ class SparkEngine:
                     # Spark may be shutting down; what ended is noticed by the thread's job.
                     logger.debug("Looking after %s failed", thread.name, exc_info=True)
             try:
+                if self._departures is not None:
+                    self._departures.look(threads)
                 self._look()
             except Exception:
                 logger.exception("What is to be looked after beside the threads failed")

@@ -9,7 +9,7 @@
 A user error is an orderly end and is not retried here: what follows from it is decided by the
 owner's uncaught-exception handler. A worker, executor or connection that is lost is an outage,
 which is waited out: the thread is started again without end, with growing pauses. What Spark has
-never been able to run fails.
+never been able to run fails. A thread whose executor is to go closes, and is submitted again, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from millstream.clock import Clock, Deadline
@@ -35,7 +35,9 @@ from millstream.spark.connection.control_server import ControlServer
 from millstream.spark.connection.messages import Hello, ThreadExit
 from millstream.spark.events import ThreadEvent
 from millstream.spark.jobs import SparkJobs
+from millstream.spark.patience import Patience, RestartPolicy
 from millstream.spark.placement import Placement
+from millstream.spark.sessions.free_slots import SlotClaim
 from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger(__name__)
@@ -48,41 +50,6 @@ _LAST_WORDS_S: Final = 12.0
 _LISTEN_S: Final = 0.05
 #: How much later than its JVM a driver may be told to stop.
 _TOLD_LAST_S: Final = 2.0
-
-
-@dataclass(frozen=True)
-class RestartPolicy:
-    """When a stream thread that dies is started again, and when that is given up.
-
-    Args:
-        backoff_ms: pause before the first restart, in milliseconds; doubled for each further one.
-        max_backoff_ms: the longest pause.
-        calm_ms: after running for so long the next pause is a first one.
-        max_unproven: how many jobs in a row may fail while the thread has never registered: Spark
-            or the machine is then not able to run it.
-    """
-
-    backoff_ms: int = 250
-    max_backoff_ms: int = 10_000
-    calm_ms: int = 60_000
-    max_unproven: int = 5
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long the driver waits for a stream thread that is out of reach.
-
-    Args:
-        register_ms: until a submitted thread has registered, in milliseconds.
-        start_ms: the same for one that has its task slot: it is being started, which takes long on
-            a busy machine, or where its packages are unpacked first.
-        reconnect_ms: until one that has lost its connection is back or has ended; longer than the
-            thread's own grace period.
-    """
-
-    register_ms: int = 30_000
-    start_ms: int = 120_000
-    reconnect_ms: int = 90_000
 
 
 class HostedThread:
@@ -167,6 +134,9 @@ class HostedThread:
         self._stop_asked = threading.Event()
         self._close = Close()
         self._cancel_because: str | None = None
+        #: Why it closes, to go on elsewhere; None if it stays. And the slot that is kept for it.
+        self._moves_because: str | None = None
+        self._claim: SlotClaim | None = None
         self._end_by: Deadline | None = None
         self._verdict: SparkError | None = None
         self._ended = threading.Event()
@@ -190,6 +160,7 @@ class HostedThread:
             # A defect of ours, but the owner must not wait for ever for a thread that is gone.
             logger.exception("Hosting %s failed", self.name)
             event = self._failed(SparkError(f"Hosting stream thread {self.name} failed: {error}"))
+        self._release_claim()
         self._server.forget(self.name, "its job is over")
         if isinstance(event.data, ThreadExit):
             self.exit = event.data
@@ -231,7 +202,7 @@ class HostedThread:
             self._emit(ThreadEvent(self.name, "restarting", over))
             logger.info("%s is started again in %d ms", short_name(self.name), pause_ms)
             self._stop_asked.wait(pause_ms / 1000)
-            if self.placement is not None:
+            if self.placement is not None and self._moves_because is None:
                 self.placement.await_host(self._stop_asked)
 
     def _run_once(self) -> ThreadEvent | str:
@@ -241,6 +212,7 @@ class HostedThread:
             self._registered_now = False
             self._told = None
             self._cancel_because = None
+            self._moves_because = None
             self._end_by = None
             self._out_of_reach_since_ms = self._clock.monotonic_ms()
             self._job_runs = True
@@ -272,6 +244,8 @@ class HostedThread:
             if self._stop_asked.is_set():
                 return self._as_asked(exit_)
             return f"the thread stopped: {exit_.reason}."
+        if exit_.kind == "closed" and self._moves_because and not self._stop_asked.is_set():
+            return self._moves_because
         return ThreadEvent(self.name, "exited", exit_)
 
     def _told_exit(self) -> ThreadExit | None:
@@ -321,7 +295,9 @@ class HostedThread:
             self._ever_registered = True
             self._end_by = None
             self._out_of_reach_since_ms = None
+            self._moves_because = None
             self.last_hello = hello
+        self._release_claim()
         if again:
             reason = "its process ended and Spark started the task again."
             self._emit(ThreadEvent(self.name, "restarting", reason))
@@ -343,6 +319,28 @@ class HostedThread:
         self._close = command
         self._stop_asked.set()
         self._server.admit_no_more(self.name, "the thread is to close")
+        self._send_close()
+
+    @property
+    def running_tag(self) -> str | None:
+        """The tag of its job, if it runs and is to stay there."""
+        with self._lock:
+            stays = self._moves_because is None and not self._stop_asked.is_set()
+            return self._tag if stays and self._job_runs and self._registered_now else None
+
+    def move(self, because: str, claim: SlotClaim) -> None:
+        """Let it commit, leave the group, and go on wherever Spark has a slot for it.
+
+        Args:
+            because: why, as a sentence.
+            claim: the slot, which is kept for it until it runs there.
+        """
+        with self._lock:
+            if self._stop_asked.is_set() or not self._registered_now or self._moves_because:
+                claim.release()
+                return
+            self._moves_because, self._claim = because, claim
+        logger.info("%s moves: %s", short_name(self.name), because)
         self._send_close()
 
     def cancel(self) -> None:
@@ -457,6 +455,11 @@ class HostedThread:
     def _cancel(self, because: str) -> None:
         self._cancel_because = because
         self._jobs.cancel(self._tag)
+
+    def _release_claim(self) -> None:
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            claim.release()
 
     def _send_close(self) -> None:
         try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import EnvironmentMismatchError, SparkError
 from millstream.spark.code.environment import checked_task, mismatch
 from millstream.spark.connection.messages import ThreadExit, decode_value
+from millstream.spark.sessions.executors import can_be_decommissioned, executors, is_leaving
 from millstream.spark.sessions.local_session import has_jvm
 from millstream.spark.sessions.session import JOB_TAG
 
@@ -108,19 +109,36 @@ class SparkJobs:
     def host_of(self, tag: str) -> str | None:
         """Where the task of the job of this tag runs, or ran last, as Spark names the host; None if
         Spark does not know yet."""
+        task = self._last_task(tag)
+        return None if task is None else str(task.host())
+
+    def executor_of(self, tag: str) -> str | None:
+        """The executor of that task, by Spark's name for it; None if Spark does not know yet."""
+        task = self._last_task(tag)
+        return None if task is None else str(task.executorId())
+
+    def hosts(self) -> set[str]:
+        """The hosts where Spark has executors that stay, as it names them."""
+        if not self.alive:
+            return set()
+        return {each.host for each in executors(self._context) if not each.is_leaving}
+
+    @property
+    def may_lose_executors(self) -> bool:
+        """Whether executors are decommissioned at all, by the session's settings."""
+        return can_be_decommissioned(self._context)
+
+    def is_leaving(self, executor: str) -> bool:
+        """Whether an executor is to go, or was and is gone."""
+        return self.alive and is_leaving(self._context, executor)
+
+    def _last_task(self, tag: str) -> Any:
         last: Any = None
         for stage in self._stages(tag):
             found: Any = self._context._jsc.sc().statusStore().taskList(stage, 0, _MOST_ATTEMPTS)
             for task in map(found.apply, range(found.size())):
                 last = task if last is None or task.taskId() > last.taskId() else last
-        return None if last is None else str(last.host())
-
-    def hosts(self) -> set[str]:
-        """The hosts where Spark has executors, as it names them."""
-        if not self.alive:
-            return set()
-        infos: Any = self._context._jsc.sc().statusTracker().getExecutorInfos()
-        return {str(each.host()) for each in infos}
+        return last
 
     def _stages(self, tag: str) -> list[int]:
         """The stages of the job of this tag."""

@@ -19,7 +19,7 @@ from support.running.applications import Application
 from support.running.word_count import RUNNING, WordCount
 from support.waiting import wait_for
 
-from millstream import KafkaStreams, StreamsBuilder, StreamsConfig, Topology
+from millstream import KafkaStreams, StreamsBuilder, StreamsConfig, Topology, Trigger
 from millstream.errors import AccessDeniedError, BrokerUnavailableError, StreamsError
 from millstream.kafka.member.link import MemberLink, open_link
 from millstream.kafka.settings.clients import kafka_python_settings
@@ -90,17 +90,35 @@ def test_word_count_with_the_names_of_either_world(
                 assert streams.close(timedelta(seconds=30))
 
 
-def shouting(name: str, lake: Path) -> Topology:
+def shouting(name: str, lake: Path | None, trigger: Trigger | None = None) -> Topology:
     """Words go through Spark to a topic and a store, and as they are into a table."""
     builder = StreamsBuilder()
     words = builder.stream(f"{name}-in", key=STRING, value=STRING)
     loud = words.transform_dataframe(
-        lambda rows: rows.selectExpr("key", "upper(value) AS value", "timestamp"), name="shout"
+        lambda rows: rows.selectExpr("key", "upper(value) AS value", "timestamp"),
+        name="shout",
+        trigger=trigger,
     )
     loud.to(f"{name}-out")
     loud.group_by_key().count(store="counts")
-    words.to_lake(str(lake), name="to-lake")
+    if lake is not None:
+        words.to_lake(str(lake), name="to-lake")
     return builder.build()
+
+
+def words_of(application: Application) -> list[Sent]:
+    """A hundred, different ones."""
+    topic = application.topic("in")
+    return [
+        Sent(topic, number % 2, f"key-{number % 2}", f"word-{number}", number + 1)
+        for number in range(100)
+    ]
+
+
+def shouted(secured: EmbeddedKafka, application: Application) -> list[bytes]:
+    """What has come out, sorted."""
+    read = read_all(secured.unsecured_servers, application.topic("out"))
+    return sorted(value or b"" for _, value in read)
 
 
 @pytest.mark.slow
@@ -117,16 +135,12 @@ def test_spark_logs_in_where_it_reads_and_writes(
     and the password is in no plan."""
     lake = tmp_path / "lake"
     application = Application(secured, lambda name: shouting(name, lake), {"in": 2}, {"out": 2})
-    sent = [
-        Sent(application.topic("in"), number % 2, f"key-{number % 2}", f"word-{number}", number + 1)
-        for number in range(100)
-    ]
+    sent = words_of(application)
     application.places.write(sent)
     wanted = sorted((each.value or "").upper().encode() for each in sent)
 
     def written() -> list[bytes]:
-        read = read_all(secured.unsecured_servers, application.topic("out"))
-        return sorted(value or b"" for _, value in read)
+        return shouted(secured, application)
 
     def stored() -> list[str]:
         if not any(lake.glob("*.parquet")):
@@ -151,6 +165,34 @@ def test_spark_logs_in_where_it_reads_and_writes(
         assert len(running) == 2
         for query in running:
             assert PASSWORD not in str(query.lastProgress)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [java_names, librdkafka_names])
+def test_spark_logs_in_in_real_time(
+    secured: EmbeddedKafka,
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    names: Any,
+) -> None:
+    """Goal: in real time Spark's own sink writes, and logs in by either mechanism as well; the
+    password is in no plan and no account of progress."""
+    application = Application(
+        secured, lambda name: shouting(name, None, Trigger.real_time()), {"in": 2}, {"out": 2}
+    )
+    sent = words_of(application)
+    wanted = sorted((each.value or "").upper().encode() for each in sent)
+    with application.running(spark, tmp_path, clients=names(secured), num_stream_threads=1):
+        application.places.write(sent)
+        wait_for(lambda: shouted(secured, application) == wanted, 120, "all words")
+        (query,) = (each for each in spark.streams.active if application.name in str(each.name))
+        wait_for(lambda: query.lastProgress, 60, "a batch has ended")
+        query.explain(True)
+        plan = capsys.readouterr().out
+        assert "kafka" in plan.lower()
+        assert PASSWORD not in plan
+        assert PASSWORD not in str(query.lastProgress)
 
 
 def test_a_task_producer_logs_in(secured: EmbeddedKafka) -> None:

@@ -34,7 +34,7 @@ from millstream.spark.connection.control import ControlChannel
 from millstream.spark.connection.messages import Hello, ThreadExit
 from millstream.spark.engine import SparkEngine
 from millstream.spark.events import ThreadEvent
-from millstream.spark.hosted_thread import Patience, RestartPolicy
+from millstream.spark.patience import Patience, RestartPolicy
 from millstream.spark.sessions.session import is_local, resolve_session, slots
 from millstream.spark.worker.worker_task import AttemptInfo
 

@@ -20,56 +20,89 @@ pytestmark = pytest.mark.slow
 START_S = 120
 
 
-def instance(kafka: EmbeddedKafka, name: str, folder: Path, which: str) -> Script:
-    script = Path(dataframe_instance.__file__)
-    arguments = (kafka.bootstrap_servers, name, str(folder / which), str(folder / "notes"))
-    return Script(script, *arguments, home=folder / f"{which}-home", imports=script.parents[2])
+class Instances:
+    """Drivers of one application, which have one folder of checkpoints.
+
+    Args:
+        kafka: the broker.
+        folder: for what they keep.
+        kind: of `dataframe_instance`.
+    """
+
+    def __init__(self, kafka: EmbeddedKafka, folder: Path, kind: str) -> None:
+        self.name = unique("killed")
+        self._kafka = kafka
+        self._folder = folder
+        self._kind = kind
+        self._places = Places(kafka.bootstrap_servers)
+        topics = ("in", "lengths", "sums")
+        self._places.create({f"{self.name}-{topic}": 2 for topic in topics})
+        self.total = 0
+
+    def one(self, which: str) -> Script:
+        """A driver, started."""
+        script = Path(dataframe_instance.__file__)
+        folder = self._folder
+        return Script(
+            script,
+            self._kafka.bootstrap_servers,
+            self.name,
+            str(folder / which),
+            str(folder / "notes"),
+            self._kind,
+            home=folder / f"{which}-home",
+            imports=script.parents[2],
+        )
+
+    def write(self, count: int) -> None:
+        """More words, each of a length of its own."""
+        numbers = range(self.total, self.total + count)
+        self._places.write(
+            Sent(f"{self.name}-in", number % 2, f"key-{number % 2}", "x" * number, number + 1)
+            for number in numbers
+        )
+        self.total += count
+
+    def lengths(self) -> Counter[int]:
+        """What the function has given."""
+        written = read_all(self._kafka.bootstrap_servers, f"{self.name}-lengths")
+        return Counter(int.from_bytes(value or b"") for _, value in written)
+
+    def sums(self) -> dict[bytes | None, int]:
+        """The last ones."""
+        written = read_all(self._kafka.bootstrap_servers, f"{self.name}-sums")
+        return {key: int.from_bytes(value or b"") for key, value in written}
+
+    def expected_sums(self) -> dict[bytes | None, int]:
+        """Of all words, each once."""
+        return {f"key-{part}".encode(): sum(range(part, self.total, 2)) for part in range(2)}
 
 
-def write(places: Places, name: str, start: int, count: int) -> None:
-    """Words, each of a length of its own."""
-    places.write(
-        Sent(f"{name}-in", number % 2, f"key-{number % 2}", "x" * number, number + 1)
-        for number in range(start, start + count)
-    )
-
-
-def lengths(kafka: EmbeddedKafka, name: str) -> Counter[int]:
-    written = read_all(kafka.bootstrap_servers, f"{name}-lengths")
-    return Counter(int.from_bytes(value or b"") for _, value in written)
-
-
+@pytest.mark.parametrize("kind", ["exactly-once", "real-time"])
 def test_the_result_is_the_same_when_drivers_are_killed(
-    kafka: EmbeddedKafka, tmp_path: Path
+    kafka: EmbeddedKafka, tmp_path: Path, kind: str
 ) -> None:
-    """Exactly once, over a driver that is killed under load, one that takes over with the same
-    checkpoint, and one that comes again."""
-    name = unique("killed")
-    places = Places(kafka.bootstrap_servers)
-    places.create({f"{name}-in": 2, f"{name}-lengths": 2, f"{name}-sums": 2})
-    total = 0
-    with instance(kafka, name, tmp_path, "first") as first:
-        write(places, name, total, 50)
-        total += 50
-        wait_for(lambda: lengths(kafka, name), START_S, "the first one runs it")
-        with instance(kafka, name, tmp_path, "second"):
+    """Over a driver that is killed under load, one that takes over with the same checkpoint, and
+    one that comes again: everything once, and in real time everything."""
+    instances = Instances(kafka, tmp_path, kind)
+
+    def is_done() -> bool:
+        wanted, found = Counter(range(instances.total)), instances.lengths()
+        return found == wanted if kind == "exactly-once" else found.keys() == wanted.keys()
+
+    with instances.one("first") as first:
+        instances.write(50)
+        wait_for(instances.lengths, START_S, "the first one runs it")
+        with instances.one("second"):
             for _ in range(5):
-                write(places, name, total, 30)
-                total += 30
+                instances.write(30)
             first.signal(signal.SIGKILL)
-            write(places, name, total, 50)
-            total += 50
-            expected = Counter(range(total))
-            wait_for(lambda: lengths(kafka, name) == expected, START_S, "the second goes on")
-    with instance(kafka, name, tmp_path, "first"):
-        write(places, name, total, 50)
-        total += 50
-        expected = Counter(range(total))
-        wait_for(lambda: lengths(kafka, name) == expected, START_S, "the first goes on again")
-        sums = {f"key-{part}".encode(): sum(range(part, total, 2)) for part in range(2)}
-
-        def latest() -> dict[bytes | None, int]:
-            written = read_all(kafka.bootstrap_servers, f"{name}-sums")
-            return {key: int.from_bytes(value or b"") for key, value in written}
-
-        wait_for(lambda: latest() == sums, START_S, "all are summed up")
+            instances.write(50)
+            wait_for(is_done, START_S, "the second goes on")
+    with instances.one("first"):
+        instances.write(50)
+        wait_for(is_done, START_S, "the first goes on again")
+        if kind == "exactly-once":
+            wait_for(
+                lambda: instances.sums() == instances.expected_sums(), START_S, "all are summed up"
+            )

@@ -210,12 +210,12 @@ class Host:
                     found.append(int(process.name))
         return found
 
-    def kill(self, word: str) -> int:
-        """SIGKILL to its processes with a word in their command line; how many there were."""
+    def kill(self, word: str, number: int = signal.SIGKILL) -> int:
+        """A signal to its processes with a word in their command line; how many there were."""
         found = self.processes(word)
         for process in found:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+                os.kill(process, number)
         return len(found)
 
     def file(self, path: Path) -> Path:

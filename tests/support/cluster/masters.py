@@ -24,6 +24,8 @@ _PORT = 7077
 _SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
 #: A master that starts again shall know its workers and applications.
 _REMEMBERS = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={STATE}"
+#: A worker that is told to go gives its executors notice.
+_GIVES_NOTICE = "-Dspark.decommission.enabled=true"
 #: How much of a log is shown.
 _LINES = 40
 #: How long Spark waits for a host of which it hears nothing; a minute and two by default.
@@ -156,7 +158,9 @@ class Cluster:
             f"org.apache.spark.deploy.{what}",
             *("--host", host.name, "--webui-port", "8080", *arguments),
             SPARK_DAEMON_MEMORY="256m",
-            SPARK_DAEMON_JAVA_OPTS=f"{_SMALL_JVM} {_REMEMBERS} -Dspark.worker.timeout={SILENCE_S}",
+            SPARK_DAEMON_JAVA_OPTS=(
+                f"{_SMALL_JVM} {_REMEMBERS} {_GIVES_NOTICE} -Dspark.worker.timeout={SILENCE_S}"
+            ),
             **_spark_environment(),
         )
         ready = "Successfully registered with master" if "worker" in what else "I have been elected"

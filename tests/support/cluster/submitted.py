@@ -27,9 +27,10 @@ from support.waiting import wait_for
 _SCRIPT = Path(__file__).parents[1] / "running" / "identified_instance.py"
 _PARTITIONS = 4
 _THREADS = 4
-_TASKS = sorted(f"{part}_{number}" for part in (0, 1) for number in range(_PARTITIONS))
+#: All of them.
+TASKS = sorted(f"{part}_{number}" for part in (0, 1) for number in range(_PARTITIONS))
 #: Those that have state.
-STATEFUL = [task for task in _TASKS if task.startswith("1_")]
+STATEFUL = [task for task in TASKS if task.startswith("1_")]
 SESSION_TIMEOUT_S = 10
 #: What is waited for takes seconds where nobody else uses the machine.
 TIMEOUT_S = 240
@@ -50,11 +51,19 @@ class Submitted:
     Args:
         cluster: where it runs.
         folder: an empty one.
+        spark: further settings of Spark's.
         settings: further ones of the application.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path, **settings: Any) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        spark: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
         self.cluster = cluster
+        self._spark = spark
         self.records = Identified(cluster.kafka, folder)
         self._settings = {
             "num_stream_threads": _THREADS,
@@ -83,6 +92,7 @@ class Submitted:
             self.records.application_id,
             str(STATE / "app"),
             json.dumps(self._settings),
+            settings=self._spark,
         )
 
     def end(self) -> None:
@@ -104,7 +114,7 @@ class Submitted:
         standbys = STATEFUL if self._settings.get("num_standby_replicas") else []
         return (
             now.get("state") == "RUNNING"
-            and now["active"] == _TASKS
+            and now["active"] == TASKS
             and now["standby"] == standbys
             and set(now["hosts"]) <= {host.name for host in self.cluster.workers if host.is_up}
         )
@@ -239,9 +249,11 @@ def _end(lines: Sequence[str]) -> str:
 
 
 @contextmanager
-def submitted(cluster: Cluster, folder: Path, **settings: Any) -> Iterator[Submitted]:
+def submitted(
+    cluster: Cluster, folder: Path, spark: Mapping[str, str] | None = None, **settings: Any
+) -> Iterator[Submitted]:
     """The application, settled and under load until the end; then everything is there once."""
-    application = Submitted(cluster, folder, **settings)
+    application = Submitted(cluster, folder, spark, **settings)
     with ExitStack() as last:
         last.callback(application.end)
         application.submit()

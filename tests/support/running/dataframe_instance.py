@@ -1,6 +1,8 @@
 """An instance of an application with a DataFrame function, with a driver and a Spark of its own.
 
-python dataframe_instance.py <bootstrap> <name> <state folder> <checkpoint folder>
+python dataframe_instance.py <bootstrap> <name> <state folder> <checkpoint folder> <kind>
+
+The kind is `exactly-once`, by batches, or `real-time`, at least once.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from millstream import (
     StreamsConfig,
     StreamsUncaughtExceptionHandlerResponse,
     Topology,
+    Trigger,
 )
 from millstream.serdes import LONG, STRING
 
@@ -24,11 +27,11 @@ def lengths(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("key", "CAST(length(value) AS BIGINT) AS value", "timestamp")
 
 
-def topology(name: str) -> Topology:
+def topology(name: str, trigger: Trigger) -> Topology:
     """Numbered words, the lengths of which are summed up by key."""
     builder = StreamsBuilder()
     results = builder.stream(f"{name}-in", key=STRING, value=STRING).transform_dataframe(
-        lengths, value=LONG, name="lengths"
+        lengths, value=LONG, name="lengths", trigger=trigger
     )
     results.to(f"{name}-lengths", key=STRING, value=LONG)
     sums = results.group_by_key().reduce(lambda one, other: one + other, store="sums")
@@ -37,18 +40,20 @@ def topology(name: str) -> Topology:
 
 
 def main() -> None:
-    bootstrap, name, state, checkpoints = sys.argv[1:]
+    bootstrap, name, state, checkpoints, kind = sys.argv[1:]
+    in_real_time = kind == "real-time"
     config = StreamsConfig(
         application_id=name,
         bootstrap_servers=bootstrap,
         state_dir=state,
         dataframe_checkpoint_dir=checkpoints,
-        processing_guarantee="exactly_once_v2",
+        processing_guarantee="at_least_once" if in_real_time else "exactly_once_v2",
         num_stream_threads=1,
         commit_interval_ms=200,
         consumer={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
     )
-    streams = KafkaStreams(topology(name), config)
+    trigger = Trigger.real_time() if in_real_time else Trigger.processing_time()
+    streams = KafkaStreams(topology(name, trigger), config)
     streams.set_uncaught_exception_handler(
         lambda error: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
     )

@@ -3,8 +3,9 @@ that says what its tasks do.
 
     python identified_instance.py BOOTSTRAP NAME STATE SETTINGS
 
-SETTINGS are those of the application, as JSON, and `master`, where Spark runs. Threads that fail
-are replaced. The lines `add` and `remove` on stdin change how many there are.
+SETTINGS are those of the application, as JSON, and `master`, where Spark runs, and `takes_ms`, how
+long each id takes in the first sub-topology. Threads that fail are replaced. The lines
+`add` and `remove` on stdin change how many there are.
 """
 
 from __future__ import annotations
@@ -61,9 +62,15 @@ class Told:
 
 class Misbehaves:
     """A function of the user's: it fails once, or takes long once, each time that a file appears,
-    which it removes."""
+    which it removes.
 
-    def __init__(self, state: str) -> None:
+    Args:
+        state: what the names of the files begin with.
+        takes_ms: how long it always takes.
+    """
+
+    def __init__(self, state: str, takes_ms: int = 0) -> None:
+        self._takes_s = takes_ms / 1_000
         self._fails = Path(f"{state}-fails")
         self._slow = Path(f"{state}-slow")
 
@@ -75,6 +82,8 @@ class Misbehaves:
             seconds = float(self._slow.read_text() or 0)
             self._slow.unlink(missing_ok=True)
             time.sleep(seconds)
+        if self._takes_s:
+            time.sleep(self._takes_s)
         return value
 
 
@@ -108,6 +117,9 @@ def main() -> None:
     bootstrap, name, state, given = sys.argv[1:]
     settings = json.loads(given)
     caching, master = settings.pop("caching", True), settings.pop("master", None)
+    mapper = Misbehaves(state, settings.pop("takes_ms", 0))
+    if isinstance(threads := settings.get("num_stream_threads"), list):
+        settings["num_stream_threads"] = tuple(threads)
     if "dead_letter_queue" in settings:
         handler = SetsPoisonAside(settings.pop("dead_letter_queue"))
         settings["processing_exception_handler"] = handler
@@ -121,7 +133,7 @@ def main() -> None:
             **settings,
         },
     )
-    topology = identified_topology(name, caching=caching, mapper=Misbehaves(state))
+    topology = identified_topology(name, caching=caching, mapper=mapper)
     streams = KafkaStreams(topology, config, None if master is None else session(master))
     listener = Told()
     streams.set_global_state_restore_listener(listener)

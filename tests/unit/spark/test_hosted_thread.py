@@ -16,7 +16,8 @@ from millstream.errors import BrokerUnavailableError, SparkError
 from millstream.runtime.control import Close
 from millstream.spark.connection.messages import Epoch, Hello, ThreadExit
 from millstream.spark.events import ThreadEvent
-from millstream.spark.hosted_thread import HostedThread, Patience, RestartPolicy
+from millstream.spark.hosted_thread import HostedThread
+from millstream.spark.patience import Patience, RestartPolicy
 
 HELLO = Hello("shop", "t1", 1, Epoch(1, 0), 4711, "host")
 #: The first pause is a millisecond and none is longer.
@@ -59,6 +60,7 @@ class Host:
         self.clock = ManualClock()
         self.jobs = jobs
         server: Any = Mock()
+        self.server = server
         self.connected = server.connected
         self.connected.return_value = True
         plans: Any = jobs
@@ -131,6 +133,56 @@ def test_it_asks_for_the_host_where_it_ran_last() -> None:
     bare = Jobs(is_lost, lambda: ThreadExit("closed"))
     Host(bare).thread.run()
     assert bare.near == [None, None]
+
+
+def test_a_thread_that_moves_closes_and_runs_again_elsewhere() -> None:
+    """Its slot is kept from when it closes until it has registered; no host is waited for, and no
+    second move begins meanwhile."""
+    jobs, placement, claim = Jobs(), Mock(host="one"), Mock()
+    host = Host(jobs, placement=placement)
+    tags: list[str | None] = []
+
+    def told_to_move() -> ThreadExit:
+        tags.append(host.thread.running_tag)
+        host.thread.move("its executor 1 is decommissioned.", claim)
+        tags.append(host.thread.running_tag)
+        late = Mock()
+        host.thread.move("again", late)
+        late.release.assert_called_once()
+        claim.release.assert_not_called()
+        return ThreadExit("closed")
+
+    def runs_there() -> ThreadExit:
+        claim.release.assert_called_once()
+        tags.append(host.thread.running_tag)
+        return ThreadExit("closed")
+
+    jobs.todo = [host.registers(told_to_move), host.registers(runs_there)]
+    host.thread.run()
+    assert host.last() == ThreadEvent("t1", "exited", ThreadExit("closed"))
+    assert [event.data for event in host.events if event.kind == "restarting"] == [
+        "its executor 1 is decommissioned."
+    ]
+    host.server.send.assert_called_once_with("t1", Close())
+    placement.await_host.assert_not_called()
+    assert [tag is None for tag in tags] == [False, True, False]
+
+
+def test_a_thread_that_is_closed_while_it_moves_stays_closed() -> None:
+    """And the slot that was kept for it is free."""
+    jobs, claim = Jobs(), Mock()
+    host = Host(jobs)
+
+    def told_to_close() -> ThreadExit:
+        host.thread.move("its executor 1 is decommissioned.", claim)
+        host.thread.ask_to_close(Close(for_good=True))
+        return ThreadExit("closed")
+
+    jobs.todo = [host.registers(told_to_close)]
+    host.thread.run()
+    assert host.last() == ThreadEvent("t1", "exited", ThreadExit("closed"))
+    assert jobs.submitted == 1
+    claim.release.assert_called_once()
 
 
 def test_what_spark_has_never_run_is_given_up() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from millstream.spark.sessions.executors import executors, running_on
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -76,8 +78,9 @@ _claiming: Final = threading.Lock()
 def free_slots(session: SparkSession) -> FreeSlots:
     """Ask a session: a few milliseconds, and about one for each three tasks that run.
 
-    The executors that are there count, as of now, not those that there were at the start. Spark
-    tells that a task has ended a moment later than it happens.
+    The executors that are there count, as of now, not those that there were at the start; those
+    that are decommissioned have no slots to give. Spark tells that a task has ended a moment later
+    than it happens.
     """
     with _claiming:
         return _look(session)
@@ -101,20 +104,18 @@ def claim_slots(session: SparkSession, needed: int) -> SlotClaim | FreeSlots:
 
 def _look(session: SparkSession) -> FreeSlots:
     context = session.sparkContext
-    scheduler = context._jsc.sc()
-    executors = scheduler.statusStore().executorList(True)
-    found = [executors.apply(number) for number in range(executors.size())]
-    # On a cluster the driver is listed, too, and runs nothing.
-    found = [each for each in found if each.maxTasks() > 0]
-    slots = sum(int(each.maxTasks()) for each in found if not each.isExcluded())
+    found = executors(context)
+    leaving = [each.id for each in found if each.is_leaving]
+    slots = sum(each.slots for each in found if not each.is_excluded and not each.is_leaving)
     tracker = context.statusTracker()
     active = tracker.getActiveStageIds()
-    taken = _under_way(tracker, active)
+    taken = _under_way(tracker, active) - sum(running_on(context, each) for each in leaving)
     claimed = sum(each.waits(context.applicationId, tracker, active) for each in _claims)
     conf = context.getConf()
     dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     most = float(conf.get("spark.dynamicAllocation.maxExecutors", "inf"))
-    return FreeSlots(max(0, slots - taken - claimed), dynamic and len(found) < most)
+    may_grow = dynamic and len(found) - len(leaving) < most
+    return FreeSlots(max(0, slots - taken - claimed), may_grow)
 
 
 def _under_way(tracker: Any, stages: Collection[int]) -> int:
