@@ -7,11 +7,13 @@ import uuid
 from collections.abc import Mapping
 from itertools import permutations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.assignment.placing.high_availability import assign_high_availability
 from millstream.assignment.placing.sticky import assign_sticky
+from millstream.assignment.racks import rack_aware
 from millstream.assignment.racks.min_cost_flow import FlowGraph
 from millstream.assignment.task_assignor import (
     ApplicationState,
@@ -100,6 +102,16 @@ def check(assign: TaskAssignor, state: ApplicationState) -> None:
 def test_processes_keep_their_loads_and_read_less_from_other_racks(state: ApplicationState) -> None:
     check(assign_high_availability, state)
     check(assign_sticky, state)
+
+
+@given(state=states())
+@settings(max_examples=40)
+def test_the_same_holds_where_tasks_change_places_between_racks(state: ApplicationState) -> None:
+    """As in groups that are too large for a search among processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rack_aware, "_EFFORT_OF", {"active": 0, "standby": 0})
+        check(assign_high_availability, state)
+        check(assign_sticky, state)
 
 
 @given(costs=st.lists(st.lists(st.integers(0, 30), min_size=4, max_size=4), min_size=4, max_size=4))

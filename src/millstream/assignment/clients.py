@@ -79,10 +79,11 @@ class Client:
         for sums in self.offset_sums.values():
             for task_id, total in sums.items():
                 # A thread that runs a task knows best; of the others the one that is furthest.
-                if reported.get(task_id) != LATEST_OFFSET:
-                    reported[task_id] = (
-                        total if total == LATEST_OFFSET else max(total, reported.get(task_id, 0))
-                    )
+                known = reported.get(task_id, 0)
+                if total == LATEST_OFFSET or known == LATEST_OFFSET:
+                    reported[task_id] = LATEST_OFFSET
+                else:
+                    reported[task_id] = total if total > known else known
         active = {task_of[tp] for tp in self.owner_of if tp in task_of}
         active.update(task_id for task_id, total in reported.items() if total == LATEST_OFFSET)
         return ProcessState(

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 import pytest
 from support.tasks.fixed_cluster import FixedCluster
@@ -15,6 +16,7 @@ from support.tasks.fixed_cluster import FixedCluster
 from millstream.assignment import (
     ApplicationState,
     AssignmentConfig,
+    ProcessAssignment,
     ProcessState,
     TaskAssignor,
     TaskInfo,
@@ -26,6 +28,7 @@ from millstream.assignment.placing.client_load import ClientLoad
 from millstream.assignment.placing.lags import TaskLags
 from millstream.assignment.placing.least_loaded import LeastLoaded
 from millstream.assignment.placing.state_at_hand import StateAtHand
+from millstream.assignment.racks import rack_aware
 from millstream.assignment.racks.rack_flow import exchange_between_racks, sorted_racks
 from millstream.assignment.task_assignor import check_assignment
 from millstream.assignment.topics import TopicGroup, TopologyTopics
@@ -46,6 +49,10 @@ class CountedLags(TaskLags):
     def __getitem__(self, task_id: TaskId) -> int:
         CountedLags.looks += 1
         return super().__getitem__(task_id)
+
+    def get(self, task_id: TaskId, default: Any = None) -> Any:
+        CountedLags.looks += 1
+        return super().get(task_id, default)
 
 
 class CountedThreads(int):
@@ -196,6 +203,48 @@ def test_a_group_too_large_for_a_search_among_processes_is_near_its_racks(strate
     ]
     assert len(away) <= 3, "of 600, where the racks do not have quite equally many places"
     assert {len(tasks.active) for tasks in given.values()} <= {2, 3}
+
+
+def test_standbys_of_large_processes_are_near_their_racks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two processes with a hundred standbys each exchange them at once; a search among them finds
+    nothing cheaper, and takes a hundred times as long for a thousand."""
+    racks = "abc"
+    owners = [uuid.UUID(int=number + 1) for number in range(6)]
+    rack_of = {owner: racks[number % 3] for number, owner in enumerate(owners)}
+    logs = {task_id: TopicPartition("log", task_id.partition) for task_id in TASKS}
+    group = ApplicationState(
+        {
+            task_id: TaskInfo(
+                frozenset({TopicPartition("in", task_id.partition)}), True, frozenset({log})
+            )
+            for task_id, log in logs.items()
+        },
+        {owner: ProcessState(1, rack=rack_of[owner]) for owner in owners},
+        AssignmentConfig(num_standby_replicas=1, rack_aware_assignment_strategy="min_traffic"),
+        replica_racks={
+            TopicPartition(topic, task_id.partition): frozenset(
+                racks[(task_id.partition // step + at) % 3] for at in range(2)
+            )
+            for task_id in TASKS
+            for topic, step in (("in", 1), ("log", 5))
+        },
+    )
+
+    def away(given: Mapping[uuid.UUID, ProcessAssignment]) -> int:
+        return sum(
+            rack_of[owner] not in group.replica_racks[logs[task_id]]
+            for owner, tasks in given.items()
+            for task_id in tasks.standby
+        )
+
+    without = replace(group, config=AssignmentConfig(num_standby_replicas=1))
+    exchanged = assign_high_availability(group)
+    check_assignment(group, exchanged)
+    monkeypatch.setattr(rack_aware, "_EFFORT_OF", {"active": 10**9, "standby": 10**9})
+    searched = assign_high_availability(group)
+    assert away(exchanged) == away(searched) < away(assign_high_availability(without))
 
 
 def test_the_leader_warns_before_the_broker_refuses_the_group(

@@ -140,6 +140,10 @@ class _Movement:
     caught_up: int
 
 
+def _fewest_caught_up(movement: _Movement) -> tuple[int, int, int]:
+    return (movement.caught_up, *movement.task_id)
+
+
 class _Movements:
     """Puts tasks where their state is, and warm-up copies where they should be in the end."""
 
@@ -197,18 +201,23 @@ class _Movements:
         First those that the fewest processes could go on with. Standbys of one task are equal in
         that; which of them comes first matters where warm-ups run out in between.
         """
-        needed = JavaPriorityQueue[_Movement](
-            lambda movement: (movement.caught_up, movement.task_id)
-        )
+        at_hand = self._at_hand
+        found: list[_Movement] = []
         for client in self._clients:
             for task_id in sorted(client.tasks(role)):
+                lag = client.lag(task_id)
                 if (
-                    (client.process_id, task_id) not in self._warmups
-                    and not self._at_hand.is_caught_up(client, task_id)
-                    and self._at_hand.least_lag(task_id) < client.lag(task_id)
+                    not at_hand.is_little(lag)
+                    and (client.process_id, task_id) not in self._warmups
+                    and at_hand.least_lag(task_id) < lag
                 ):
-                    caught_up = len(self._at_hand.caught_up(task_id))
-                    needed.offer(_Movement(task_id, client, caught_up))
+                    found.append(_Movement(task_id, client, len(at_hand.caught_up(task_id))))
+        if len({movement.task_id for movement in found}) == len(found):
+            # No two are equal, so that every queue has the same order, and a sort is quicker.
+            return sorted(found, key=_fewest_caught_up)
+        needed = JavaPriorityQueue[_Movement](_fewest_caught_up)
+        for movement in found:
+            needed.offer(movement)
         return [needed.poll() for _ in range(len(needed))]
 
     def _least_loaded_caught_up(

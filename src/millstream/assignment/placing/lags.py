@@ -6,6 +6,7 @@ Source of the semantics: Kafka Streams' `ClientState.computeTaskLags` (KIP-441).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from millstream.assignment.topics import Cluster, TopicGroup
 from millstream.assignment.wire.protocol import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
@@ -89,6 +90,11 @@ class TaskLags(Mapping[TaskId, int]):
     def __getitem__(self, task_id: TaskId) -> int:
         lag = self.said.get(task_id)
         return self.ends[task_id] if lag is None else lag
+
+    # Asked a million times in a rebalance of 10,000 tasks: that of Mapping takes three calls.
+    def get(self, task_id: TaskId, default: Any = None) -> Any:
+        lag = self.said.get(task_id)
+        return self.ends.get(task_id, default) if lag is None else lag
 
     def __iter__(self) -> Iterator[TaskId]:
         return iter(self.ends)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from millstream.assignment.placing.client_load import NOTHING_KNOWN, ClientLoad
 from millstream.assignment.placing.lags import TaskLags
+from millstream.assignment.wire.protocol import LATEST_OFFSET
 from millstream.record import TaskId
 
 
@@ -38,20 +39,25 @@ class StateAtHand:
 
     def is_caught_up(self, client: ClientLoad, task_id: TaskId) -> bool:
         """Whether the client could go on with the task at once."""
-        return client.runs(task_id) or self._is_acceptable(client.lag(task_id))
+        return self.is_little(client.lag(task_id))
+
+    def is_little(self, lag: int) -> bool:
+        """Whether who has such a lag could go on with the task at once, or runs it."""
+        return 0 <= lag <= self._acceptable_lag or lag == LATEST_OFFSET
 
     def caught_up(self, task_id: TaskId) -> list[ClientLoad]:
         """All that could, in order."""
-        if self._is_acceptable(self._lag_of_others(task_id)):
+        if self.is_little(self._lag_of_others(task_id)):
             return [client for client in self._clients if self.is_caught_up(client, task_id)]
-        said = (self._clients[number] for number in self._who_said(task_id))
-        return [client for client in said if self.is_caught_up(client, task_id)]
+        clients, is_little = self._clients, self.is_little
+        said = [clients[number] for number in self._who_said(task_id)]
+        return [client for client in said if is_little(client.lag(task_id))]
 
     def least_lag(self, task_id: TaskId) -> int:
         """The lag of the one that is furthest."""
-        numbers = self._who_said(task_id)
-        lags = [self._clients[number].lag(task_id) for number in numbers]
-        if len(numbers) < len(self._clients):
+        numbers, clients = self._who_said(task_id), self._clients
+        lags = [clients[number].lag(task_id) for number in numbers]
+        if len(numbers) < len(clients):
             lags.append(self._lag_of_others(task_id))
         return min(lags)
 
@@ -72,6 +78,3 @@ class StateAtHand:
 
     def _lag_of_others(self, task_id: TaskId) -> int:
         return self._lags_of_others.get(task_id, NOTHING_KNOWN)
-
-    def _is_acceptable(self, lag: int) -> bool:
-        return 0 <= lag <= self._acceptable_lag
