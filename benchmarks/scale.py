@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import connections
 from groups import Rebalance, SimulatedGroup
@@ -19,6 +19,8 @@ _SIZES: Final = ((100, 5), (1_000, 50), (1_000, 500), (10_000, 50), (10_000, 500
 _SMOKE_SIZES: Final = ((100, 5),)
 #: Beyond that it takes minutes for all members to read where everything is.
 _MOST_TOLD: Final = 1_000, 50
+#: How tasks are placed near racks.
+_TITLES: Final = {"none": "", "min_traffic": "racks", "balance_subtopology": "balance"}
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,16 @@ class _Case:
     threads: int
     a_process: int
     standbys: int
-    near_racks: bool = False
+    strategy: Literal["none", "min_traffic", "balance_subtopology"] = "none"
     has_hosts: bool = False
 
     @property
     def title(self) -> str:
         """The start of its line."""
-        extra = "racks" if self.near_racks else "hosts" if self.has_hosts else ""
+        extra = "hosts" if self.has_hosts else _TITLES[self.strategy]
         return (
             f"{self.tasks:>7,} {self.threads:>8,} {self.threads // self.a_process:>10,} "
-            f"{self.standbys:>9} {extra:>6}"
+            f"{self.standbys:>9} {extra:>7}"
         )
 
 
@@ -47,16 +49,16 @@ def _cases(sizes: tuple[tuple[int, int], ...]) -> list[_Case]:
     for tasks, threads in sizes:
         for a_process in (5, 1):
             cases += [_Case(tasks, threads, a_process, standbys) for standbys in (0, 1)]
-        cases.append(_Case(tasks, threads, 5, 1, near_racks=True))
+        cases.append(_Case(tasks, threads, 5, 1, "min_traffic"))
+        cases.append(_Case(tasks, threads, 5, 1, "balance_subtopology"))
         if (tasks, threads) <= _MOST_TOLD:
             cases.append(_Case(tasks, threads, 5, 1, has_hosts=True))
     return cases
 
 
 def _measure(case: _Case) -> tuple[dict[str, list[Rebalance]], dict[str, Any]]:
-    strategy = "min_traffic" if case.near_racks else "none"
     config = AssignmentConfig(
-        num_standby_replicas=case.standbys, rack_aware_assignment_strategy=strategy
+        num_standby_replicas=case.standbys, rack_aware_assignment_strategy=case.strategy
     )
     group = SimulatedGroup(case.tasks, config, has_hosts=case.has_hosts)
     done: dict[str, list[Rebalance]] = {}
@@ -86,7 +88,7 @@ def _settled(group: SimulatedGroup) -> list[Rebalance]:
 def assignor(cases: list[_Case]) -> dict[str, Any]:
     """What a rebalance costs the leader, and how large it is."""
     print("assignor: seconds of one processor for one rebalance, the longest of each kind\n")
-    head = f"{'tasks':>7} {'threads':>8} {'processes':>10} {'standbys':>9} {'':>6} {'first':>7}"
+    head = f"{'tasks':>7} {'threads':>8} {'processes':>10} {'standbys':>9} {'':>7} {'first':>7}"
     print(
         f"{head} {'stable':>7} {'a lost':>7} {'a new':>7}   {'joins B':>8} {'given B':>8} "
         f"{'group KB':>9}"

@@ -3,14 +3,15 @@
 Threads are added when what waits would take longer than the target to be worked off, and removed
 when fewer would have been enough for the whole cool-down. The two never follow each other in a
 circle: what a thread can do was measured when all of them could not keep up, and threads are only
-removed if those that stay would be well below that.
+removed if those that stay would be well below that. Sub-topologies share the time of threads: what
+one could do alone follows from the part of the work that it was then.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -63,6 +64,7 @@ class Look:
         lags: records that wait, by sub-topology, whose records take unlike long.
         processed: records processed so far, in the same way; these only grow.
         busy: how many threads' time is spent with work: 1.5 of 3 threads that are half busy.
+        work: the same by sub-topology; may be empty where there is one.
         alone: why no thread can go without its state being rebuilt elsewhere; empty if one can.
     """
 
@@ -75,7 +77,13 @@ class Look:
     lags: Mapping[str, int] = field(default_factory=dict)
     processed: Mapping[str, int] = field(default_factory=dict)
     busy: float = 0.0
+    work: Mapping[str, float] = field(default_factory=dict)
     alone: str = ""
+
+    def share(self, part: str) -> float:
+        """The part of all work that a sub-topology is."""
+        total = sum(self.work.values())
+        return self.work.get(part, 0.0) / total if total else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +113,8 @@ class Decisions:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._looks: deque[Look] = deque()
-        #: Records per second of one thread, by sub-topology that all could not keep up with.
+        #: Records per second of a thread that does nothing else, by sub-topology that all could not
+        #: keep up with.
         self._capacity: dict[str, float] = {}
         self._enough_since_ms: int | None = None
         self._enough = 0
@@ -185,10 +194,11 @@ class Decisions:
             return Decision(
                 "stay", 0, look.threads, f"{story}, but of tasks that have a thread each"
             )
-        # What keeps up may have had little to do.
-        behind = [each for each in paces if each.to_answer_s > target_s]
-        self._capacity.update((each.part, each.rate / look.threads) for each in behind)
-        needed = math.ceil((pace.arriving + pace.lag / target_s) / self._capacity[pace.part])
+        # What keeps up may have had little to do. What is behind may have had little of the time.
+        for each in paces:
+            if each.to_answer_s > target_s and (share := look.share(each.part)) > 0:
+                self._capacity[each.part] = each.rate / (look.threads * share)
+        needed = math.ceil(self._work(look, paces, target_s))
         # Twice as many at a time: what they achieve together is measured before more come.
         wanted = min(max(needed, look.threads + 1), 2 * look.threads, self._bounds.most)
         return self._add(look, wanted, room, story)
@@ -220,11 +230,20 @@ class Decisions:
         bounds = self._bounds
         if any(pace.backlog_s > bounds.lag_target_ms / 2_000 for pace in paces):
             return look.threads
-        needed = look.busy / ROOM
-        for pace in paces:
-            if pace.part in self._capacity:
-                needed = max(needed, pace.arriving / (ROOM * self._capacity[pace.part]))
+        needed = max(look.busy, self._work(look, paces)) / ROOM
         return max(bounds.least, min(math.ceil(round(needed, 3)), look.tasks))
+
+    def _work(self, look: Look, paces: Iterable[_Pace], target_s: float | None = None) -> float:
+        """How many threads have their hands full with what comes in, and with what waits if that is
+        to be worked off within a time."""
+        work = 0.0
+        for pace in paces:
+            waits = pace.lag / target_s if target_s else 0.0
+            if pace.part in self._capacity:
+                work += (pace.arriving + waits) / self._capacity[pace.part]
+            else:
+                work += look.work.get(pace.part, 0.0)
+        return work
 
     def _add(self, look: Look, wanted: int, room: Callable[[], FreeSlots], story: str) -> Decision:
         useful = max(min(wanted, look.tasks), self._bounds.least)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from millstream.application.elastic.decisions import Look
 from millstream.application.story.events import Restore
@@ -15,6 +16,8 @@ from millstream.runtime.task.task_meters import TASK_GROUP
 
 #: Thread → its state, and its tasks by id.
 Threads = Mapping[str, tuple[ThreadState, Mapping[str, OwnedTask]]]
+
+N = TypeVar("N", int, float)
 
 _SETTLED = frozenset({"RUNNING", "STANDBY"})
 
@@ -27,6 +30,13 @@ class _Told:
     #: By task.
     processed: Counter[str] = field(default_factory=Counter)
     lags: Counter[str] = field(default_factory=Counter)
+    #: By task, the part of the time with work that it took.
+    shares: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def busy(self) -> float:
+        """The part of its time that it spends with work."""
+        return 1.0 - self.polls
 
 
 class Looking:
@@ -85,7 +95,11 @@ class Looking:
             ),
             lags=_by_part(one.lags for one in told.values()),
             processed=dict(self._totals),
-            busy=sum(1.0 - one.polls for one in told.values()),
+            busy=sum(one.busy for one in told.values()),
+            work=_by_part(
+                {task: one.busy * share for task, share in one.shares.items()}
+                for one in told.values()
+            ),
             alone=self._alone(staying),
         )
 
@@ -146,17 +160,21 @@ def _told(metrics: Iterable[Metric]) -> _Told:
             told.lags[one.labels["task-id"]] += int(one.value)
         elif one.group == TASK_GROUP and one.name == "process-total":
             told.processed[one.labels["task-id"]] += int(one.value)
+        elif one.group == TASK_GROUP and one.name == "active-process-ratio":
+            told.shares[one.labels["task-id"]] = float(one.value)
         elif one.group == THREAD_GROUP and one.name == "poll-ratio":
             told.polls = float(one.value)
     return told
 
 
-def _by_part(lags: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    sums: Counter[str] = Counter()
-    for each in lags:
-        for task, lag in each.items():
-            sums[_part_of(task)] += lag
-    return dict(sums)
+def _by_part(numbers: Iterable[Mapping[str, N]]) -> dict[str, N]:
+    """Numbers of tasks, added up by sub-topology."""
+    sums: dict[str, N] = {}
+    for each in numbers:
+        for task, number in each.items():
+            part = _part_of(task)
+            sums[part] = sums[part] + number if part in sums else number
+    return sums
 
 
 def _part_of(task: str) -> str:

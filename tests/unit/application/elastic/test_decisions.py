@@ -274,6 +274,74 @@ def test_what_keeps_up_says_nothing_about_what_a_thread_can_do() -> None:
     assert gone.wanted == 1
 
 
+def test_what_is_behind_may_have_had_little_of_the_time() -> None:
+    """Hunts for threads that stay for ever: the cheap records of one sub-topology wait, because the
+    dear ones of another take all of the thread's time."""
+    decisions = Decisions(BOUNDS)
+    first = [
+        Look(
+            second * 1_000,
+            1,
+            tasks=8,
+            lags={"0": 100, "1": 4_000},
+            processed={"0": second * 100, "1": second * 80},
+            busy=1.0,
+            work={"0": 0.9, "1": 0.1},
+        )
+        for second in range(30)
+    ]
+    assert any(decisions.decide(look, lambda: PLENTY).kind == "add" for look in first)
+    later = [
+        Look(
+            (100 + second) * 1_000,
+            2,
+            tasks=8,
+            processed={"0": 3_000 + second * 40, "1": 3_000 + second * 130},
+            busy=0.5,
+            work={"0": 0.4, "1": 0.1},
+        )
+        for second in range(200)
+    ]
+    told = [decisions.decide(look, lambda: PLENTY) for look in later]
+    assert any(decision.kind == "remove" for decision in told)
+
+
+def test_the_work_of_all_sub_topologies_is_added_up() -> None:
+    """Two that are behind, each of which would take a thread and a half of its own."""
+    decisions = Decisions(BOUNDS)
+    looks = [
+        Look(
+            second * 1_000,
+            1,
+            tasks=16,
+            lags={"0": 4_000 + second * 100, "1": 4_000 + second * 100},
+            processed={"0": second * 50, "1": second * 50},
+            busy=1.0,
+            work={"0": 0.5, "1": 0.5},
+        )
+        for second in range(30)
+    ]
+    told = [decisions.decide(look, lambda: PLENTY) for look in looks]
+    added = next(decision for decision in told if decision.kind == "add")
+    # Doubled at most, whatever is needed; told is why.
+    assert added.count == 1
+    assert "150/s come in" in added.why
+    later = [
+        Look(
+            (100 + second) * 1_000,
+            4,
+            tasks=16,
+            processed={"0": 3_000 + second * 80, "1": 3_000 + second * 80},
+            busy=0.2,
+            work={"0": 0.1, "1": 0.1},
+        )
+        for second in range(200)
+    ]
+    told = [decisions.decide(look, lambda: PLENTY) for look in later]
+    gone = next(decision for decision in told if decision.kind == "remove")
+    assert gone.wanted == 3, "1.6 threads' work, with room to spare"
+
+
 def test_what_nobody_processes_keeps_no_thread() -> None:
     """Such as the marker of a transaction, at the end of a topic, which counts as a record."""
     decisions = Decisions(BOUNDS)

@@ -19,8 +19,14 @@ COPY = Restore(
 )
 
 
-def told(polls: float, processed: dict[str, int], lags: dict[str, int]) -> list[Metric]:
-    """Of a thread: the part of its time that it polls, and what its tasks have processed or not."""
+def told(
+    polls: float,
+    processed: dict[str, int],
+    lags: dict[str, int],
+    shares: dict[str, float] | None = None,
+) -> list[Metric]:
+    """Of a thread: the part of its time that it polls, what its tasks have processed or not, and
+    what part of the work each is."""
     return [
         Metric("process-total", {"thread-id": "t"}, 99.0, "stream-thread-metrics"),
         Metric("poll-ratio", {"thread-id": "t"}, polls, "stream-thread-metrics"),
@@ -31,6 +37,10 @@ def told(polls: float, processed: dict[str, int], lags: dict[str, int]) -> list[
         *(
             Metric("records-lag", {"task-id": task}, float(lag), "consumer-fetch-manager-metrics")
             for task, lag in lags.items()
+        ),
+        *(
+            Metric("active-process-ratio", {"task-id": task}, share, "stream-task-metrics")
+            for task, share in (shares or {}).items()
         ),
     ]
 
@@ -45,8 +55,8 @@ class Threads:
             "b": (RUNNING, owned({"0_2": "RUNNING", "1_0": "STANDBY"})),
         }
         self.metrics = {
-            "a": told(0.25, {"0_0": 7, "1_1": 3}, {"0_0": 5, "1_1": 0}),
-            "b": told(0.75, {"0_2": 5}, {"0_2": 1}),
+            "a": told(0.25, {"0_0": 7, "1_1": 3}, {"0_0": 5, "1_1": 0}, {"0_0": 0.5, "1_1": 0.5}),
+            "b": told(0.75, {"0_2": 5}, {"0_2": 1}, {"0_2": 1.0}),
         }
 
     def look(self, now_ms: int = 0, **others: Any) -> Look:
@@ -67,6 +77,7 @@ def test_what_threads_tell_is_summed_up() -> None:
         lags={"0": 6, "1": 0},
         processed={"0": 12, "1": 3},
         busy=1.0,
+        work={"0": 0.625, "1": 0.375},
         alone="a,b",
     )
 
