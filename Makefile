@@ -42,8 +42,8 @@ fuzz: venv ## compare random topologies with the real Kafka Streams, which it fe
 	MILLSTREAM_STEPS=10000 $(PY) -m pytest tests/properties/test_*state_model.py
 	PYTHONPATH=tests $(PY) -m conformance.fuzz $(ARGS)
 
-lowest: venv ## test the group member on the lowest kafka-python, which it fetches
-	$(PY) -m pytest -m slow tests/integration/kafka/test_kafka_python_versions.py $(ARGS)
+lowest: venv ## test on the lowest kafka-python and Spark, which it fetches
+	$(PY) -m pytest -m slow tests/integration/kafka/test_kafka_python_versions.py tests/integration/spark/test_oldest_spark.py $(ARGS)
 
 coverage: venv ## measure what the tests that need no broker reach, and list what is below 80 %
 	rm -f .coverage .coverage.*

@@ -5,7 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from support.waiting import wait_for
@@ -75,6 +82,11 @@ def fill(bootstrap: str, topic: str, records: Iterable[tuple[bytes | None, bytes
 
 def read_all(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
     """Every committed record of a topic up to its end now, partition by partition."""
+    return [(message.key(), message.value()) for message in read_messages(bootstrap, topic)]
+
+
+def read_messages(bootstrap: str, topic: str) -> list[Message]:
+    """The same, as they were received."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -85,7 +97,7 @@ def read_all(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | Non
     )
     try:
         metadata = consumer.list_topics(topic, 30).topics[topic]
-        records: list[tuple[bytes | None, bytes | None]] = []
+        records: list[Message] = []
         for partition in metadata.partitions:
             place = TopicPartition(topic, partition, 0)
             low, high = consumer.get_watermark_offsets(place, timeout=30)
@@ -99,7 +111,7 @@ def read_all(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | Non
                     # Markers of transactions are at the end, or one that is open.
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     break
-                records.append((message.key(), message.value()))
+                records.append(message)
         return records
     finally:
         consumer.close()

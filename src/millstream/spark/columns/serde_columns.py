@@ -25,6 +25,7 @@ import uuid
 from array import array
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from operator import attrgetter
 from typing import Any, Final
 
@@ -304,7 +305,9 @@ def _arrow_type(spark_type: Any) -> Any:
     """The type in which Spark itself gives and takes columns of a type."""
     from pyspark.sql.pandas.types import to_arrow_type
 
-    return to_arrow_type(spark_type, timezone="UTC")
+    # Spark 4.1 does not ask: there it is always UTC.
+    asks = "timezone" in signature(to_arrow_type).parameters
+    return to_arrow_type(spark_type, **({"timezone": "UTC"} if asks else {}))
 
 
 def _binary(datas: Any) -> Any:

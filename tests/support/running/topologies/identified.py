@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Message
+
 from millstream import KafkaStreams, Materialized, StreamsBuilder, StreamsConfig, Topology
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 from support.broker.late_writers import late_writes
 from support.broker.records import Places
-from support.broker.topics import Writer, read_all, unique
+from support.broker.topics import Writer, read_all, read_messages, unique
 from support.meanwhile import meanwhile
 from support.waiting import wait_for
 
@@ -66,6 +68,10 @@ def identified_topology(
             .to(f"{name}-{store}", key=STRING, value=STRING)
         )
     return builder.build()
+
+
+def _place_of(message: Message) -> str:
+    return f"{message.topic()}-{message.partition()} at {message.offset()}"
 
 
 @dataclass(frozen=True)
@@ -247,8 +253,29 @@ class Identified:
         self.wait_committed(timeout_s)
         account = self.account()
         assert not account.lost, f"lost: {sorted(account.lost)}"
-        assert account.repeated <= self.may_repeat, (account.repeated, self.may_repeat)
+        assert account.repeated <= self.may_repeat, (
+            account.repeated,
+            self.may_repeat,
+            self.where_repeated(),
+        )
         return account
+
+    def where_repeated(self, most: int = 30) -> dict[int, list[str]]:
+        """Of ids that are there too often, some: where each is in every topic on its way, with the
+        place of the first output that has it twice."""
+        twice: dict[int, list[str]] = {}
+        for output in self.outputs:
+            for message in read_messages(self.bootstrap, output):
+                counts = Counter(map(int, (message.value() or b"").split()))
+                for each in (each for each, count in counts.items() if count > 1):
+                    if len(twice) < most:
+                        twice.setdefault(each, [f"twice in {_place_of(message)}"])
+        for topic in (self.records, self.repartition_topic):
+            for message in read_messages(self.bootstrap, topic):
+                value = message.value()
+                if value is not None and value.isdigit() and int(value) in twice:
+                    twice[int(value)].append(_place_of(message))
+        return twice
 
     def _overwritten(self, output: str, lost: frozenset[int]) -> frozenset[int]:
         """Those of the ids that were told, until a late writer told an older state."""
