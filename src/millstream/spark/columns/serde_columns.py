@@ -305,9 +305,10 @@ def _arrow_type(spark_type: Any) -> Any:
     """The type in which Spark itself gives and takes columns of a type."""
     from pyspark.sql.pandas.types import to_arrow_type
 
+    if "timezone" in signature(to_arrow_type).parameters:
+        return to_arrow_type(spark_type, timezone="UTC")
     # Spark 4.1 does not ask: there it is always UTC.
-    asks = "timezone" in signature(to_arrow_type).parameters
-    return to_arrow_type(spark_type, **({"timezone": "UTC"} if asks else {}))
+    return to_arrow_type(spark_type)
 
 
 def _binary(datas: Any) -> Any:
