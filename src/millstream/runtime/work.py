@@ -56,7 +56,7 @@ class Work(Protocol):
 
     @property
     def committed(self) -> Mapping[TopicPartition, int]:
-        """Up to where each input partition is committed, as far as this work did it."""
+        """Up to where each input partition is committed, by this work or by who had it before."""
         ...
 
     @property

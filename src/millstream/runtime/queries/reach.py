@@ -99,7 +99,7 @@ def reached(task: StreamTask, upstream: Upstream, store: str, *, past_cache: boo
         if not upstream.reads(place.topic):
             continue
         began, read = queue.committed_offset, queue.next_offset()
-        committed = task.committed.get(place, began)
+        committed = task.committed.get(place)
         following = committed if is_late or read is None else read
         if following is None and not is_late:
             continue

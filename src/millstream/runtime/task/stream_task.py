@@ -67,7 +67,7 @@ class StreamTask:
         self.stores = stores
         self.meters = meters
         self.commit_needed = False
-        #: Up to where each input partition is committed, as far as this task did it.
+        #: Up to where each input partition is committed, by this task or by who had it before.
         self.committed: dict[TopicPartition, int] = {}
         #: The ids of its topics when it began to read them, as far as they were known.
         self.topic_ids: Mapping[str, str] = {}
@@ -154,7 +154,7 @@ class StreamTask:
         for place, queue in group.queues.items():
             offset = committed.get(place)
             if offset is not None:
-                queue.committed_offset = offset.offset
+                queue.committed_offset = self.committed[place] = offset.offset
                 metadata = CommitMetadata.decode(offset.metadata)
                 queue.partition_time = metadata.partition_time
                 queue.pending.begin_at(metadata.partition_time)
