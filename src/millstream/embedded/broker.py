@@ -28,6 +28,7 @@ from millstream.clock import Deadline, SystemClock
 from millstream.embedded.home import BrokerHome
 from millstream.embedded.jars import KAFKA_VERSION, broker_jars
 from millstream.embedded.java import find_java
+from millstream.embedded.mended_broker import mended
 from millstream.embedded.security import BrokerSecurity
 from millstream.embedded.settings import LOOPBACK, Ports
 from millstream.errors import EmbeddedKafkaError, IllegalStateError
@@ -176,7 +177,7 @@ class EmbeddedKafka:
             if self.is_running:
                 return self
             java = find_java()
-            jars = broker_jars(java)
+            jars = mended(broker_jars(java))
             attempts = _START_ATTEMPTS if self._home is None and self._wanted_port is None else 1
             for attempt in range(1, attempts + 1):
                 try:

@@ -102,6 +102,38 @@ def test_a_crash_keeps_the_data_and_the_address(broker: EmbeddedKafka) -> None:
     assert consume(broker, "crash", 2) == [b"before", b"after"]
 
 
+def test_a_transaction_that_ends_at_the_start_after_a_crash_is_ended_everywhere() -> None:
+    """Hunts for KAFKA-20734: records of a transaction that was aborted and are committed by the
+    next one, since its partition had no leader for a moment.
+
+    Method: a transaction that is open when the broker dies is over its time at the next start, and
+    aborted before the broker is registered.
+    """
+    interval_ms = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
+    with EmbeddedKafka(properties=interval_ms) as broker:
+        broker.create_topic("ended")
+        settings = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "transactional.id": "writer",
+            "transaction.timeout.ms": 1_000,
+            "socket.timeout.ms": 1_000,
+            "log_level": 0,
+        }
+        first = Producer(settings)
+        first.init_transactions(20)
+        first.begin_transaction()
+        first.produce("ended", b"given up")
+        assert first.flush(20) == 0
+        broker.kill()
+        broker.start()
+        second = Producer(settings)
+        second.init_transactions(20)
+        second.begin_transaction()
+        second.produce("ended", b"committed")
+        second.commit_transaction(20)
+        assert consume(broker, "ended", 1) == [b"committed"]
+
+
 def test_topic_settings_and_refusals(broker: EmbeddedKafka) -> None:
     """A topic's settings arrive at the broker; an existing topic and a bad setting are errors."""
     broker.create_topic("settings", config={"cleanup.policy": "compact", "preallocate": False})
