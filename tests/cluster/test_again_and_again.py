@@ -33,16 +33,10 @@ def test_exactly_once_over_one_fault_after_the_other(cluster: Cluster, tmp_path:
             recovered()
 
     def broker(recovered: Callable[[], None]) -> None:
-        cluster.broker.cut()
-        cluster.kafka.kill()
-        cluster.broker.mend()
-        cluster.broker.call(cluster.kafka.start)
+        cluster.crash_broker()
 
     def driver(recovered: Callable[[], None]) -> None:
-        cluster.driver.die()
-        application.end()
-        cluster.driver.boot()
-        application.submit()
+        application.crash_drivers_host()
 
     try:
         application.submit()

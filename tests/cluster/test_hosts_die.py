@@ -61,20 +61,10 @@ def test_the_master_dies(cluster: Cluster, application: Submitted) -> None:
 def test_the_broker_dies(cluster: Cluster, application: Submitted) -> None:
     """Goal: all wait for the broker, and go on when it is there again with what it had."""
     with application.measured("the broker dies, and is back"):
-        cluster.broker.cut()
-        cluster.kafka.kill()
-        cluster.broker.mend()
-        cluster.broker.call(cluster.kafka.start)
+        cluster.crash_broker()
 
 
-def test_the_drivers_host_dies(cluster: Cluster, application: Submitted) -> None:
-    """Goal: a driver that is started again somewhere goes on with the state that is on the workers.
-
-    Method: power off, for longer than nobody could have noticed; then the host starts again, and
-    the program is submitted as at first.
-    """
+def test_the_drivers_host_dies(application: Submitted) -> None:
+    """Goal: a driver that is started again goes on with the state that is on the workers."""
     with application.measured("the driver's host dies, and is back"):
-        cluster.driver.die()
-        application.end()
-        cluster.driver.boot()
-        application.submit()
+        application.crash_drivers_host()

@@ -19,6 +19,8 @@ from millstream.testing import EmbeddedKafka
 
 #: Longer than the test: whatever is committed in the end was committed by closing.
 SELDOM_MS = 600_000
+#: Fifteen seconds where nobody else uses the machine.
+START_S = 180
 
 
 def processes(script: Script) -> dict[str, list[int]]:
@@ -66,7 +68,7 @@ def test_nothing_is_lost_or_repeated_in_whichever_order_processes_are_told(
     application = instances.application
     application.write(500)
     with instances.start("one") as script:
-        wait_for(lambda: is_running(script), 60, "it runs")
+        wait_for(lambda: is_running(script), START_S, lambda: f"it runs: {script.errors[-4_000:]}")
         wait_for(lambda: application.ends == 1_000, 60, "everything was passed on")
         application.write(500)
         wait_for(lambda: application.ends == 2_000, 60, "that as well")
@@ -86,7 +88,9 @@ def test_nothing_is_lost_or_repeated_in_whichever_order_processes_are_told(
         wait_for(lambda: not script.group_exists(), 15, "no process is left")
     with instances.start("one") as script:
         # Nothing may be left: a process that Python still starts would die of the signal.
-        wait_for(lambda: is_running(script), 60, "it runs again")
+        wait_for(
+            lambda: is_running(script), START_S, lambda: f"runs again: {script.errors[-4_000:]}"
+        )
         wait_for(lambda: not application.account().untold, 60, "what was left is processed")
         script.signal(signal.SIGTERM)
         assert script.wait_ended(30) == 0

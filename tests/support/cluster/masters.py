@@ -81,6 +81,13 @@ class Cluster:
         options = ("--cores", str(self._cores), "--memory", "1g", "--work-dir", str(WORK))
         self._daemon(host, "worker.Worker", *options, f"spark://master:{_PORT}")
 
+    def crash_broker(self) -> None:
+        """The broker dies without a word to anybody, and starts again with what it had."""
+        self.broker.cut()
+        self.kafka.kill()
+        self.broker.mend()
+        self.broker.call(self.kafka.start)
+
     @contextmanager
     def without(self, host: Host) -> Iterator[None]:
         """A worker's host has no power until the end; then it is as it was."""

@@ -102,6 +102,14 @@ class Submitted:
                 self._driver.signal_group(SIGKILL)
             self._driver = None
 
+    def crash_drivers_host(self) -> None:
+        """The driver's host loses its power, for longer than nobody could have noticed. Then it
+        starts again, and the program is submitted as at first."""
+        self.cluster.driver.die()
+        self.end()
+        self.cluster.driver.boot()
+        self.submit()
+
     def on_hosts(self, role: str = "active") -> dict[str, list[str]]:
         """The tasks in that role by host, as the driver said last."""
         hosts: dict[str, dict[str, list[str]]] = last_told(self.driver).get("hosts", {})
