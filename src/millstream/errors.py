@@ -417,6 +417,15 @@ def as_streams_error(what: str, error: BaseException, advice: str = "") -> Strea
     """The error itself, or one that says what failed with it, and what to do."""
     if isinstance(error, StreamsError):
         return error
-    failure = StreamsError(f"{what} failed: {type(error).__name__}: {error}.{advice}")
+    failure = StreamsError(f"{what} failed: {type(error).__name__}: {text_of(error)}.{advice}")
     failure.__cause__ = error
     return failure
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says, as far as it can: one of the JVM keeps its text there, and when a machine
+    stops, all processes end at once."""
+    try:
+        return str(error)
+    except Exception:
+        return "the JVM that could tell why has ended"

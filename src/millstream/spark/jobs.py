@@ -6,7 +6,7 @@ import pickle
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import EnvironmentMismatchError, SparkError
+from millstream.errors import EnvironmentMismatchError, SparkError, text_of
 from millstream.spark.code.environment import checked_task, mismatch
 from millstream.spark.connection.messages import ThreadExit, decode_value
 from millstream.spark.sessions.executors import can_be_decommissioned, executors, is_leaving
@@ -165,7 +165,7 @@ class SparkJobs:
 
 def _translated(error: Exception) -> SparkError:
     """What a failed job means."""
-    text = str(error)
+    text = text_of(error)
     versions = re.search(r"different version: ([\d.]+) than that in driver: ([\d.]+)", text)
     if versions is not None:
         return mismatch([("python", versions[2], versions[1])])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.config import StreamsConfig
 from millstream.config_checks import transaction_timeout_ms
-from millstream.errors import DataFrameError, StreamsError
+from millstream.errors import DataFrameError, StreamsError, text_of
 from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
 from millstream.structured.account import reason_told
@@ -153,7 +153,8 @@ class StageQuery:
             )
         # What the writing of a batch raised tells more than what Spark makes of it.
         cause = self._error or error
-        told = refusal(str(cause)) or reason_told(str(cause))
+        text = text_of(cause)
+        told = refusal(text) or reason_told(text)
         failure = DataFrameError(
             f"The query of the DataFrame function {self._plan.name!r} failed: {told}",
             declared_at=self._plan.declared_at or None,

@@ -65,3 +65,14 @@ def test_an_exception_in_the_worker_is_told() -> None:
     assert str(error).endswith(
         "raised ImportError: libstdc++.so.6: version `GLIBCXX_3.4.30' not found"
     )
+
+
+def test_a_jvm_that_has_ended_tells_nothing_more() -> None:
+    """Hunts for a thread that was closed in order and ends in an error, since all processes of a
+    machine were told to stop, and the text of the job's error was in the JVM."""
+
+    class OfTheJvmError(Exception):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    assert "the JVM that could tell why has ended" in str(_translated(OfTheJvmError()))
