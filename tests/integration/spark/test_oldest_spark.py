@@ -23,6 +23,8 @@ FILES = [
     "tests/integration/structured/test_plans.py",
     "tests/integration/lake",
 ]
+#: Kills at every step of a batch take as long as all others, and are not about the version.
+LEFT_OUT = "--deselect=tests/integration/lake/test_lake_kills.py"
 
 
 @pytest.fixture(scope="module")
@@ -36,5 +38,5 @@ def test_the_oldest_spark_does_what_the_locked_one_does(oldest: Path) -> None:
     Spark 4.2, as real-time mode is."""
     said = run(oldest, ["-c", "import pyspark; print(pyspark.__version__)"], 60)
     assert said.strip() == OLDEST
-    said = run(oldest, ["-m", "pytest", "-q", "-p", "no:cacheprovider", *FILES], 3_000)
+    said = run(oldest, ["-m", "pytest", "-q", "-p", "no:cacheprovider", LEFT_OUT, *FILES], 3_000)
     assert "passed" in said or "100%" in said
