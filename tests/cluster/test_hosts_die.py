@@ -44,7 +44,7 @@ def test_the_standbys_of_a_worker_that_dies_go_on(
     restored = application.restorations()[before:]
     for number in partitions:
         first = next(count for place, count in restored if place == number)
-        assert first <= unread[number], (number, restored, unread)
+        assert first <= unread[number], (number, restored, unread, application.copies(number))
 
 
 def test_the_master_dies(cluster: Cluster, application: Submitted) -> None:

@@ -68,6 +68,8 @@ class Submitted:
         self._settings = {
             "num_stream_threads": _THREADS,
             "commit_interval_ms": 200,
+            # The least: whoever waits for warm state elsewhere moves, and its copy goes, only then.
+            "probing_rebalance_interval_ms": 60_000,
             "consumer": {
                 "session.timeout.ms": 1_000 * SESSION_TIMEOUT_S,
                 "heartbeat.interval.ms": 1_000,
@@ -250,6 +252,11 @@ class Submitted:
     def restorations(self) -> list[list[int]]:
         """Of each restoration so far: the partition, and how many records were read."""
         return [[int(each) for each in one] for one in told(self.driver, "restored")]
+
+    def copies(self, number: int) -> list[str]:
+        """What was told last of copying and restoring a partition, in its order."""
+        kinds = tuple(f"{kind} [{number}, " for kind in ("copying", "copied", "restored"))
+        return [line for line in self.driver.lines if line.startswith(kinds)][-_LINES:]
 
 
 def _end(lines: Sequence[str]) -> str:
