@@ -28,6 +28,7 @@ from millstream.errors import (
     NotEnoughSlotsError,
     SparkError,
     ThreadUnavailableError,
+    text_of,
 )
 from millstream.runtime.backoff import Backoff
 from millstream.runtime.control import Close
@@ -159,7 +160,8 @@ class HostedThread:
         except Exception as error:
             # A defect of ours, but the owner must not wait for ever for a thread that is gone.
             logger.exception("Hosting %s failed", self.name)
-            event = self._failed(SparkError(f"Hosting stream thread {self.name} failed: {error}"))
+            told = f"Hosting stream thread {self.name} failed: {text_of(error)}"
+            event = self._failed(SparkError(told))
         self._release_claim()
         self._server.forget(self.name, "its job is over")
         if isinstance(event.data, ThreadExit):

@@ -153,8 +153,7 @@ class StageQuery:
             )
         # What the writing of a batch raised tells more than what Spark makes of it.
         cause = self._error or error
-        text = text_of(cause)
-        told = refusal(text) or reason_told(text)
+        told = refusal(text_of(cause)) or reason_told(cause)
         failure = DataFrameError(
             f"The query of the DataFrame function {self._plan.name!r} failed: {told}",
             declared_at=self._plan.declared_at or None,

@@ -161,7 +161,7 @@ class HistoryWriter:
                 logger.info(
                     "%s: another instance writes it, which is waited for: %s",
                     self._into,
-                    reason_told(str(error)),
+                    reason_told(error),
                 )
                 self._wait_for_another(admin)
         return 0
@@ -338,7 +338,7 @@ class HistoryWriter:
             return error
         return SparkError(
             f"The history {self._history.name!r} could not be written into {self._into!r}: "
-            f"{reason_told(str(error))}"
+            f"{reason_told(error)}"
         )
 
 

@@ -117,7 +117,7 @@ class HistoryTable:
         try:
             return read_table(session, history.path, history.format)
         except Exception as error:
-            told = error.message if isinstance(error, SparkError) else reason_told(str(error))
+            told = error.message if isinstance(error, SparkError) else reason_told(error)
             raise self._refused(
                 f"the table {history.path} cannot be read as {history.format}: {told}"
             ) from error
@@ -155,7 +155,7 @@ class HistoryTable:
             raise self._refused(
                 f"the table {self._history.path} has the columns {', '.join(table.columns)}, but "
                 f"key_column={columns.key!r}, value_column={columns.value!r}, "
-                f"timestamp={columns.timestamp!r} are asked for: {reason_told(str(error))}"
+                f"timestamp={columns.timestamp!r} are asked for: {reason_told(error)}"
             ) from error
         raise self._refused(
             f"timestamp={columns.timestamp!r} has the type {kind}. Give a timestamp, a date, or "
