@@ -30,8 +30,9 @@ def test_the_standbys_of_a_worker_that_dies_go_on(
 ) -> None:
     """Goal: the tasks of a host go on where their standbys are, with what these have not read.
 
-    Method: power off, under load. Nobody writes to the changelogs of its tasks until others have
-    them, so what is unread is known; the restore listener tells what was restored.
+    Method: power off, under load, while no other copies are warm. Nobody writes to the changelogs
+    of its tasks until others have them, so what is unread is known; the restore listener tells what
+    was restored.
     """
     host = cluster.worker(name)
     application.wait_warm()
@@ -44,7 +45,8 @@ def test_the_standbys_of_a_worker_that_dies_go_on(
     restored = application.restorations()[before:]
     for number in partitions:
         first = next(count for place, count in restored if place == number)
-        assert first <= unread[number], (number, restored, unread, application.copies(number))
+        told = f"{number}: {restored}, unread {unread}\n{application.copies(number)}"
+        assert first <= unread[number], told
 
 
 def test_the_master_dies(cluster: Cluster, application: Submitted) -> None:

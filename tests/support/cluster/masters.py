@@ -142,12 +142,26 @@ class Cluster:
         """What executors, and the Python processes in them, have written of late, Spark's news
         aside."""
         said = []
+        for place, lines in self._executors_lines():
+            told = [line for line in lines if " INFO " not in line and "\tat " not in line]
+            said += [place, *told[-_LINES:]]
+        return said
+
+    def executors_logged(self, text: str) -> list[str]:
+        """What stream threads have logged with that text in it, of late."""
+        said = []
+        for place, lines in self._executors_lines():
+            told = [line for line in lines if "StreamThread" in line and text in line]
+            said += [place, *told[-_LINES:]]
+        return said
+
+    def _executors_lines(self) -> Iterator[tuple[str, list[str]]]:
         for worker in self.workers:
             for log in sorted(worker.file(WORK).glob("app-*/*/stderr")) if worker.is_up else []:
-                lines = log.read_text(errors="replace").splitlines()
-                told = [line for line in lines if " INFO " not in line and "\tat " not in line]
-                said += [f"--- {worker.name} {log.parent.name}", *told[-_LINES:]]
-        return said
+                yield (
+                    f"--- {worker.name} {log.parent.name}",
+                    log.read_text(errors="replace").splitlines(),
+                )
 
     def __enter__(self) -> Self:
         return self

@@ -34,8 +34,10 @@ STATEFUL = [task for task in TASKS if task.startswith("1_")]
 SESSION_TIMEOUT_S = 10
 #: What is waited for takes seconds where nobody else uses the machine.
 TIMEOUT_S = 240
-#: What a standby may lag behind without being cold, under this load.
-_LITTLE = 500
+#: What a copy may lag behind without being cold, in changelog records: those of a few seconds.
+_LAG = 200
+#: What standbys lag behind under this load, at most.
+_LITTLE = 100
 #: How much of a log is shown.
 _LINES = 40
 #: How many records there are before anything happens.
@@ -68,6 +70,8 @@ class Submitted:
         self._settings = {
             "num_stream_threads": _THREADS,
             "commit_interval_ms": 200,
+            "acceptable_recovery_lag": _LAG,
+            "log_level": "INFO",
             # The least: whoever waits for warm state elsewhere moves, and its copy goes, only then.
             "probing_rebalance_interval_ms": 60_000,
             "consumer": {
@@ -118,12 +122,14 @@ class Submitted:
         return {host: tasks[role] for host, tasks in hosts.items() if tasks[role]}
 
     def is_settled(self) -> bool:
-        """Whether every task is active once, on hosts that are there, and has its standby."""
+        """Whether all threads are there, on hosts that are, and every task is active once and has
+        its standby."""
         assert self.driver.is_running, self._told()
         now = last_told(self.driver)
         standbys = STATEFUL if self._settings.get("num_standby_replicas") else []
         return (
             now.get("state") == "RUNNING"
+            and len(now["pids"]) == self._settings["num_stream_threads"]
             and now["active"] == TASKS
             and now["standby"] == standbys
             and set(now["hosts"]) <= {host.name for host in self.cluster.workers if host.is_up}
@@ -232,12 +238,24 @@ class Submitted:
         }
 
     def wait_warm(self) -> None:
-        """Wait until all standbys have read all but little of what they are to copy."""
-        wait_for(
-            lambda: max(self.unread(range(_PARTITIONS)).values()) < _LITTLE,
-            TIMEOUT_S,
-            lambda: f"warm: {self.unread(range(_PARTITIONS))}",
-        )
+        """Wait until all standbys have read all but little of what they are to copy, and nobody
+        else has: what a task leaves behind where it was before it moved would count as well."""
+        placed, ends = None, self._changelog_ends()
+
+        def is_warm() -> bool:
+            nonlocal placed, ends
+            now = self.on_hosts(), self.on_hosts("standby")
+            if now != placed or not self.is_settled():
+                placed, ends = now, self._changelog_ends()
+            new = [now - end for now, end in zip(self._changelog_ends(), ends, strict=True)]
+            return min(new) > 2 * _LAG and max(self.unread(range(_PARTITIONS)).values()) < _LITTLE
+
+        wait_for(is_warm, TIMEOUT_S, lambda: f"warm: {self.unread(range(_PARTITIONS))}")
+
+    def _changelog_ends(self) -> list[int]:
+        (changelog,) = self.records.changelog_topics
+        ends = self._places.ends([changelog])
+        return [high for _, (_, high) in sorted(ends.items())]
 
     def _copied(self, number: int) -> int:
         """Where the standby of a partition goes on to read, as it said last."""
@@ -253,10 +271,14 @@ class Submitted:
         """Of each restoration so far: the partition, and how many records were read."""
         return [[int(each) for each in one] for one in told(self.driver, "restored")]
 
-    def copies(self, number: int) -> list[str]:
-        """What was told last of copying and restoring a partition, in its order."""
-        kinds = tuple(f"{kind} [{number}, " for kind in ("copying", "copied", "restored"))
-        return [line for line in self.driver.lines if line.startswith(kinds)][-_LINES:]
+    def copies(self, number: int) -> str:
+        """What was told last of copying and restoring a partition, in its order, and what threads
+        logged of its task and of the group."""
+        kinds = ("copying", "copied", "suspended", "restoring", "restored")
+        starts = tuple(f"{kind} [{number}, " for kind in kinds)
+        told = [line for line in self.driver.lines if line.startswith(starts)]
+        logged = self.cluster.executors_logged(f"1_{number}")
+        return "\n".join([*told[-_LINES:], *logged])
 
 
 def _end(lines: Sequence[str]) -> str:

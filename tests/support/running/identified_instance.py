@@ -3,14 +3,15 @@ that says what its tasks do.
 
     python identified_instance.py BOOTSTRAP NAME STATE SETTINGS
 
-SETTINGS are those of the application, as JSON, and `master`, where Spark runs, and `takes_ms`, how
-long each id takes in the first sub-topology. Threads that fail are replaced. The lines
-`add` and `remove` on stdin change how many there are.
+SETTINGS are those of the application, as JSON, and `master`, where Spark runs, `takes_ms`, how long
+each id takes in the first sub-topology, and `log_level`, from which on it logs. Threads that fail
+are replaced. The lines `add` and `remove` on stdin change how many there are.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -117,6 +118,7 @@ def main() -> None:
     bootstrap, name, state, given = sys.argv[1:]
     settings = json.loads(given)
     caching, master = settings.pop("caching", True), settings.pop("master", None)
+    logging.getLogger("millstream").setLevel(settings.pop("log_level", logging.NOTSET))
     mapper = Misbehaves(state, settings.pop("takes_ms", 0))
     if isinstance(threads := settings.get("num_stream_threads"), list):
         settings["num_stream_threads"] = tuple(threads)
