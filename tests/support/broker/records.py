@@ -139,6 +139,17 @@ class Places:
         high = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {place: (low[place], high[place]) for place in high}
 
+    def group(self, name: str) -> str:
+        """The state of a group and its members, as the broker tells them."""
+        (asked,) = self._admin.describe_consumer_groups([name], request_timeout=_TIMEOUT_S).values()
+        found = asked.result()
+        members = [
+            f"{member.member_id} of {member.host}: "
+            f"{len(member.assignment.topic_partitions)} partitions"
+            for member in found.members
+        ]
+        return "\n".join([f"group {name}: {found.state.name}", *members])
+
     def unstable(self, prefix: str) -> dict[str, tuple[int, int]]:
         """The partitions of topics whose names begin like that in which transactions are open: the
         last stable offset, and the end."""

@@ -143,7 +143,11 @@ class Cluster:
         aside."""
         said = []
         for place, lines in self._executors_lines():
-            told = [line for line in lines if " INFO " not in line and "\tat " not in line]
+            told = [
+                line
+                for line in lines
+                if (" INFO " not in line or "StreamThread" in line) and "\tat " not in line
+            ]
             said += [place, *told[-_LINES:]]
         return said
 

@@ -77,6 +77,9 @@ class Submitted:
             "consumer": {
                 "session.timeout.ms": 1_000 * SESSION_TIMEOUT_S,
                 "heartbeat.interval.ms": 1_000,
+                # A broker that was killed may let a group wait so long for members that are gone
+                # (docs/running.md, "Defects of brokers 4.3").
+                "max.poll.interval.ms": 60_000,
             },
             **settings,
         }
@@ -205,7 +208,13 @@ class Submitted:
             return "no driver"
         lines = [line for line in self._driver.errors.splitlines() if " INFO " not in line]
         executors = "\n".join(self.cluster.executors_said())
-        return f"{last_told(self._driver)}; {_end(lines)}\n{executors}"
+        return f"{last_told(self._driver)}; {_end(lines)}\n{executors}\n{self._group()}"
+
+    def _group(self) -> str:
+        try:
+            return self._places.group(self.records.application_id)
+        except KafkaException as error:
+            return f"the group is not told of: {error}"
 
     def check(self) -> Account:
         """Nothing is lost, and exactly once nothing is repeated. The load must have stopped."""
