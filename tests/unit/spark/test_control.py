@@ -238,15 +238,22 @@ def test_a_command_that_cannot_be_sent_is_refused(server: ControlServer, connect
 
 def test_a_request_without_reply_ends(server: ControlServer, connect: Connect) -> None:
     """Goal: nothing blocks for ever: neither a busy thread nor one that ends nor an unknown one."""
-    connect()
+    channel = connect()
     with pytest.raises(ThreadUnavailableError, match="within 50 ms"):
         server.request("t", Ask("query", None), 50)
     with pytest.raises(ThreadUnavailableError, match="not registered"):
         server.request("nobody", Ask("query", None), 50)
-    forget = threading.Timer(0.1, server.forget, ("t", "its job is over"))
-    forget.start()
+    wait_for(channel.commands, 20, "the first question is there")
+
+    def forget() -> None:
+        wait_for(channel.commands, 20, "the second question is there")
+        server.forget("t", "its job is over")
+
+    forgetting = threading.Thread(target=forget)
+    forgetting.start()
     with pytest.raises(ThreadUnavailableError, match="its job is over"):
         server.request("t", Ask("query", None), 60_000)
+    forgetting.join()
 
 
 def test_a_thread_that_closes_refuses_questions_at_once(
