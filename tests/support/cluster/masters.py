@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
@@ -141,31 +141,22 @@ class Cluster:
     def executors_said(self) -> list[str]:
         """What executors, and the Python processes in them, have written of late, Spark's news
         aside."""
-        said = []
-        for place, lines in self._executors_lines():
-            told = [
-                line
-                for line in lines
-                if (" INFO " not in line or "StreamThread" in line) and "\tat " not in line
-            ]
-            said += [place, *told[-_LINES:]]
-        return said
+        return self._executors_lines(
+            lambda line: (" INFO " not in line or "StreamThread" in line) and "\tat " not in line
+        )
 
     def executors_logged(self, text: str) -> list[str]:
         """What stream threads have logged with that text in it, of late."""
-        said = []
-        for place, lines in self._executors_lines():
-            told = [line for line in lines if "StreamThread" in line and text in line]
-            said += [place, *told[-_LINES:]]
-        return said
+        return self._executors_lines(lambda line: "StreamThread" in line and text in line)
 
-    def _executors_lines(self) -> Iterator[tuple[str, list[str]]]:
+    def _executors_lines(self, is_wanted: Callable[[str], bool]) -> list[str]:
+        """The last lines of that kind of each executor, below its name."""
+        said = []
         for worker in self.workers:
             for log in sorted(worker.file(WORK).glob("app-*/*/stderr")) if worker.is_up else []:
-                yield (
-                    f"--- {worker.name} {log.parent.name}",
-                    log.read_text(errors="replace").splitlines(),
-                )
+                lines = filter(is_wanted, log.read_text(errors="replace").splitlines())
+                said += [f"--- {worker.name} {log.parent.name}", *list(lines)[-_LINES:]]
+        return said
 
     def __enter__(self) -> Self:
         return self

@@ -20,7 +20,7 @@ from support.broker.records import Places
 from support.cluster.hosts import STATE, Host
 from support.cluster.masters import Cluster
 from support.machine.scripts import Program
-from support.running.instances import end_of, last_told, told
+from support.running.instances import last_told, told
 from support.running.topologies.identified import Account, Identified
 from support.waiting import wait_for
 
@@ -240,11 +240,8 @@ class Submitted:
 
     def unread(self, partitions: Iterable[int]) -> dict[int, int]:
         """How many changelog records of these the standbys have not read, at most."""
-        (changelog,) = self.records.changelog_topics
-        return {
-            number: end_of(self.records.bootstrap, changelog, number) - self._copied(number)
-            for number in partitions
-        }
+        ends = self._changelog_ends()
+        return {number: ends[number] - self._copied(number) for number in partitions}
 
     def wait_warm(self) -> None:
         """Wait until all standbys have read all but little of what they are to copy, and nobody
@@ -256,12 +253,13 @@ class Submitted:
             now = self.on_hosts(), self.on_hosts("standby")
             if now != placed or not self.is_settled():
                 placed, ends = now, self._changelog_ends()
-            new = [now - end for now, end in zip(self._changelog_ends(), ends, strict=True)]
+            new = [high - end for high, end in zip(self._changelog_ends(), ends, strict=True)]
             return min(new) > 2 * _LAG and max(self.unread(range(_PARTITIONS)).values()) < _LITTLE
 
         wait_for(is_warm, TIMEOUT_S, lambda: f"warm: {self.unread(range(_PARTITIONS))}")
 
     def _changelog_ends(self) -> list[int]:
+        """Where the changelog ends, partition by partition."""
         (changelog,) = self.records.changelog_topics
         ends = self._places.ends([changelog])
         return [high for _, (_, high) in sorted(ends.items())]
