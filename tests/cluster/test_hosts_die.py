@@ -45,8 +45,9 @@ def test_the_standbys_of_a_worker_that_dies_go_on(
     restored = application.restorations()[before:]
     for number in partitions:
         first = next(count for place, count in restored if place == number)
-        told = f"{number}: {restored}, unread {unread}\n{application.copies(number)}"
-        assert first <= unread[number], told
+        assert first <= unread[number], (
+            f"{number}: {restored}, unread {unread}\n{application.copies(number)}"
+        )
 
 
 def test_the_master_dies(cluster: Cluster, application: Submitted) -> None:
