@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
-from support.broker.records import Found
+from support.broker.records import Found, Sent
 from support.broker.restored import Restoration, Restored
 from support.running.applications import Application, processed, values
 from support.running.topologies import features, optimized
@@ -113,6 +113,7 @@ def test_many_features_stopped_restarted_and_restored(
     for name, (_, config) in INTERNAL.items():
         found = configs[app.topic(name)]
         assert {key: found[key] for key in config} == config, name
+    assert_inputs(app, [*sent, *more])
     topology = features.topology(app.name)
     expected = features.expected(topology, features.OUTPUTS, app.name, [*sent, *more])
     assert_outputs(app, features.OUTPUTS, expected)
@@ -150,6 +151,7 @@ def test_copies_of_every_kind_of_store_take_over(
         app.wait_until_done()
         assert restored.total == before
         assert restored.copied > 0
+    assert_inputs(app, [*sent, *more])
     topology = features.topology(app.name)
     expected = features.expected(topology, features.OUTPUTS, app.name, [*sent, *more])
     assert_outputs(app, features.OUTPUTS, expected)
@@ -177,6 +179,19 @@ def assert_restored(
             assert all(time.total == time.end and time.start == 0 for time in done), place
         else:
             assert restored.totals.get(place, 0) == count, place
+
+
+def assert_inputs(app: Application, sent: Iterable[Sent]) -> None:
+    """The topics that are read hold what was sent, in its order: all that is expected of the others
+    rests on that."""
+    wanted: dict[str, list[Found]] = defaultdict(list)
+    for topic, partition, key, value, timestamp in sorted(sent, key=lambda each: each.partition):
+        wanted[topic].append(Found(partition, bytes_of(key), bytes_of(value), timestamp))
+    assert app.places.read(sorted(app.inputs)) == wanted
+
+
+def bytes_of(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
 
 
 def assert_outputs(

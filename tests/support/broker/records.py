@@ -102,7 +102,11 @@ class Places:
             if error is not None:
                 failed.append(error)
 
-        producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 20})
+        # Idempotent: else a batch that has to be tried again, as those for a topic that was just
+        # created may have to, is written after the ones that were sent later.
+        producer = Producer(
+            {"bootstrap.servers": self._bootstrap, "linger.ms": 20, "enable.idempotence": True}
+        )
         for topic, partition, key, value, timestamp in records:
             producer.produce(
                 topic, value, key, partition, timestamp=timestamp, on_delivery=delivered

@@ -2,9 +2,10 @@
 
 Threads are added when what waits would take longer than the target to be worked off, and removed
 when fewer would have been enough for the whole cool-down. The two never follow each other in a
-circle: what a thread can do was measured when all of them could not keep up, and threads are only
-removed if those that stay would be well below that. Sub-topologies share the time of threads: what
-one could do alone follows from the part of the work that it was then.
+circle: how busy a thread seems that has its hands full was seen when something waited too long, and
+threads are only removed if those that stay would seem well below that. Only this is remembered, not
+how many records a thread could do: that changes with the load, as a thread that is behind commits
+and polls other amounts at a time than one that keeps up.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Look:
         lags: records that wait, by sub-topology, whose records take unlike long.
         processed: records processed so far, in the same way; these only grow.
         busy: how many threads' time is spent with work: 1.5 of 3 threads that are half busy.
-        work: the same by sub-topology; may be empty where there is one.
+        fullest: the part of its time that the thread with the most work spends with it.
+        work: `busy` by sub-topology; may be empty where there is one.
         alone: why no thread can go without its state being rebuilt elsewhere; empty if one can.
     """
 
@@ -77,13 +79,13 @@ class Look:
     lags: Mapping[str, int] = field(default_factory=dict)
     processed: Mapping[str, int] = field(default_factory=dict)
     busy: float = 0.0
+    fullest: float = 0.0
     work: Mapping[str, float] = field(default_factory=dict)
     alone: str = ""
 
-    def share(self, part: str) -> float:
-        """The part of all work that a sub-topology is."""
-        total = sum(self.work.values())
-        return self.work.get(part, 0.0) / total if total else 1.0
+    def work_of(self, part: str) -> float:
+        """How many threads' time a sub-topology takes."""
+        return self.work.get(part, 0.0) if self.work else self.busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,9 @@ class Decisions:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._looks: deque[Look] = deque()
-        #: Records per second of a thread that does nothing else, by sub-topology that all could not
-        #: keep up with.
-        self._capacity: dict[str, float] = {}
+        #: How busy a thread seems that has its hands full: less than 1 where it waits for others.
+        self._full = 1.0
+        self._was_behind = False
         self._enough_since_ms: int | None = None
         self._enough = 0
         self._no_room_until_ms: int | None = None
@@ -184,7 +186,12 @@ class Decisions:
         """What follows if too much waits; None if that is not so."""
         pace = max(paces, key=lambda each: each.to_answer_s)
         target_s = self._bounds.lag_target_ms / 1_000
-        if pace.to_answer_s <= target_s:
+        is_behind = pace.to_answer_s > target_s
+        if is_behind and look.fullest > 0:
+            # The most that was seen while it lasts: at first some of the time was a rebalance's.
+            self._full = max(look.fullest, self._full if self._was_behind else 0.0)
+        self._was_behind = is_behind
+        if not is_behind:
             return None
         self._enough_since_ms = None
         story = f"{pace}, more than {target_s:g} s"
@@ -194,10 +201,6 @@ class Decisions:
             return Decision(
                 "stay", 0, look.threads, f"{story}, but of tasks that have a thread each"
             )
-        # What keeps up may have had little to do. What is behind may have had little of the time.
-        for each in paces:
-            if each.to_answer_s > target_s and (share := look.share(each.part)) > 0:
-                self._capacity[each.part] = each.rate / (look.threads * share)
         needed = math.ceil(self._work(look, paces, target_s))
         # Twice as many at a time: what they achieve together is measured before more come.
         wanted = min(max(needed, look.threads + 1), 2 * look.threads, self._bounds.most)
@@ -239,11 +242,9 @@ class Decisions:
         work = 0.0
         for pace in paces:
             waits = pace.lag / target_s if target_s else 0.0
-            if pace.part in self._capacity:
-                work += (pace.arriving + waits) / self._capacity[pace.part]
-            else:
-                work += look.work.get(pace.part, 0.0)
-        return work
+            more = (pace.arriving + waits) / pace.rate if pace.rate > 0 else 1.0
+            work += look.work_of(pace.part) * more
+        return work / self._full
 
     def _add(self, look: Look, wanted: int, room: Callable[[], FreeSlots], story: str) -> Decision:
         useful = max(min(wanted, look.tasks), self._bounds.least)

@@ -96,6 +96,7 @@ class Looking:
             lags=_by_part(one.lags for one in told.values()),
             processed=dict(self._totals),
             busy=sum(one.busy for one in told.values()),
+            fullest=max((one.busy for one in told.values()), default=0.0),
             work=_by_part(
                 {task: one.busy * share for task, share in one.shares.items()}
                 for one in told.values()

@@ -83,6 +83,7 @@ class Load:
             lags={"0": int(self.lag)},
             processed={"0": int(self.processed)},
             busy=self.seems_busy * done / self.capacity,
+            fullest=self.seems_busy * done / self.capacity / self.threads,
         )
         decision = self.last = self.decisions.decide(look, lambda: self.room)
         if decision.kind == "stay":
@@ -266,6 +267,8 @@ def test_what_keeps_up_says_nothing_about_what_a_thread_can_do() -> None:
             tasks=8,
             processed={"0": 1_000 + second, "1": 1_000 + second * 50},
             busy=0.5,
+            fullest=0.2,
+            work={"0": 0.1, "1": 0.4},
         )
         for second in range(200)
     ]
@@ -317,6 +320,7 @@ def test_the_work_of_all_sub_topologies_is_added_up() -> None:
             lags={"0": 4_000 + second * 100, "1": 4_000 + second * 100},
             processed={"0": second * 50, "1": second * 50},
             busy=1.0,
+            fullest=1.0,
             work={"0": 0.5, "1": 0.5},
         )
         for second in range(30)
@@ -332,14 +336,78 @@ def test_the_work_of_all_sub_topologies_is_added_up() -> None:
             4,
             tasks=16,
             processed={"0": 3_000 + second * 80, "1": 3_000 + second * 80},
-            busy=0.2,
-            work={"0": 0.1, "1": 0.1},
+            busy=1.6,
+            fullest=0.4,
+            work={"0": 0.8, "1": 0.8},
         )
         for second in range(200)
     ]
     told = [decisions.decide(look, lambda: PLENTY) for look in later]
     gone = next(decision for decision in told if decision.kind == "remove")
     assert gone.wanted == 3, "1.6 threads' work, with room to spare"
+
+
+def test_what_was_slow_while_it_was_behind_keeps_no_thread() -> None:
+    """Hunts for a thread that stays for ever: the rate that was seen while records waited, and
+    threads still started, was half of what they do with all of their time later."""
+    decisions = Decisions(BOUNDS)
+    behind = [
+        Look(
+            second * 1_000,
+            2,
+            tasks=16,
+            lags={"0": 3_000, "1": 20_000},
+            processed={"0": second * 60, "1": second * 300},
+            busy=2.0,
+            fullest=1.0,
+            work={"0": 1.2, "1": 0.8},
+        )
+        for second in range(30)
+    ]
+    assert any(decisions.decide(look, lambda: PLENTY).kind == "add" for look in behind)
+    keeping_up = [
+        Look(
+            (100 + second) * 1_000,
+            2,
+            tasks=16,
+            processed={"0": 3_000 + second * 40, "1": 30_000 + second * 350},
+            busy=0.4,
+            fullest=0.25,
+            work={"0": 0.3, "1": 0.1},
+        )
+        for second in range(200)
+    ]
+    told = [decisions.decide(look, lambda: PLENTY) for look in keeping_up]
+    gone = next(decision for decision in told if decision.kind == "remove")
+    assert gone.wanted == 1
+
+
+def test_how_busy_a_full_thread_seems_is_the_most_that_was_seen() -> None:
+    """At first some of the window is still the rebalance's: it seems half idle, and is not."""
+    decisions = Decisions(BOUNDS)
+
+    def look(second: int, fullest: float, lag: int, rate: int) -> Look:
+        busy = 2 * fullest
+        return Look(
+            second * 1_000,
+            2,
+            tasks=16,
+            lags={"0": lag},
+            processed={"0": second * rate},
+            busy=busy,
+            fullest=fullest,
+        )
+
+    for second in range(40):
+        decisions.decide(
+            look(second, 0.1 if second < 12 else 0.8, 9_000, 100), lambda: FreeSlots(free=0)
+        )
+    told = [
+        decisions.decide(look(second, 0.2, 0, 50), lambda: FreeSlots(free=0))
+        for second in range(100, 300)
+    ]
+    # A quarter of the 0.8 that a full thread seems to be: half a thread's work in all.
+    assert any(decision.wanted == 1 for decision in told)
 
 
 def test_what_nobody_processes_keeps_no_thread() -> None:

@@ -77,6 +77,7 @@ def test_what_threads_tell_is_summed_up() -> None:
         lags={"0": 6, "1": 0},
         processed={"0": 12, "1": 3},
         busy=1.0,
+        fullest=0.75,
         work={"0": 0.625, "1": 0.375},
         alone="a,b",
     )
