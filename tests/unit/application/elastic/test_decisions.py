@@ -236,6 +236,9 @@ def test_the_sub_topology_that_is_behind_most_decides() -> None:
             tasks=8,
             lags={"0": 1_000, "1": 1_000},
             processed={"0": second * 5, "1": second * 2_000},
+            busy=2.0,
+            fullest=1.0,
+            work={"0": 1.0, "1": 1.0},
         )
         decision = decisions.decide(look, lambda: PLENTY)
         if decision.kind == "add":
