@@ -99,8 +99,8 @@ def test_a_thread_comes_for_a_load_and_goes_when_it_is_over(
 def test_threads_follow_a_load_that_triples_and_falls_again(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Within the bounds, without a thread that goes while the load is high, and without a record
-    that waits for cold state."""
+    """Within the bounds, never with fewer threads than the load takes, without threads that come and
+    go under one load, and without a record that waits for cold state."""
     application = WordCount(
         kafka,
         tmp_path,
@@ -124,8 +124,10 @@ def test_threads_follow_a_load_that_triples_and_falls_again(
         with load(application, 3 * A_LITTLE):
             follow(streams, lambda number: number >= 2, "threads have come")
             wait_for(lambda: lag(streams) < LINES_PER_S, 120, "the backlog is worked off")
-            assert told(streams, "threads-removed-total") == 0
-            assert stays(lambda: running(streams) >= 2, 10), "none goes while there is work"
+            added = told(streams, "threads-added-total")
+            # More may have come for the backlog than the load takes, and go.
+            assert stays(lambda: len(streams.metadata_for_local_threads()) >= 2, 20), "not one"
+            assert told(streams, "threads-added-total") == added, "those that stay are enough"
         with load(application, A_LITTLE):
             follow(streams, lambda number: number == 1, "they have gone")
         wait_for(application.is_exact, 120, "every word is counted")
