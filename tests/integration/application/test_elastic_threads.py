@@ -99,8 +99,8 @@ def test_a_thread_comes_for_a_load_and_goes_when_it_is_over(
 def test_threads_follow_a_load_that_triples_and_falls_again(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Within the bounds, never with fewer threads than the load takes, without threads that come and
-    go under one load, and without a record that waits for cold state."""
+    """Within the bounds, never with fewer threads than the load takes, without threads that come
+    and go under one load, and without a record that waits for cold state."""
     application = WordCount(
         kafka,
         tmp_path,
