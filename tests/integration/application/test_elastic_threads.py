@@ -126,7 +126,7 @@ def test_threads_follow_a_load_that_triples_and_falls_again(
             wait_for(lambda: lag(streams) < LINES_PER_S, 120, "the backlog is worked off")
             added = told(streams, "threads-added-total")
             # More may have come for the backlog than the load takes, and go.
-            assert stays(lambda: len(streams.metadata_for_local_threads()) >= 2, 20), "not one"
+            assert stays(lambda: len(streams.metadata_for_local_threads()) >= 2, 20), "it takes two"
             assert told(streams, "threads-added-total") == added, "those that stay are enough"
         with load(application, A_LITTLE):
             follow(streams, lambda number: number == 1, "they have gone")
