@@ -196,6 +196,9 @@ class SimulatedStorage:
             raise storage_error("write", name, task_id, directory, error) from error
         self._real.write_batch(items, offset, dropped=dropped, spilled=spilled)
 
+    def expect_many(self, expected: bool) -> None:
+        self._real.expect_many(expected)
+
     def close(self) -> None:
         try:
             self._faults.may_change(self._process)

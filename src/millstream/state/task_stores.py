@@ -384,7 +384,9 @@ class TaskStores:
             reached = opened.base.committed_offset(partition)
         else:
             reached = self._checkpointed.get(partition)
-        self._restorers[partition] = StoreRestorer(name, partition, opened.apply, reached)
+        self._restorers[partition] = StoreRestorer(
+            name, partition, opened.apply, opened.base.expect_many, reached
+        )
 
     def _offsets_beside(self) -> dict[TopicPartition, int]:
         """How far the persistent stores are which keep no offset themselves."""

@@ -88,6 +88,9 @@ class _FailingStorage:
         self._owner.check("write", *self._place)
         self._inner.write_batch(items, offset, dropped=dropped, spilled=spilled)
 
+    def expect_many(self, expected: bool) -> None:
+        self._inner.expect_many(expected)
+
     def committed_offset(self, partition: TopicPartition) -> int | None:
         return self._inner.committed_offset(partition)
 

@@ -46,9 +46,12 @@ n = stores.changelog_offsets()[changelog]
 n = 0 if n is None else n + 1
 # Large enough that memtables are flushed to disk under way.
 keys = [f"key-{i:05}" + "x" * 1000 for i in range(3_000)]
+(restorer,) = stores.restorers().values()
+if what == "restore-many":
+    restorer.begin(0, 1_000_000)
+    keys = keys[::2] + keys[1::2]
 while True:
-    if what == "restore":
-        (restorer,) = stores.restorers().values()
+    if what.startswith("restore"):
         data = [n.to_bytes(8, "big")] * len(keys)
         restorer.restore_batch([key.encode() for key in keys], data, [0] * len(keys), [n])
     else:
@@ -67,7 +70,7 @@ def has_told(worker: Program, steps: int) -> bool:
     return len(worker.lines) >= steps
 
 
-@pytest.mark.parametrize("what", ["commit", "restore", "spill", "reopen"])
+@pytest.mark.parametrize("what", ["commit", "restore", "restore-many", "spill", "reopen"])
 def test_data_and_offset_agree_after_sigkill(
     tmp_path: Path, open_task: Callable[..., TaskStores], what: str
 ) -> None:

@@ -177,6 +177,9 @@ class Restoration:
             what = f"beginning to restore task {task_id}"
             retry = Retry(what, self._clock, self._timeout_ms)
             self._waiting[task_id] = _NotBegun(changelogs, retry, standby)
+        if standby:
+            for restorer in changelogs.values():
+                restorer.end()
 
     def remove(self, task_id: TaskId) -> None:
         """Stop restoring a task that is given up."""
@@ -336,6 +339,8 @@ class Restoration:
             self._tell(step, place, log, 0, offset=max(log.start, 0))
             if place in behind:
                 self._reading[place] = log
+                if not log.standby:
+                    log.restorer.begin(max(log.start, 0), log.end_offset)
             else:
                 self._finish(place, log)
 
@@ -364,6 +369,7 @@ class Restoration:
             _log_progress(place, log, last, now_ms)
 
     def _finish(self, place: TopicPartition, log: _Changelog) -> None:
+        log.restorer.end()
         took_ms = self._clock.monotonic_ms() - log.started_ms
         logger.info(
             "task %s: store %s restored %d records from %s up to offset %d in %d ms",

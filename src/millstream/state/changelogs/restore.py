@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from millstream.record import TopicPartition
 from millstream.state.storage.bytes_store import ChangelogOffset, Committable
@@ -64,6 +65,10 @@ def apply_each(
     return apply
 
 
+#: From how many records on a store prepares for them, which takes about 20 ms.
+_MANY: Final = 200_000
+
+
 class StoreRestorer:
     """Applies changelog records to one store, in large write batches with the offset reached.
 
@@ -73,6 +78,7 @@ class StoreRestorer:
         store_name: for listeners and errors.
         partition: the changelog partition.
         apply: writes records to the store.
+        expect_many: prepares the store for many records, or for their end.
         reached: the offset of the last record that the store reflects; None if it is unknown.
     """
 
@@ -81,6 +87,7 @@ class StoreRestorer:
         store_name: str,
         partition: TopicPartition,
         apply: ApplyRecords,
+        expect_many: Callable[[bool], None],
         reached: int | None,
     ) -> None:
         self.store_name = store_name
@@ -88,6 +95,25 @@ class StoreRestorer:
         #: The offset of the last record that the store reflects; None before the first one.
         self.reached = reached
         self._apply = apply
+        self._expect_many = expect_many
+        self._expects = False
+
+    def begin(self, start: int, end: int) -> None:
+        """Records are going to come.
+
+        Args:
+            start: the offset of the first one, or before.
+            end: the offset behind the last one.
+        """
+        if end - start >= _MANY:
+            self._expects = True
+            self._expect_many(True)
+
+    def end(self) -> None:
+        """No more records come, or they do as others write them."""
+        if self._expects:
+            self._expects = False
+            self._expect_many(False)
 
     def start_offset(self) -> int | None:
         """Where to begin reading: behind the last record in the store; None for the beginning."""

@@ -104,6 +104,11 @@ class Committable(Protocol):
         """Apply changelog records, and keep the offset of the last one with them."""
         ...
 
+    def expect_many(self, expected: bool) -> None:
+        """Prepare for many changelog records, of which the last ones come before anything is read;
+        or for the end of that."""
+        ...
+
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset of the last changelog record reflected in the store; None if unknown."""
         ...
@@ -146,6 +151,10 @@ class Storage(ReadableBytes, Protocol):
             spilled: whether the items are ahead of the offset and of what is committed. The next
                 batch that is not takes the mark away.
         """
+        ...
+
+    def expect_many(self, expected: bool) -> None:
+        """Prepare for much that is written and not read; or for its end."""
         ...
 
     def committed_offset(self, partition: TopicPartition) -> int | None:

@@ -91,6 +91,9 @@ class LRUStore:
             self.put_evicting(key, value)
         self.commit(offset)
 
+    def expect_many(self, expected: bool) -> None:
+        """Nothing to prepare."""
+
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset of the last changelog record reflected; None in a new store."""
         return self._offsets.get(partition)

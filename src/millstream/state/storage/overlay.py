@@ -147,6 +147,10 @@ class OverlayStore:
         self._storage.write_batch(items, offset, dropped=self._dropped)
         self._forget()
 
+    def expect_many(self, expected: bool) -> None:
+        """Prepare for many changelog records, or for their end."""
+        self._storage.expect_many(expected)
+
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset of the last changelog record that is reflected in what is committed."""
         return self._storage.committed_offset(partition)

@@ -17,7 +17,8 @@ from __future__ import annotations
 import logging
 import shutil
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -26,10 +27,12 @@ from weakref import WeakSet
 from rocksdict import (
     BlockBasedOptions,
     Cache,
+    ColumnFamily,
     DbClosedError,
     DBCompactionStyle,
     DBCompressionType,
     DBRecoveryMode,
+    MemtableFactory,
     Options,
     Rdict,
     RdictIter,
@@ -124,17 +127,23 @@ class RocksDBStorage:
         self._directory = directory
         self._task_id = task_id
         self._scans: WeakSet[ByteItems] = WeakSet()
+        self._storages = storages
         options = self._tuned(_options(storages), storages.settings.tuning)
         self._counting: Options | None = options if storages.settings.statistics else None
         if self._counting is not None:
             self._counting.enable_statistics()
+        #: Whether much will be written before anything is read.
+        self._expects_many = False
+        #: Whether what is in memory is in no order.
+        self._unordered = False
+        self._db: Rdict | None
+        self._offsets: Rdict | None
+        self._offsets_handle: ColumnFamily
+        self._read: Callable[..., Any]
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
-            self._db: Rdict | None = Rdict(
-                str(directory), options, {_OFFSETS: _options_of_offsets()}
-            )
-            self._offsets: Rdict | None = self._db.get_column_family(_OFFSETS)
-            self._offsets_handle = self._db.get_column_family_handle(_OFFSETS)
+            self._open(options)
+            assert self._offsets is not None
             self._spilled = self._offsets.get(_SPILLED) is not None
         except Exception as error:
             if storages.settings.tuning is not None and "Invalid argument" in str(error):
@@ -143,8 +152,13 @@ class RocksDBStorage:
                     f"of task {task_id}: {error}."
                 ) from error
             self._fail("open", error)
+
+    def _open(self, options: Options) -> None:
+        self._db = Rdict(str(self._directory), options, {_OFFSETS: _options_of_offsets()})
+        self._offsets = self._db.get_column_family(_OFFSETS)
+        self._offsets_handle = self._db.get_column_family_handle(_OFFSETS)
         # Hot: bound once, a read is one call of Python and one of RocksDB.
-        self._read: Callable[..., Any] = self._db.get
+        self._read = self._db.get
 
     def _tuned(self, options: Options, tuning: RocksDBTuning | None) -> Options:
         """The options as the user wants them, but for what data and offset need to stay together.
@@ -190,6 +204,7 @@ class RocksDBStorage:
         try:
             # Without bounds: rocksdict frees the upper one while the iterator still looks at it,
             # and ignores the lower one. The walk compares keys instead.
+            self._put_in_order()
             cursor = self._open_db().iter()
             if not reverse:
                 cursor.seek(b"" if start is None else start)
@@ -230,18 +245,21 @@ class RocksDBStorage:
         """Write all items, and the offset if there is one, or nothing of it."""
         if not items and offset is None and not dropped:
             return
+        keys = self._writing_order(items)
         batch = WriteBatch(raw_mode=True)
         for start, end in dropped:
             batch.delete_range(start, end)
         put, delete = batch.put, batch.delete
-        # Ascending keys go into the memtable faster: batches of 10,000 random keys took 0.87 us a
-        # record sorted, the sorting included, and 1.39 us unsorted.
-        for key in sorted(items):
-            value = items[key]
-            if value is None:
-                delete(key)
-            else:
-                put(key, value)
+        if None in items.values():
+            for key in keys:
+                value = items[key]
+                if value is None:
+                    delete(key)
+                else:
+                    put(key, value)
+        else:
+            # 0.10 us a record, and 0.15 us in the loop above.
+            deque(map(put, keys, map(items.__getitem__, keys)), maxlen=0)
         if offset is not None:
             put(_offset_key(offset[0]), _OFFSET.pack(offset[1]), self._offsets_handle)
         if spilled != self._spilled:
@@ -278,8 +296,68 @@ class RocksDBStorage:
         for scan in list(self._scans):
             scan.close()
         self._scans.clear()
+        self._unordered = self._expects_many = False
+        failure = self._close_db()
+        if failure is not None:
+            self._fail("close", failure)
+
+    def expect_many(self, expected: bool) -> None:
+        """Prepare for much that is written and not read, as in restoring; or for its end.
+
+        Keys that do not come in ascending order are kept in memory as they come then, and sorted
+        by RocksDB's own threads when they go to disk: 0.3 us a record instead of 0.75 (batches of
+        10,000 records of 13 + 16 bytes). Whoever reads before the end waits until all is in order,
+        once.
+        """
+        settings = self._storages.settings
+        # The user's choices, and what was counted so far, would not outlive being opened anew.
+        self._expects_many = expected and settings.tuning is None and not settings.statistics
+        if not expected:
+            self._put_in_order()
+
+    def _writing_order(self, items: Mapping[bytes, object]) -> Iterable[bytes]:
+        if self._unordered:
+            return items
+        # Ascending keys go into the memtable faster: batches of 10,000 random keys took 0.87 us a
+        # record sorted, the sorting included, and 1.39 us unsorted.
+        keys = sorted(items)
+        if self._expects_many and keys != list(items):
+            self._take_unordered()
+            return items
+        return keys
+
+    def _take_unordered(self) -> None:
+        options = _options(self._storages)
+        options.set_memtable_factory(MemtableFactory.vector())
+        # Such a memtable is for one writer.
+        options.set_allow_concurrent_memtable_write(False)
+        self._reopen(options)
+        self._unordered = True
+        self._read = self._read_in_order
+
+    def _put_in_order(self) -> None:
+        if self._unordered:
+            self._unordered = self._expects_many = False
+            self._reopen(_options(self._storages))
+
+    def _read_in_order(self, keys: Any) -> Any:
+        self._put_in_order()
+        return self._read(keys)
+
+    def _reopen(self, options: Options) -> None:
+        failure = self._close_db()
+        if failure is None:
+            try:
+                self._open(options)
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            self._fail("reopen", failure)
+
+    def _close_db(self) -> Exception | None:
+        """Close the database, which is open; what went wrong."""
         self._read = _closed
-        db, self._db = self._db, None
+        db, self._db = self._open_db(), None
         failure: Exception | None = None
         try:
             # Closing flushes one column family after the other. First the data: if the disk loses
@@ -294,8 +372,7 @@ class RocksDBStorage:
             db.close()
         except Exception as error:
             failure = failure or error
-        if failure is not None:
-            self._fail("close", failure)
+        return failure
 
     def _open_db(self) -> Rdict:
         if self._db is None:

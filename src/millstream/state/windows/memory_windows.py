@@ -153,6 +153,9 @@ class MemoryWindows:
             self.last_number = highest_number(items, self.last_number)
         self.commit(offset)
 
+    def expect_many(self, expected: bool) -> None:
+        """Nothing to prepare."""
+
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset of the last changelog record reflected; None in a new store."""
         return self._offsets.get(partition)

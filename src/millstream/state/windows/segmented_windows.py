@@ -264,6 +264,10 @@ class SegmentedWindows:
         self._recent.clear()
         self.complete_from = self.observed_time + 1
 
+    def expect_many(self, expected: bool) -> None:
+        """Prepare for many changelog records, or for their end."""
+        self._base.expect_many(expected)
+
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset of the last changelog record that is reflected in what is committed."""
         return self._base.committed_offset(partition)

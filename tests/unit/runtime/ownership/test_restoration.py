@@ -68,7 +68,8 @@ class Store(StoreRestorer):
 
     def __init__(self, store_name: str, start: int | None) -> None:
         reached = None if start is None else start - 1
-        super().__init__(store_name, A, lambda *columns: None, reached)
+        self.expects: list[bool] = []
+        super().__init__(store_name, A, lambda *columns: None, self.expects.append, reached)
         self.applied: list[int] = []
 
     def restore_batch(
@@ -84,6 +85,33 @@ class Store(StoreRestorer):
 
 def restoration(log: Log, events: list[RestoreEvent], clock: ManualClock) -> Restoration:
     return Restoration(log, log, clock, 10_000, events.append)  # type: ignore[arg-type]
+
+
+def test_a_store_prepares_for_many_records_until_they_have_come() -> None:
+    """Where few are to come it does not, and a standby, to which they come for ever, neither."""
+    log, events = Log({A: 400_000, B: 399_990}), list[RestoreEvent]()
+    many, few, standby = Store("a", None), Store("b", 399_980), Store("b", None)
+    restoring = restoration(log, events, ManualClock())
+    log.ends[A] = 300_000
+    many.begin(0, 300_000)
+    assert many.expects == [True]
+    restoring.add(TASK_A, {A: many}, standby=True)
+    assert many.expects == [True, False]
+    restoring.remove(TASK_A)
+    restoring.add(TASK_B, {B: few})
+    while restoring.unfinished(TASK_B):
+        restoring.step(0)
+    assert len(few.applied) == 10
+    restoring.add(TASK_A, {A: standby}, standby=True)
+    restoring.step(0)
+    restoring.remove(TASK_A)
+    assert few.expects == standby.expects == []
+    last = Store("a", 299_998)
+    last.begin(0, 300_000)
+    restoring.add(TASK_A, {A: last})
+    while restoring.unfinished(TASK_A):
+        restoring.step(0)
+    assert last.expects == [True, False]
 
 
 def test_reads_from_where_each_store_stands_to_the_end() -> None:

@@ -154,6 +154,66 @@ def test_tuning_sees_the_options_of_each_store(tmp_path: Path) -> None:
     assert seen == ["tuned"]
 
 
+def _mixed(start: int, stop: int) -> dict[bytes, bytes | None]:
+    numbers = [number * 7_919 % 30_011 for number in range(start, stop)]
+    return {b"%05d" % number: b"%d" % number for number in numbers}
+
+
+def test_what_came_in_no_order_is_read_in_order(open_storage: Open) -> None:
+    """A store that expects many records takes them as they come; it can be read at any time, goes
+    on from there, and stands on disk as any other."""
+    storage = open_storage()
+    storage.write_batch({b"00001": b"before"}, (TP, 1))
+    storage.expect_many(True)
+    right: dict[bytes, bytes | None] = {}
+    for number, start in enumerate(range(0, 20_000, 2_000)):
+        batch = _mixed(start, start + 2_000)
+        # The latest counts, and what is deleted is gone.
+        batch |= dict.fromkeys(list(right)[:50], None)
+        storage.write_batch(batch, (TP, 10 + number))
+        right |= batch
+        if number == 6:
+            assert storage.get(b"00003") == right.get(b"00003")
+            storage.expect_many(True)
+    assert storage.committed_offset(TP) == 19
+    expected = sorted(({b"00001": b"before"} | right).items())
+    found = [(key, value) for key, value in expected if value is not None]
+    assert list(storage.scan(None, None)) == found
+    storage.expect_many(False)
+    storage.write_batch({b"99999": b"after"}, (TP, 20))
+    storage.close()
+    again = open_storage()
+    assert list(again.scan(None, None)) == [*found, (b"99999", b"after")]
+    assert again.committed_offset(TP) == 20
+
+
+def test_closing_in_the_middle_of_many_records_loses_none(open_storage: Open) -> None:
+    storage = open_storage()
+    storage.expect_many(True)
+    storage.write_batch(_mixed(0, 5_000), (TP, 7))
+    storage.close()
+    storage.expect_many(False)
+    again = open_storage()
+    assert dict(again.scan(None, None)) == _mixed(0, 5_000)
+    assert again.committed_offset(TP) == 7
+
+
+@pytest.mark.parametrize("where", ["tuned", "counted"])
+def test_a_tuned_store_stays_as_it_was_opened(tmp_path: Path, where: str) -> None:
+    """To open it anew would need the user's function again, and lose what was counted."""
+    seen: list[str] = []
+    settings = RocksDBSettings(
+        tuning=(lambda name, options: seen.append(name)) if where == "tuned" else None,
+        statistics=where == "counted",
+    )
+    storage = RocksDBStorage("tuned", tmp_path / "t", TaskId(0, 0), RocksDBStorages(settings))
+    storage.expect_many(True)
+    opened = storage._db
+    storage.write_batch(_mixed(0, 5_000), (TP, 7))
+    assert storage._db is opened
+    storage.close()
+
+
 def test_reads_spill_over_to_disk(open_storage: Open) -> None:
     """More data than memtables hold is read back whole, in order, both ways."""
     storage = open_storage()
