@@ -26,6 +26,11 @@ class Output(Protocol):
         """Whether some child works on what is emitted at once, as it shares a store."""
         ...
 
+    @property
+    def ordered(self) -> bool:
+        """Whether batches are to have an order, since paths meet somewhere."""
+        ...
+
     def emit(self, batch: Batch) -> None:
         """Hand a batch to every child, in the order in which the children were attached."""
         ...

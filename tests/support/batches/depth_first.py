@@ -30,6 +30,7 @@ class _Calls:
 
     immediate = True
     may_wait = True
+    ordered = True
 
     def __init__(self, name: str, operator: Operator | Sink | None) -> None:
         self.name = name

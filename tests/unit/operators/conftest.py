@@ -44,6 +44,7 @@ class Edges:
 
     children = ("one", "other")
     immediate = False
+    ordered = True
 
     def __init__(self) -> None:
         self.batches: list[tuple[str | None, Batch]] = []

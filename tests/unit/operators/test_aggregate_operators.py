@@ -242,6 +242,7 @@ def test_a_table_s_changes_become_records() -> None:
     class Out:
         children = ()
         immediate = False
+        ordered = False
 
         def emit(self, batch: Batch) -> None:
             taken.append(batch)

@@ -21,7 +21,7 @@ from millstream.operators.aggregates.fold import (
     nothing,
 )
 from millstream.operators.batch import Batch, Order
-from millstream.operators.flushed import flushed_batch
+from millstream.operators.flushed import emit_flushed
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.tables.stored_versions import StoredVersions
 from millstream.operators.usable import complete, with_key_bytes
@@ -142,8 +142,7 @@ class StreamAggregateOperator(Operator):
         changes.emit(output, self._send_old_values)
 
     def _forward(self, changes: FlushedChanges | None, after: Order) -> None:
-        if changes is not None and changes.keys:
-            self.context.output.emit(flushed_batch(changes, after))
+        emit_flushed(changes, self.context.output, after)
 
 
 class StreamCountOperator(StreamAggregateOperator):

@@ -17,7 +17,7 @@ from millstream.metrics.registry import RecordingLevel, Scope
 from millstream.operators.aggregates.fold import Aggregator, Initializer
 from millstream.operators.batch import Batch, Order
 from millstream.operators.emit_interval import WINDOW_CLOSE_INTERVAL, emit_interval_ms
-from millstream.operators.flushed import flushed_batch
+from millstream.operators.flushed import emit_flushed
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.usable import complete, with_key_bytes, with_keys
 from millstream.record import UNKNOWN
@@ -207,6 +207,5 @@ class WindowedOperator(Operator, Generic[W]):
         )
 
     def _forward(self, changes: FlushedChanges | None, after: Order) -> None:
-        if changes is None or not changes.keys:
-            return
-        self.context.output.emit(flushed_batch(self.flushed(changes), after))
+        if changes is not None:
+            emit_flushed(self.flushed(changes), self.context.output, after)

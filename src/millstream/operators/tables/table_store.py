@@ -13,7 +13,7 @@ from typing import Any
 
 from millstream.operators.batch import Batch
 from millstream.operators.calls import serialize_each
-from millstream.operators.flushed import flushed_batch
+from millstream.operators.flushed import emit_flushed
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.tables.stored_versions import StoredVersions
 from millstream.operators.usable import with_key_bytes
@@ -71,16 +71,13 @@ class TableWriter:
             self._write_through(table, kept, key_bytes, output)
         else:
             self._write_cache(table, self._cache, kept, key_bytes)
-            changes = self._cache.evict()
-            if changes is not None and changes.keys:
-                output.emit(flushed_batch(changes, batch.order[-1] if batch.order else ()))
+            after = batch.order[-1] if batch.order else ()
+            emit_flushed(self._cache.evict(), output, after)
 
     def flush(self) -> None:
         """Hand on what the cache holds back."""
         if self._cache is not None:
-            changes = self._cache.flush()
-            if changes is not None and changes.keys:
-                self._context.output.emit(flushed_batch(changes))
+            emit_flushed(self._cache.flush(), self._context.output)
 
     def _write_through(
         self, table: TimestampedTable, batch: Batch, key_bytes: list[bytes], output: Output

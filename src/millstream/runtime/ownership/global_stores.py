@@ -306,7 +306,7 @@ class _NoChildren:
     """The way out of a global store's processor: there is none."""
 
     children: Sequence[str] = ()
-    immediate = False
+    immediate = ordered = False
 
     def __init__(self, node: str) -> None:
         self._node = node

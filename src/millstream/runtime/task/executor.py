@@ -60,10 +60,10 @@ class _StationOutput:
         "_children",
         "_inside",
         "_only",
-        "_ordered",
         "_positions",
         "children",
         "immediate",
+        "ordered",
     )
 
     def __init__(
@@ -75,7 +75,7 @@ class _StationOutput:
         self.immediate = any(self._inside)
         self.children = [child.name for child in children]
         self._positions = {name: position for position, name in enumerate(self.children)}
-        self._ordered = ordered
+        self.ordered = ordered
 
     @property
     def may_wait(self) -> bool:
@@ -110,7 +110,7 @@ class _StationOutput:
 
     def _hand(self, position: int, batch: Batch) -> None:
         child = self._children[position]
-        if self._ordered and self._only is None and batch.order is not None:
+        if self.ordered and self._only is None and batch.order is not None:
             batch = batch.with_order([(*place, position) for place in batch.order])
         if self._inside[position]:
             child.work(batch)
