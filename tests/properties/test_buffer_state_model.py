@@ -347,7 +347,7 @@ class SubscriptionModel(StoreModel):
     def put(self, puts: list[tuple[bytes, bytes, bytes | None, Headers]]) -> None:
         for right, left, value, headers in puts:
             time = self.tick()
-            self.table.put(right + left, value, time, headers)
+            self.table.put_many([right + left], [value], [time], [headers] if headers else None)
             self.set(self.model, right + left, value, time)
 
     @rule(right=st.sampled_from([b"", b"r", b"r\xff", b"\xff", b"x"]))

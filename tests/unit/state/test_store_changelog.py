@@ -100,7 +100,7 @@ KINDS: dict[str, tuple[StoreBuilder, Callable[[TaskStores], object], list[Logged
     ),
     "subscription": (
         SubscriptionStoreBuilder("s", "rocksdb", BYTES, BYTES),
-        lambda stores: stores.table("s").put(b"a", b"row", 3, (("h", b"x"),)),
+        lambda stores: stores.table("s").put_many([b"a"], [b"row"], [3], [(("h", b"x"),)]),
         [(b"a", b"row", 3, (("h", b"x"),))],
     ),
     "unjoined records": (

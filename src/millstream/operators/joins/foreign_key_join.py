@@ -51,6 +51,9 @@ class SubscriptionReceiveOperator(Operator):
 
     def process(self, batch: Batch, output: Output) -> None:
         kept: list[int] = []
+        stored: list[int] = []
+        keys: list[bytes] = []
+        values: list[bytes | None] = []
         for index, (foreign_key, subscription) in enumerate(
             zip(batch.keys, batch.values, strict=True)
         ):
@@ -62,23 +65,29 @@ class SubscriptionReceiveOperator(Operator):
                     self.context.dropped(1, "their foreign key is null")
                 continue
             try:
-                self._keep(foreign_key, subscription, batch, index)
+                key, value = self._encoded(foreign_key, subscription)
             except Exception as error:
                 self.context.failed(batch, index, error)
-            else:
-                kept.append(index)
+                continue
+            stored.append(index)
+            keys.append(key)
+            values.append(value)
+            kept.append(index)
+        if stored:
+            self._keep(batch if len(stored) == len(batch) else batch.take(stored), keys, values)
         if kept:
             output.emit(batch if len(kept) == len(batch) else batch.take(kept))
 
-    def _keep(self, foreign_key: Any, subscription: Subscription, batch: Batch, index: int) -> None:
+    def _encoded(self, foreign_key: Any, subscription: Subscription) -> tuple[bytes, bytes | None]:
         foreign_bytes = self._opened.foreign_key_bytes(foreign_key) or b""
         forget = subscription.instruction in (_DELETE_QUIETLY, _DELETE_AND_RESPOND)
-        self._table.put(
+        return (
             combined_key(foreign_bytes, subscription.primary_key),
             None if forget else encode_subscription("", subscription),
-            batch.timestamps[index],
-            batch.headers_of(index),
         )
+
+    def _keep(self, batch: Batch, keys: list[bytes], values: list[bytes | None]) -> None:
+        self._table.put_many(keys, values, batch.timestamps, batch.all_headers())
 
 
 class SubscriptionJoinOperator(Operator):
@@ -101,14 +110,18 @@ class SubscriptionJoinOperator(Operator):
         keys: list[Any] = []
         values: list[Any] = []
         timestamps: list[int] = []
+        rows = self._right.read_ahead(batch.keys)
         for index, (foreign_key, subscription, timestamp) in enumerate(
             zip(batch.keys, batch.values, batch.timestamps, strict=True)
         ):
-            try:
-                found = None if foreign_key is None else self._right.get(foreign_key)
-            except Exception as error:
-                self.context.failed(batch, index, error)
-                continue
+            if rows is not None:
+                found = rows[index]
+            else:
+                try:
+                    found = None if foreign_key is None else self._right.get(foreign_key)
+                except Exception as error:
+                    self.context.failed(batch, index, error)
+                    continue
             value, found_at = found or (None, timestamp)
             instruction = subscription.instruction
             if instruction == _DELETE_AND_RESPOND:
@@ -207,9 +220,10 @@ class ResponseResolverOperator(Operator):
         kept: list[int] = []
         results: list[Any] = []
         outdated = 0
+        rows = self._left.read_ahead(batch.keys)
         for index, (key, response) in enumerate(zip(batch.keys, batch.values, strict=True)):
             try:
-                found = self._left.get(key)
+                found = self._left.get(key) if rows is None else rows[index]
                 value = None if found is None else found[0]
                 if self._opened.hash_of(value) != response.value_hash:
                     outdated += 1

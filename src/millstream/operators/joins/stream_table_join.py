@@ -92,14 +92,8 @@ class _RowJoin(Operator):
 
     def _rows(self, batch: Batch, row_keys: list[Any]) -> list[TimedValue | None]:
         """The row of each record; `_FAILED` where looking it up failed and that is no end."""
-        getter = self._getter
-        if getter.is_lookup and not has_none(row_keys):
-            try:
-                return getter.get_many(row_keys)
-            except Exception:
-                # A key does not fit the table's serde: find out which.
-                return self._rows_one_by_one(batch, row_keys)
-        return self._rows_one_by_one(batch, row_keys)
+        found = self._getter.read_ahead(row_keys)
+        return self._rows_one_by_one(batch, row_keys) if found is None else found
 
     def _rows_one_by_one(self, batch: Batch, row_keys: list[Any]) -> list[TimedValue | None]:
         rows: list[Any] = []

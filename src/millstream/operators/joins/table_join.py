@@ -14,6 +14,7 @@ from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.tables.table_store import TableOperator
 from millstream.operators.tables.value_getter import GetterSupplier, ValueGetter
 from millstream.operators.usable import newest_changes, with_keys
+from millstream.state.keyvalue.table import TimedValue
 
 #: What a side does without a partner. `inner`: nothing. `left`: the table whose values are kept
 #: anyway. `right`: the other table of a left join. `outer`: either table of an outer join.
@@ -65,9 +66,11 @@ class TableJoinOperator(Operator):
         old_values: list[Any] = []
         timestamps: list[int] = []
         replaced = batch.old_values or [None] * len(batch)
+        rows = self._getter.read_ahead(batch.keys)
         for index, key in enumerate(batch.keys):
             try:
-                joined = self._join(key, batch.values[index], replaced[index])
+                found = self._getter.get(key) if rows is None else rows[index]
+                joined = self._join(found, batch.values[index], replaced[index])
             except Exception as error:
                 self.context.failed(batch, index, error)
                 continue
@@ -86,9 +89,10 @@ class TableJoinOperator(Operator):
     def close(self) -> None:
         self._getter.close()
 
-    def _join(self, key: Any, value: Any, replaced: Any) -> tuple[Any, Any, int] | None:
+    def _join(
+        self, found: TimedValue | None, value: Any, replaced: Any
+    ) -> tuple[Any, Any, int] | None:
         """The new value, the old one, and the time of the partner; None for no result at all."""
-        found = self._getter.get(key)
         joiner = self._joiner
         if found is None:
             if self._needs_other or (value is None and replaced is None):

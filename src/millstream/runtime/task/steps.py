@@ -2,7 +2,8 @@
 
 A **step** is what runs at once. Usually it is one node, which takes its whole batch. Nodes that
 share a store must see each other's writes record by record, and so must whatever lies on a path
-between them: together they form one step, through which records go one by one, depth-first.
+between them: together they form one step, through which records go one by one, depth-first, but
+for those that a node may take together (`independent_nodes`).
 """
 
 from __future__ import annotations
@@ -45,6 +46,35 @@ def plan_steps(nodes: Sequence[Node]) -> list[list[str]]:
         sorted(step, key=position.__getitem__)
         for step in reversed(_components([node.name for node in nodes], edges))
     ]
+
+
+def independent_nodes(nodes: Sequence[Node], steps: Sequence[Sequence[str]]) -> frozenset[str]:
+    """The nodes that may take many records before those of their step that follow them take any.
+
+    That is where the next record at such a node finds the same, whether or not what came of the one
+    before has gone on: no two of the node and those that follow it in its step share a store. What
+    follows must get its records in the same order, too, so that only one way leads to each.
+    """
+    children = children_of(nodes)
+    stores = {node.name: node.stores for node in nodes if isinstance(node, ProcessorNode)}
+    return frozenset(
+        name for step in steps for name in step if _is_independent(name, step, children, stores)
+    )
+
+
+def _is_independent(
+    name: str,
+    step: Sequence[str],
+    children: Mapping[str, Sequence[str]],
+    stores: Mapping[str, Sequence[str]],
+) -> bool:
+    reached = [name]
+    for one in reached:
+        reached += [child for child in children[one] if child in step]
+        if len(set(reached)) < len(reached):
+            return False
+    used = [store for one in reached for store in stores.get(one, ())]
+    return len(set(used)) == len(used)
 
 
 def needs_order(nodes: Sequence[Node]) -> bool:

@@ -7,6 +7,8 @@ that caused them, as Kafka Streams 4.3 does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from millstream.record import Headers
 from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.storage.bytes_store import BytesStore, end_of_prefix
@@ -27,17 +29,23 @@ class SubscriptionTable:
         self._layers = layers
         self._changelog = changelog
 
-    def put(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers) -> None:
-        """Keep a subscription, or forget it if there is none.
+    def put_many(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None,
+    ) -> None:
+        """Keep subscriptions, or forget those whose value is None, in order.
 
         Args:
-            key: begins with that of the right row.
-            value: the serialized subscription.
-            timestamp: of the record that brought it, in milliseconds.
-            headers: of that record.
+            keys: each begins with that of the right row.
+            values: the serialized subscriptions.
+            timestamps: of the records that brought them, in milliseconds.
+            headers: of those records; None if none has any.
         """
-        self._layers.put(key, TIMESTAMPED.join(value, timestamp), timestamp)
-        self._changelog.log(key, value, timestamp, headers)
+        self._layers.put_many(keys, TIMESTAMPED.join_many(values, timestamps), timestamps)
+        self._changelog.log_many(keys, values, timestamps, headers)
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """The keys that begin with a prefix and their serialized subscriptions, in key order."""

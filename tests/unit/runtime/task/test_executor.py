@@ -18,7 +18,12 @@ from millstream.runtime.task.compile_operator import compile_operator
 from millstream.runtime.task.executor import Executor
 from millstream.runtime.task.node_context import Dropped, NodeContext, SinkErrors
 from millstream.runtime.task.sinks import Sink, SinkMeeting
-from millstream.runtime.task.steps import meeting_sinks, needs_order, plan_steps
+from millstream.runtime.task.steps import (
+    independent_nodes,
+    meeting_sinks,
+    needs_order,
+    plan_steps,
+)
 from millstream.serdes import STRING
 from millstream.testing.driver_topics import CapturingCollector
 from millstream.topology.operations.operation import Operation
@@ -417,3 +422,80 @@ def test_steps_come_after_what_feeds_them() -> None:
     assert steps[0] == ["source"]
     assert steps[1] == ["first", "between", "second", "third"]
     assert steps[2] == ["late"]
+
+
+def test_independent_of_what_follows_in_its_step_is_who_shares_no_store_with_it() -> None:
+    """Nor may what follows share one among itself, or be reached in two ways."""
+    keep = Filter(lambda k, v: True)
+
+    def independent(*nodes: Node) -> set[str]:
+        return set(independent_nodes(nodes, plan_steps(nodes)))
+
+    # A join of tables: each side writes its own store and reads the other one.
+    join: list[Node] = [
+        source("a", "a"),
+        source("b", "b"),
+        node("left", keep, "a", stores=("l",)),
+        node("right", keep, "b", stores=("r",)),
+        node("join-left", keep, "left", stores=("r",)),
+        node("join-right", keep, "right", stores=("l",)),
+    ]
+    assert sorted(map(len, plan_steps(join))) == [1, 1, 4]
+    assert independent(*join) == {node.name for node in join}
+    shared: list[Node] = [
+        source(),
+        node("one", keep, stores=("s",)),
+        node("other", keep, "one", stores=("s",)),
+    ]
+    assert independent(*shared) == {"source", "other"}
+    apart: list[Node] = [
+        source(),
+        node("first", keep),
+        node("second", keep, "first", stores=("s", "t")),
+        node("third", keep, "second", stores=("s",)),
+        node("fourth", keep, "first", stores=("t",)),
+    ]
+    assert independent(*apart) == {"source", "third", "fourth", "first"}
+    diamond: list[Node] = [
+        source(),
+        node("top", keep, stores=("s",)),
+        node("left", keep, "top"),
+        node("right", keep, "top"),
+        node("bottom", keep, "left", "right", stores=("t",)),
+        node("tie", keep, "bottom", stores=("s",)),
+    ]
+    assert independent(*diamond) == {"source", "left", "right", "bottom", "tie"}
+
+
+class Counts(Operator):
+    """Notes how many records it is given at a time."""
+
+    def __init__(self, seen: list[int]) -> None:
+        self._seen = seen
+
+    def process(self, batch: Batch, output: Output) -> None:
+        self._seen.append(len(batch))
+        output.emit(batch)
+
+
+def test_an_independent_node_and_what_follows_take_many_records_at_a_time() -> None:
+    """Until a record waits at another node of the step; and outputs meet in their order."""
+    seen: dict[str, list[int]] = {name: [] for name in ("left", "right", "join-left", "join-right")}
+
+    def counts(name: str) -> Callable[[], Operator]:
+        return partial(Counts, seen[name])
+
+    run = Run(
+        source("a", "a"),
+        source("b", "b"),
+        node("left", counts("left"), "a", stores=("l",)),
+        node("right", counts("right"), "b", stores=("r",)),
+        node("join-left", counts("join-left"), "left", stores=("r",)),
+        node("join-right", counts("join-right"), "right", stores=("l",)),
+        sink("out", "out", "join-left", "join-right"),
+    )
+    rows = {"a": [0, 1, 4], "b": [2, 3]}
+    written = run.feed("a0", "a1", "b2", "b3", "a4", rows=rows)
+    assert values_of("out", written) == ["a0", "a1", "b2", "b3", "a4"]
+    assert seen["left"] == seen["join-left"] == [2, 1]
+    assert seen["right"] == seen["join-right"] == [2]

@@ -181,19 +181,28 @@ class PartitionGroup:
             self._line.pop(0)
         # What is taken is only noted here, and copied in one piece a queue: 0.9 us a record where
         # two topics alternate, 1.6 us with a copy of each record.
-        poll, offer = self._by_time.poll, self._by_time.offer
+        by_time = self._by_time
         taken = _Taken()
-        while len(self._by_time) and len(taken.turns) < most:
-            queue = poll()
-            taken.turns.append(queue)
+        turns = taken.turns
+        while len(by_time) and len(turns) < most:
+            queue = by_time.poll()
             is_last = queue.head_time >= until_ms
-            if queue.pass_one():
-                offer(queue)
-                if is_last:
+            before, room = until_ms, 1
+            if len(by_time) < 2 and not is_last:
+                # As long as it is before the only other one, it would come out on top again: 0.2 us
+                # a record.
+                room = most - len(turns)
+                if len(by_time):
+                    before = min(before, by_time.peek().head_time)
+            count, ready = queue.pass_before(before, room)
+            turns += [queue] * count
+            if ready:
+                by_time.offer(queue)
+            else:
+                taken.add(queue)
+                if not self._offer_again(queue):
                     break
-                continue
-            taken.add(queue)
-            if not self._offer_again(queue) or is_last:
+            if is_last:
                 break
         if not taken.turns:
             return None

@@ -213,20 +213,30 @@ class RecordQueue:
         head = self._readable_head()
         return 0 if head is None else len(head.offsets) - head.taken
 
-    def pass_one(self) -> bool:
-        """Pass over the next record, which `take_passed` will give. There must be one.
+    def pass_before(self, time_ms: int, most: int) -> tuple[int, bool]:
+        """Pass over the next record, and those behind it up to the first that is so late;
+        `take_passed` will give them. There must be one.
+
+        Args:
+            time_ms: when that is.
+            most: how many at most; at least 1.
 
         Returns:
-            Whether another one is ready behind it; if not, `take_passed` before anything else.
+            How many were passed over, and whether another one is ready behind them; if not,
+            `take_passed` before anything else.
         """
         head = self._head
         assert head is not None
-        self._passed += 1
-        index = head.taken + self._passed
-        if index == len(head.offsets):
-            return False
-        self.head_time = head.timestamps[index]
-        return True
+        times, start = head.timestamps, head.taken + self._passed
+        behind = min(len(times), start + most)
+        index = start + 1
+        while index < behind and times[index] < time_ms:
+            index += 1
+        self._passed += index - start
+        if index == len(times):
+            return index - start, False
+        self.head_time = times[index]
+        return index - start, True
 
     def count_until(self, until_ms: int, most: int) -> int:
         """How many of the next `most` records there are up to the first that is so late."""

@@ -95,16 +95,29 @@ def test_passing_over_records_takes_them_in_one_piece() -> None:
     """Until one is taken nothing has happened to the queue but for the head's time."""
     queue, _ = queue_of(raw(ONE, TWO, None, timestamps=[5, 3, 4]), raw(TWO, start=20))
     queue.available()
-    assert queue.pass_one()
+    assert queue.pass_before(100, 1) == (1, True)
     assert queue.head_time == 3
-    assert queue.pass_one()
+    assert queue.pass_before(100, 1) == (1, True)
     assert queue.take_passed().values == [1, 2]
     assert queue.next_offset() == 10
     queue.pending.finish_all()
     assert (queue.size, queue.next_offset(), queue.partition_time) == (2, 12, 5)
-    assert not queue.pass_one()
+    assert queue.pass_before(100, 1) == (1, False)
     assert queue.take_passed().values == [None]
     assert (queue.available(), queue.head_time) == (1, 100)
+
+
+def test_records_before_a_time_are_passed_over_together() -> None:
+    """The next one in any case, and those behind it up to the first that is so late."""
+    queue, _ = queue_of(raw(*[ONE] * 6, timestamps=[9, 3, 4, 7, 5, 6]), raw(TWO, start=20))
+    queue.available()
+    assert queue.pass_before(7, 2) == (2, True)
+    assert queue.head_time == 4
+    assert queue.pass_before(7, 100) == (1, True)
+    assert queue.head_time == 7
+    assert queue.pass_before(7, 100) == (3, False)
+    assert queue.take_passed().timestamps == [9, 3, 4, 7, 5, 6]
+    assert queue.available() == 1
 
 
 def test_first_in_first_out() -> None:
