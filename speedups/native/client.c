@@ -19,7 +19,12 @@ Client *take_newest_client(void) {
     return client;
 }
 
-static Client *new_client(rd_kafka_t *rk) {
+/* Clients that are not used any more. Their memory is kept, for librdkafka's threads may report
+ * records that are lost with a client after they have said that it ends. */
+static Client *unused;
+static pthread_mutex_t unused_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static Client *allocated(void) {
     Client *client = calloc(1, sizeof(*client));
     if (client == NULL) {
         return NULL;
@@ -32,7 +37,23 @@ static Client *new_client(rd_kafka_t *rk) {
     client->buckets = FIRST_BUCKETS;
     pthread_mutex_init(&client->lock, NULL);
     pthread_cond_init(&client->idle, NULL);
-    client->rk = rk;
+    return client;
+}
+
+static Client *new_client(rd_kafka_t *rk) {
+    pthread_mutex_lock(&unused_lock);
+    Client *client = unused;
+    if (client != NULL) {
+        unused = client->next;
+    }
+    pthread_mutex_unlock(&unused_lock);
+    client = client == NULL ? allocated() : client;
+    if (client != NULL) {
+        pthread_mutex_lock(&client->lock);
+        client->rk = rk;
+        client->references = 1;
+        pthread_mutex_unlock(&client->lock);
+    }
     return client;
 }
 
@@ -61,16 +82,18 @@ void forget_deliveries(Client *client) {
 
 void release_client(Client *client) {
     pthread_mutex_lock(&client->lock);
-    int references = --client->references;
-    pthread_mutex_unlock(&client->lock);
-    if (references > 0) {
-        return;
+    int is_unused = --client->references == 0;
+    if (is_unused) {
+        client->rk = NULL;
+        forget_locked(client);
     }
-    forget_locked(client);
-    free(client->places);
-    pthread_mutex_destroy(&client->lock);
-    pthread_cond_destroy(&client->idle);
-    free(client);
+    pthread_mutex_unlock(&client->lock);
+    if (is_unused) {
+        pthread_mutex_lock(&unused_lock);
+        client->next = unused;
+        unused = client;
+        pthread_mutex_unlock(&unused_lock);
+    }
 }
 
 int begin_call(Client *client) {
@@ -203,7 +226,6 @@ static void note_failure(Client *client, rd_kafka_resp_err_t error, const rd_kaf
  * each partition. 30 ns a record of 80 bytes. */
 static rd_kafka_resp_err_t on_acknowledgement(rd_kafka_t *rk, rd_kafka_message_t *message, void *opaque) {
     Client *client = opaque;
-    (void)rk;
     /* What confluent-kafka's own `produce` has sent is reported to its callback. */
     if (is_ignored || message->_private != NULL || message->rkt == NULL) {
         return ERROR_NONE;
@@ -215,7 +237,9 @@ static rd_kafka_resp_err_t on_acknowledgement(rd_kafka_t *rk, rd_kafka_message_t
         error = ERROR_INVALID_RECORD;
     }
     pthread_mutex_lock(&client->lock);
-    if (error != ERROR_NONE) {
+    if (client->rk != rk) {
+        /* It has ended, and what is known of it may be another one's by now. */
+    } else if (error != ERROR_NONE) {
         note_failure(client, error, message);
     } else if (message->offset >= 0) {
         /* It is negative after a lost answer: the record is there, but only an earlier offset is
@@ -240,7 +264,6 @@ static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, v
     if (client == NULL) {
         return ERROR_NONE;
     }
-    client->references = 1;
     if (kafka.interceptor_add_on_destroy(rk, NAME, on_destroy, client) != ERROR_NONE) {
         release_client(client);
         return ERROR_NONE;

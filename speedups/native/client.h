@@ -32,7 +32,8 @@ typedef struct Topic {
 } Topic;
 
 /* Guarded by `lock`, which nobody holds while waiting for Python's. */
-typedef struct {
+typedef struct Client {
+    struct Client *next;
     pthread_mutex_t lock;
     pthread_cond_t idle;
     int references;
