@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import sysconfig
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
 from millstream.embedded.java import find_java
 from millstream.errors import EmbeddedKafkaError
 from support.cluster.world import hindrance
+from support.speedups import ABSENT
 
 
 def has_compiler() -> bool:
@@ -23,6 +26,13 @@ def has_compiler() -> bool:
         return find_java().path.resolve().with_name("javac").is_file()
     except EmbeddedKafkaError:
         return False
+
+
+def has_speedups() -> bool:
+    """Whether the C extension can be built, and nobody has said that it is not to be."""
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    asked = not os.environ.get("MILLSTREAM_WITHOUT_SPEEDUPS")
+    return asked and headers.is_file() and any(map(shutil.which, ("cc", "gcc", "clang")))
 
 
 def has_browser() -> bool:
@@ -36,6 +46,7 @@ LACKING: Mapping[str, Callable[[], bool]] = {
     "Decaton's jars are not there": lambda: not os.environ.get("MILLSTREAM_DECATON_JARS"),
     "There is no Chromium with its driver": lambda: not has_browser(),
     "There can be no hosts": lambda: hindrance() is not None,
+    ABSENT: lambda: not has_speedups(),
     "openssl is not installed": lambda: shutil.which("openssl") is None,
 }
 

@@ -4,7 +4,6 @@ and gives them to it as columns."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -77,7 +76,6 @@ def told_speedups(asked: bool | None) -> str:
     return "as columns" if isinstance(found, Speedups) else f"one by one, since {found}"
 
 
-@cache
 def _found() -> Speedups | str:
     """The extension, or why there is none."""
     try:

@@ -9,18 +9,18 @@ import pytest
 from support.broker.data_clients import Clients
 from support.broker.group_members import Loop, Start
 from support.broker.topics import unique
+from support.speedups import needed_speedups
 
-from millstream.kafka.speedups import chosen_speedups, told_speedups
 from millstream.testing import EmbeddedKafka
 
 
 @pytest.fixture(params=["messages", "columns"])
 def speedups(request: pytest.FixtureRequest) -> bool:
     """Which way records are read and written."""
-    asked: bool = request.param == "columns"
-    if asked and chosen_speedups(None) is None:
-        pytest.skip(f"There is no C extension: records go {told_speedups(None)}")
-    return asked
+    if request.param == "columns":
+        needed_speedups()
+        return True
+    return False
 
 
 @pytest.fixture
