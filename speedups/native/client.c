@@ -208,14 +208,14 @@ static Place *place_of(Client *client, const char *topic, int32_t partition) {
     return place;
 }
 
-static void note_failure(Client *client, rd_kafka_resp_err_t error, const rd_kafka_message_t *message) {
-    if (error == ERROR_PURGE_QUEUE || error == ERROR_PURGE_INFLIGHT) {
+static void note_failure(Client *client, const rd_kafka_message_t *message) {
+    if (message->err == ERROR_PURGE_QUEUE || message->err == ERROR_PURGE_INFLIGHT) {
         /* Given up on purpose. */
         return;
     }
     if (client->failed < MOST_FAILURES) {
         Failure *failure = &client->failures[client->failed];
-        failure->error = error;
+        failure->error = message->err;
         failure->partition = message->partition;
         failure->topic = strdup(kafka.topic_name(message->rkt));
     }
@@ -230,17 +230,11 @@ static rd_kafka_resp_err_t on_acknowledgement(rd_kafka_t *rk, rd_kafka_message_t
     if (is_ignored || message->_private != NULL || message->rkt == NULL) {
         return ERROR_NONE;
     }
-    rd_kafka_resp_err_t error = message->err;
-    if (error == ERROR_NONE && kafka.message_status(message) == STATUS_NOT_PERSISTED) {
-        /* The broker has said of several records of a batch what is wrong with each: librdkafka
-         * tells that to the callbacks of delivery reports only. */
-        error = ERROR_INVALID_RECORD;
-    }
     pthread_mutex_lock(&client->lock);
     if (client->rk != rk) {
         /* It has ended, and what is known of it may be another one's by now. */
-    } else if (error != ERROR_NONE) {
-        note_failure(client, error, message);
+    } else if (message->err != ERROR_NONE) {
+        note_failure(client, message);
     } else if (message->offset >= 0) {
         /* It is negative after a lost answer: the record is there, but only an earlier offset is
          * certain. */

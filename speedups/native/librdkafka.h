@@ -33,12 +33,10 @@ enum {
     ERROR_PURGE_INFLIGHT = -151,
     ERROR_PURGE_QUEUE = -152,
     ERROR_NONE = 0,
-    ERROR_INVALID_RECORD = 87,
 };
 
 enum { CONF_OK = 0 };
 enum { MESSAGE_COPY = 0x2 };
-enum { STATUS_NOT_PERSISTED = 0 };
 
 /* The tags of the arguments of rd_kafka_producev. */
 enum { V_END, V_TOPIC, V_RKT, V_PARTITION, V_VALUE, V_KEY, V_OPAQUE, V_MSGFLAGS, V_TIMESTAMP, V_HEADER, V_HEADERS };
@@ -69,7 +67,6 @@ typedef rd_kafka_resp_err_t on_acknowledgement_function(rd_kafka_t *, rd_kafka_m
     F(const char *, message_errstr, (const rd_kafka_message_t *))                                  \
     F(int64_t, message_timestamp, (const rd_kafka_message_t *, int *))                             \
     F(int32_t, message_leader_epoch, (const rd_kafka_message_t *))                                 \
-    F(int, message_status, (const rd_kafka_message_t *))                                           \
     F(rd_kafka_resp_err_t, message_headers, (const rd_kafka_message_t *, rd_kafka_headers_t **))   \
     F(rd_kafka_headers_t *, headers_new, (size_t))                                                 \
     F(void, headers_destroy, (rd_kafka_headers_t *))                                               \

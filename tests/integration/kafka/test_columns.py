@@ -103,8 +103,8 @@ def test_many_partitions(clients: Clients, make_topic: Callable[..., str]) -> No
 def test_records_that_the_broker_finds_invalid(
     clients: Clients, make_topic: Callable[..., str], kind: str
 ) -> None:
-    """Aim: the broker tells of several records of a batch what is wrong with each, for which
-    librdkafka reports no error of the batch. None may pass for written."""
+    """Aim: the broker may tell of several records of a batch what is wrong with each, instead of an
+    error of the batch. None may pass for written."""
     topic = make_topic(cleanup_policy="compact")
     own = {"linger.ms": 100}
     producer, finish = clients.begun(transactional=kind == "transactional", own=own)
