@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.kafka.speedups import Speedups, chosen_speedups, told_speedups
-
-#: How the reason of a skip begins.
-ABSENT = "There is no C extension"
+from support.strictness import ABSENT
 
 
 def needed_speedups() -> Speedups:

@@ -17,7 +17,6 @@ import pytest
 from millstream.embedded.java import find_java
 from millstream.errors import EmbeddedKafkaError
 from support.cluster.world import hindrance
-from support.speedups import ABSENT
 
 
 def has_compiler() -> bool:
@@ -26,6 +25,10 @@ def has_compiler() -> bool:
         return find_java().path.resolve().with_name("javac").is_file()
     except EmbeddedKafkaError:
         return False
+
+
+#: How the reason of a skip begins where the C extension is not there.
+ABSENT = "There is no C extension"
 
 
 def has_speedups() -> bool:

@@ -136,7 +136,8 @@ def test_columns_of_other_lengths(producer: RecordProducer) -> None:
 
 def test_sequences_of_any_kind(producer: RecordProducer) -> None:
     """Tuples, ranges, text and views are taken as they always were."""
-    producer.send_many("t", (0, None), ("k", memoryview(b"")), (b"a", memoryview(b"b")), range(2))
+    keys: Any = ("k", memoryview(b""))
+    producer.send_many("t", (0, None), keys, (b"a", b"b"), range(2))
     assert producer.unacknowledged == 2
 
 
