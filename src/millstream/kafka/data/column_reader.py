@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _SERVED_MS: Final = 100
 #: So long what is fetched may lie in a queue that is not read.
 _FORWARDED_MS: Final = 10
+#: The most that the extension takes at a time.
+_MOST: Final = 65_536
 
 
 class ColumnReader:
@@ -73,6 +75,7 @@ class ColumnReader:
         self, most: int, timeout_ms: int, sources: Collection[TopicPartition] | None
     ) -> Fetched:
         """See `Reader.read`."""
+        most = min(most, _MOST)
         served = self._served.read(most, 0, None)
         if served.columns:
             # Older than what is in our queue, should the client ever have had some.
