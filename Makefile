@@ -87,5 +87,6 @@ lock: ## write requirements.lock anew (needs uv); ARGS=--upgrade for newer versi
 	@sh .ci/lock $(ARGS)
 
 clean: ## remove what was built, .venv included
+	rm -rf speedups/build speedups/src/*.egg-info speedups/src/millstream_speedups/*.so
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* spark-warehouse metastore_db
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -69,6 +69,13 @@ class ConnectionSettings(Settings):
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         doc="How brokers are spoken to.",
     )
+    speedups: bool | None = setting(
+        "speedups",
+        default=None,
+        doc="Whether records are read and written by the C extension `millstream-speedups`: None "
+        "for where it can be used, True to insist on it.",
+        kind="bool",
+    )
 
     # Settings of the Kafka clients and of internal topics, under Kafka's dotted names.
     clients: Mapping[str, Any] = setting(

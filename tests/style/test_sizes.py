@@ -38,9 +38,10 @@ def name(path: Path) -> str:
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 EVERYTHING = [
     path
-    for folder in ("src", "tests", "examples", "benchmarks")
+    for folder in ("src", "tests", "examples", "benchmarks", "speedups")
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
+NATIVE = sorted((ROOT / "speedups" / "native").glob("*.[ch]"))
 
 
 def length(function: Function) -> int:
@@ -63,6 +64,12 @@ def test_files_and_functions_are_short(path: Path) -> None:
         if isinstance(node, Function) and length(node) > MOST_LINES_OF_A_FUNCTION
     }
     assert long == {}
+
+
+@pytest.mark.parametrize("path", NATIVE, ids=lambda path: path.name)
+def test_files_of_the_extension_are_short(path: Path) -> None:
+    """One idea a file, in C as well."""
+    assert path.read_text().count("\n") <= MOST_LINES_OF_A_FILE
 
 
 def test_nothing_is_marked_as_unfinished() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sysconfig
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,17 @@ def has_compiler() -> bool:
         return False
 
 
+#: How the reason of a skip begins where the C extension is not there.
+ABSENT = "There is no C extension"
+
+
+def has_speedups() -> bool:
+    """Whether the C extension can be built, and nobody has said that it is not to be."""
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    asked = not os.environ.get("MILLSTREAM_WITHOUT_SPEEDUPS")
+    return asked and headers.is_file() and any(map(shutil.which, ("cc", "gcc", "clang")))
+
+
 def has_browser() -> bool:
     """Whether there is Debian's Chromium, and what drives it."""
     return shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
@@ -36,6 +49,7 @@ LACKING: Mapping[str, Callable[[], bool]] = {
     "Decaton's jars are not there": lambda: not os.environ.get("MILLSTREAM_DECATON_JARS"),
     "There is no Chromium with its driver": lambda: not has_browser(),
     "There can be no hosts": lambda: hindrance() is not None,
+    ABSENT: lambda: not has_speedups(),
     "openssl is not installed": lambda: shutil.which("openssl") is None,
 }
 

@@ -22,7 +22,9 @@ _SILENCE_MS: Final = 120_000
 def open_consumer(config: StreamsConfig) -> RecordConsumer:
     """A consumer for tables, which sees no more than what is committed."""
     settings = librdkafka_settings(config, "restore_consumer", f"{config.application_id}-dataframe")
-    return RecordConsumer({**settings, "isolation.level": "read_committed"})
+    return RecordConsumer(
+        {**settings, "isolation.level": "read_committed"}, speedups=config.speedups
+    )
 
 
 def read_records(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
@@ -23,9 +24,12 @@ from millstream.kafka.settings.clients import (
     kafka_python_settings,
     librdkafka_settings,
 )
+from millstream.kafka.speedups import told_speedups
 from millstream.runtime.task.production import own_handler
 from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.waker import Waker
+
+_log = logging.getLogger(__name__)
 
 _DEFAULT_SESSION_MS = 45_000
 
@@ -100,7 +104,7 @@ class ThreadClients:
         waker: ends waits for records and for the member's events, which wake it, too.
 
     Raises:
-        ConfigError: a client refuses its settings.
+        ConfigError: a client refuses its settings, or `speedups` is True and they are not there.
     """
 
     def __init__(
@@ -130,6 +134,7 @@ class ThreadClients:
             begins_anew=own_handler(config) is None,
         )
         self._opened.append(self.producer.close)
+        _log.info("%s: records are read and written %s", name, told_speedups(config.speedups))
         self.consumer = self._consumer(config, "main_consumer", f"{name}-consumer")
         self.restore_consumer = self._consumer(
             config, "restore_consumer", f"{name}-restore-consumer"
@@ -165,11 +170,12 @@ class ThreadClients:
             "limits": BatchLimits(self.admin, self._clock, config.task_timeout_ms),
             "max_block_ms": int(client_setting(config, "producer", "max.block.ms")),
             "task_timeout_ms": config.task_timeout_ms,
+            "speedups": config.speedups,
         }
 
     def _consumer(self, config: StreamsConfig, role: Role, client_id: str) -> RecordConsumer:
         settings = librdkafka_settings(config, role, client_id)
-        consumer = RecordConsumer(settings, self._clock, self._waker)
+        consumer = RecordConsumer(settings, self._clock, self._waker, speedups=config.speedups)
         self._opened.append(consumer.close)
         return consumer
 

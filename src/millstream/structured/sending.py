@@ -35,11 +35,13 @@ class Target:
         topic: as the cluster knows it.
         settings: librdkafka's, of a producer.
         timeout_ms: how long the cluster may take.
+        speedups: whether its clients use the C extension; None for where that can be used.
     """
 
     topic: str
     settings: Mapping[str, Any]
     timeout_ms: int
+    speedups: bool | None = None
 
 
 class Send:
@@ -57,7 +59,9 @@ class Send:
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Record batches of pyarrow to one that says how many were written; for `mapInArrow`."""
         target = self._target
-        producer = RecordProducer(target.settings, task_timeout_ms=target.timeout_ms)
+        producer = RecordProducer(
+            target.settings, task_timeout_ms=target.timeout_ms, speedups=target.speedups
+        )
         sent = 0
         try:
             for keys, values, batch in self._encode.records(batches):
@@ -131,7 +135,10 @@ class _PartitionWriter:
         self._sent = 0
         identity = f"{batch.transactional_id}-{partition}"
         self._producer = TransactionalRecordProducer(
-            target.settings, identity, task_timeout_ms=target.timeout_ms
+            target.settings,
+            identity,
+            task_timeout_ms=target.timeout_ms,
+            speedups=target.speedups,
         )
         try:
             self._producer.init_transactions(target.timeout_ms)

@@ -219,7 +219,7 @@ class StageQuery:
                 transaction_timeout_ms(config), _LEAST_TRANSACTION_MS
             )
         timeout_ms = max(_LEAST_TIMEOUT_MS, config.task_timeout_ms)
-        return Target(writes.topic, settings, timeout_ms)
+        return Target(writes.topic, settings, timeout_ms, config.speedups)
 
 
 def finished_by(progress: Mapping[str, Any], topic: str) -> dict[TopicPartition, int]:

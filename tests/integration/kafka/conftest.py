@@ -9,13 +9,23 @@ import pytest
 from support.broker.data_clients import Clients
 from support.broker.group_members import Loop, Start
 from support.broker.topics import unique
+from support.speedups import needed_speedups
 
 from millstream.testing import EmbeddedKafka
 
 
+@pytest.fixture(params=["messages", "columns"])
+def speedups(request: pytest.FixtureRequest) -> bool:
+    """Which way records are read and written."""
+    if request.param == "columns":
+        needed_speedups()
+        return True
+    return False
+
+
 @pytest.fixture
-def clients(kafka: EmbeddedKafka) -> Iterator[Clients]:
-    made = Clients(kafka.bootstrap_servers)
+def clients(kafka: EmbeddedKafka, speedups: bool) -> Iterator[Clients]:
+    made = Clients(kafka.bootstrap_servers, speedups)
     yield made
     made.close()
 

@@ -25,6 +25,11 @@ from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.settings.clients import librdkafka_settings
 
 
+@pytest.fixture
+def speedups() -> None:
+    """No records are read or written here."""
+
+
 def test_topics_are_created_once(clients: Clients, make_topic: Callable[..., str]) -> None:
     """Visible afterwards, with their config; another time is fine; another count is not."""
     admin = clients.admin()

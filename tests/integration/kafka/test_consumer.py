@@ -12,6 +12,7 @@ from support.broker.data_clients import (
     Clients,
     numbered,
     place,
+    poll,
     poll_until_error,
     poll_values,
     queued_so_far,
@@ -63,7 +64,7 @@ def test_the_epoch_itself_is_not_now(clients: Clients, make_topic: Callable[...,
     producer.flush(TIMEOUT_MS)
     consumer = clients.consumer()
     consumer.assign({place(topic): 0})
-    times = [message.timestamp()[1] for message in until_end(consumer, place(topic))]
+    times = [record.timestamp for record in until_end(consumer, place(topic))]
     assert times == [1, 3]
 
 
@@ -77,24 +78,24 @@ def test_partitions_are_javas(clients: Clients, make_topic: Callable[..., str]) 
     producer.flush(TIMEOUT_MS)
     consumer = clients.consumer()
     consumer.assign({place(topic, number): 0 for number in range(5)})
-    found: dict[bytes | None, int | None] = {}
+    found: dict[bytes | None, int] = {}
     while len(found) < 203:
-        for message in consumer.poll(100, 1_000):
-            found[message.value()] = message.partition()
+        for record in poll(consumer, 100, 1_000):
+            found[record.value] = record.partition
     for key, value in zip(keys, values, strict=True):
         assert found[value] == partition_for(key, 5)
     assert (found[b"x"], found[b"y"], found[b"z"]) == (3, partition_for(keys[1], 5), 4)
 
 
 def test_a_lone_record_passes_at_once(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """poll waits for the first record only, however many it may return."""
+    """A poll waits for the first record only, however many it may return."""
     topic = make_topic()
     consumer, producer = clients.consumer(), clients.producer()
     consumer.assign({place(topic): 0})
     until_end(consumer, place(topic))
     producer.send(topic, 0, b"k", b"v", 1)
     started = time.monotonic()
-    assert len(consumer.poll(10_000, 15_000)) == 1
+    assert len(poll(consumer, 10_000, 15_000)) == 1
     assert time.monotonic() - started < 5
 
 
@@ -106,12 +107,12 @@ def test_poll_is_bounded(clients: Clients, make_topic: Callable[..., str]) -> No
     consumer.assign({place(topic): OFFSET_BEGINNING})
     sizes, values = list[int](), list[bytes | None]()
     while len(values) < 1_000:
-        records = consumer.poll(7, 1_000)
+        records = poll(consumer, 7, 1_000)
         sizes.append(len(records))
-        values += [record.value() for record in records]
+        values += [record.value for record in records]
     assert max(sizes) <= 7
     assert values == [b"%d" % number for number in range(1_000)]
-    assert consumer.poll(7, 0) == []
+    assert poll(consumer, 7, 0) == []
 
 
 def test_end_and_watermark(clients: Clients, make_topic: Callable[..., str]) -> None:
@@ -217,7 +218,7 @@ def test_pause_and_resume(clients: Clients, make_topic: Callable[..., str]) -> N
     consumer.pause([stopped])
     consumer.assign({other: 0})
     assert poll_values(consumer, 10) == [b"v%d" % number for number in range(100, 110)]
-    assert consumer.poll(10, 300) == []
+    assert poll(consumer, 10, 300) == []
     consumer.resume([stopped, other])
     assert poll_values(consumer, 2) == [b"v8", b"v9"]
     consumer.pause([stopped])
@@ -311,9 +312,9 @@ def test_a_failure_goes_with_its_partition(
     consumer.assign({gone: 99})
     queued_so_far(consumer, place(topic, 0))
     queued_so_far(consumer, place(topic, 2))
-    assert consumer.poll(100, 5_000)
+    assert poll(consumer, 100, 5_000)
     consumer.unassign([gone])
-    assert consumer.poll(100, 300) == []
+    assert poll(consumer, 100, 300) == []
     consumer.assign({gone: 0})
     assert poll_values(consumer, 1) == [b"v0"]
 

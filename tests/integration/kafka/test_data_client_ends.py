@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Producer
+from support.broker.data_clients import poll
 from support.broker.topics import fill, unique
 from support.waiting import gather, wait_for
 
@@ -31,7 +32,7 @@ def here(kafka: EmbeddedKafka) -> TopicPartition:
 
 
 @pytest.fixture
-def reader(kafka: EmbeddedKafka) -> Iterator[Reader]:
+def reader(kafka: EmbeddedKafka, speedups: bool) -> Iterator[Reader]:
     """Makes consumers, and closes them after the test."""
     with contextlib.ExitStack() as opened:
 
@@ -42,7 +43,7 @@ def reader(kafka: EmbeddedKafka) -> Iterator[Reader]:
                 consumer={"isolation.level": level},
             )
             told = {**librdkafka_settings(config, "main_consumer", "c"), **settings}
-            consumer = RecordConsumer(told)
+            consumer = RecordConsumer(told, speedups=speedups)
             opened.callback(consumer.close)
             return consumer
 
@@ -76,7 +77,7 @@ class Transactions:
 def poll_to_end(consumer: RecordConsumer, place: TopicPartition) -> list[bytes | None]:
     """The values up to the end; polling must lead there."""
     return gather(
-        lambda: [message.value() for message in consumer.poll(100, 100)],
+        lambda: [record.value for record in poll(consumer, 100, 100)],
         lambda _: consumer.at_end(place),
     )
 
@@ -99,12 +100,12 @@ def test_records_that_wait_in_the_client_are_not_the_end(
     fill(kafka.bootstrap_servers, here.topic, [(b"k", b"%d" % number) for number in range(10)])
     fetched_up_to(consumer, here, 11)
     assert not consumer.at_end(here)
-    values = [message.value() for message in consumer.poll(4, 5_000)]
+    values = [record.value for record in poll(consumer, 4, 5_000)]
     assert len(values) == 4
     assert not consumer.at_end(here)
     while len(values) < 10:
         assert not consumer.at_end(here)
-        values += [message.value() for message in consumer.poll(10 - len(values), 5_000)]
+        values += [record.value for record in poll(consumer, 10 - len(values), 5_000)]
     # Nobody has to say that there is no eleventh: the watermark does.
     assert consumer.at_end(here)
     assert values == [b"%d" % number for number in range(10)]
@@ -152,7 +153,7 @@ def test_an_open_transaction_holds_nobody_up(
         fetched_up_to(consumer, here, count)
         assert not consumer.at_end(here)
         assert poll_to_end(consumer, here) == []
-        assert consumer.poll(10, 200) == []
+        assert poll(consumer, 10, 200) == []
         assert consumer.at_end(here)
     transactions.end("commit")
     fetched_up_to(consumer, here, 3)
@@ -188,7 +189,7 @@ def test_an_open_transaction_that_grows_holds_nobody_up(
         before = consumer.high_watermark(here)
         reached = []
         for _ in range(50):
-            assert consumer.poll(100, 30) == []
+            assert poll(consumer, 100, 30) == []
             reached.append(consumer.at_end(here))
         assert consumer.high_watermark(here) != before
         assert sum(reached) > 35
@@ -237,7 +238,7 @@ def test_the_end_is_seen_anew_after_a_pause(
         assert fetched is not None
         consumer.pause([here, TopicPartition("never", 1)])
         fill(kafka.bootstrap_servers, here.topic, records)
-        assert consumer.poll(10, 300) == []
+        assert poll(consumer, 10, 300) == []
         consumer.resume([here])
         assert not consumer.at_end(here)
         assert poll_to_end(consumer, here) == [value for _, value in records]

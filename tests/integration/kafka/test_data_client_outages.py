@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
+from support.broker.data_clients import poll
 from support.broker.topics import read_all, unique
 from support.waiting import gather, wait_for
 
@@ -54,12 +55,20 @@ def config(broker: EmbeddedKafka, **settings: Any) -> StreamsConfig:
 
 def producer(
     broker: EmbeddedKafka,
+    speedups: bool,
     own: dict[str, Any] | None = None,
     timeout_ms: int = 0,
     **settings: Any,
 ) -> RecordProducer:
     told = librdkafka_settings(config(broker, **settings), "producer", "p")
-    return RecordProducer({**told, **(own or {})}, max_block_ms=1_000, task_timeout_ms=timeout_ms)
+    return RecordProducer(
+        {**told, **(own or {})}, max_block_ms=1_000, task_timeout_ms=timeout_ms, speedups=speedups
+    )
+
+
+def reader_of(broker: EmbeddedKafka, speedups: bool) -> RecordConsumer:
+    settings = librdkafka_settings(config(broker), "main_consumer", "c")
+    return RecordConsumer(settings, speedups=speedups)
 
 
 class Frozen:
@@ -122,10 +131,12 @@ def test_committed_offsets_are_asked_of_a_cluster_that_has_no_coordinator_yet(
         }
 
 
-def test_records_outlive_a_crash_of_the_broker(broker: EmbeddedKafka, topic: str) -> None:
+def test_records_outlive_a_crash_of_the_broker(
+    broker: EmbeddedKafka, topic: str, speedups: bool
+) -> None:
     """Unacknowledged records are sent after it, each once and in order; the reader goes on."""
-    client = producer(broker)
-    reader = RecordConsumer(librdkafka_settings(config(broker), "main_consumer", "c"))
+    client = producer(broker, speedups)
+    reader = reader_of(broker, speedups)
     reader.assign({TopicPartition(topic, 0): 0})
     send(client, topic, [b"1", b"2"])
     client.flush(20_000)
@@ -142,7 +153,7 @@ def test_records_outlive_a_crash_of_the_broker(broker: EmbeddedKafka, topic: str
     expected = [b"1", b"2", b"3", b"4", b"5"]
     assert [value for _, value in read_all(broker.bootstrap_servers, topic)] == expected
     values = gather(
-        lambda: [record.value() for record in reader.poll(100, 500)],
+        lambda: [record.value for record in poll(reader, 100, 500)],
         lambda values: len(values) >= 5,
         60,
     )
@@ -151,9 +162,11 @@ def test_records_outlive_a_crash_of_the_broker(broker: EmbeddedKafka, topic: str
     client.close()
 
 
-def test_a_full_queue_does_not_wait_for_ever(broker: EmbeddedKafka, topic: str) -> None:
+def test_a_full_queue_does_not_wait_for_ever(
+    broker: EmbeddedKafka, topic: str, speedups: bool
+) -> None:
     """The records before it are still sent once the broker is back."""
-    client = producer(broker, own={"queue.buffering.max.messages": 5})
+    client = producer(broker, speedups, own={"queue.buffering.max.messages": 5})
     send(client, topic, [b"a"])
     client.flush(20_000)
     with (
@@ -169,11 +182,11 @@ def test_a_full_queue_does_not_wait_for_ever(broker: EmbeddedKafka, topic: str) 
 
 
 def test_a_full_queue_is_waited_out_as_long_as_tasks_wait(
-    broker: EmbeddedKafka, topic: str, caplog: pytest.LogCaptureFixture
+    broker: EmbeddedKafka, topic: str, speedups: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Aim: max.block.ms bounds one wait, after which a warning says so; task.timeout.ms bounds them
     all. Whoever watches over the sender hears of it meanwhile."""
-    client = producer(broker, own={"queue.buffering.max.messages": 5}, timeout_ms=60_000)
+    client = producer(broker, speedups, own={"queue.buffering.max.messages": 5}, timeout_ms=60_000)
     send(client, topic, [b"a"])
     client.flush(20_000)
     heard: list[float] = []
@@ -195,9 +208,11 @@ def test_a_full_queue_is_waited_out_as_long_as_tasks_wait(
     client.close()
 
 
-def test_records_that_time_out_are_seen(broker: EmbeddedKafka, topic: str) -> None:
+def test_records_that_time_out_are_seen(broker: EmbeddedKafka, topic: str, speedups: bool) -> None:
     """delivery.timeout.ms passed without an answer."""
-    client = producer(broker, producer={"delivery.timeout.ms": 1_500, "request.timeout.ms": 1_000})
+    client = producer(
+        broker, speedups, producer={"delivery.timeout.ms": 1_500, "request.timeout.ms": 1_000}
+    )
     send(client, topic, [b"a"])
     client.flush(20_000)
     with Frozen(broker):
@@ -210,12 +225,12 @@ def test_records_that_time_out_are_seen(broker: EmbeddedKafka, topic: str) -> No
 
 @pytest.mark.parametrize("kind", ["plain", "tracked"])
 def test_purged_records_do_not_come_after_the_next_owners(
-    broker: EmbeddedKafka, topic: str, kind: str
+    broker: EmbeddedKafka, topic: str, speedups: bool, kind: str
 ) -> None:
     """While the broker does not answer: bounded, and nothing that waited is sent when it is back.
     Only what is in its socket already can still be written; it is all from before the purge."""
     own = {"max.in.flight.requests.per.connection": 1, "batch.num.messages": 1, "linger.ms": 0}
-    client = producer(broker, own=own)
+    client = producer(broker, speedups, own=own)
     if kind == "tracked":
         client.track(topic)
     send(client, topic, [b"a"])
@@ -231,7 +246,7 @@ def test_purged_records_do_not_come_after_the_next_owners(
         assert client.unacknowledged == 0
         client.close(10_000)
         assert time.monotonic() - began < 5
-    next_owner = producer(broker)
+    next_owner = producer(broker, speedups)
     send(next_owner, topic, [b"next"])
     next_owner.flush(20_000)
     values = [value for _, value in read_all(broker.bootstrap_servers, topic)]
@@ -239,9 +254,11 @@ def test_purged_records_do_not_come_after_the_next_owners(
     next_owner.close()
 
 
-def test_a_purge_waits_for_what_is_under_way(broker: EmbeddedKafka, topic: str) -> None:
+def test_a_purge_waits_for_what_is_under_way(
+    broker: EmbeddedKafka, topic: str, speedups: bool
+) -> None:
     """A record on the wire is written before whoever comes next is let in, if at all possible."""
-    client = producer(broker, own={"linger.ms": 0})
+    client = producer(broker, speedups, own={"linger.ms": 0})
     send(client, topic, [b"a"])
     client.flush(20_000)
     with Frozen(broker):
@@ -257,15 +274,15 @@ def test_a_purge_waits_for_what_is_under_way(broker: EmbeddedKafka, topic: str) 
     client.close()
 
 
-def test_closing_is_bounded(broker: EmbeddedKafka, topic: str) -> None:
+def test_closing_is_bounded(broker: EmbeddedKafka, topic: str, speedups: bool) -> None:
     """Also in the middle of a transaction that the broker does not answer to."""
     once = config(broker, processing_guarantee="exactly_once_v2")
     transactional = TransactionalRecordProducer(
-        librdkafka_settings(once, "producer", "p"), unique("tx")
+        librdkafka_settings(once, "producer", "p"), unique("tx"), speedups=speedups
     )
     transactional.init_transactions(20_000)
-    plain = producer(broker)
-    reader = RecordConsumer(librdkafka_settings(config(broker), "main_consumer", "c"))
+    plain = producer(broker, speedups)
+    reader = reader_of(broker, speedups)
     reader.assign({TopicPartition(topic, 0): 0})
     for client in (transactional, plain):
         send(client, topic, [b"v"])

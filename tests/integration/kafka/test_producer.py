@@ -132,7 +132,7 @@ def test_purged_records_are_not_written(
     assert time.monotonic() - began < 3
     consumer = clients.consumer(processing_guarantee="exactly_once_v2")
     consumer.assign({place(topic): 0})
-    assert [record.value() for record in until_end(consumer, place(topic))] == written
+    assert [record.value for record in until_end(consumer, place(topic))] == written
 
 
 @pytest.mark.parametrize("tracked", [False, True])

@@ -47,7 +47,7 @@ def test_committed_and_aborted(clients: Clients, make_topic: Callable[..., str])
     here = place(topic)
     consumer.assign({here: 0})
     records = until_end(consumer, here)
-    assert [record.value() for record in records] == [b"0", b"2"]
+    assert [record.value for record in records] == [b"0", b"2"]
     assert consumer.position(here) == consumer.end_offsets([here])[here]
     # Four records and four markers.
     assert consumer.position(here) == 8
@@ -65,7 +65,7 @@ def test_an_open_transaction_is_the_end(clients: Clients, make_topic: Callable[.
     consumer = clients.consumer(processing_guarantee="exactly_once_v2")
     here = place(topic)
     consumer.assign({here: 0})
-    assert [record.value() for record in until_end(consumer, here)] == [b"done"]
+    assert [record.value for record in until_end(consumer, here)] == [b"done"]
     assert consumer.position(here) == 2
     assert consumer.end_offsets([here]) == {here: 2}
     assert clients.admin().end_offsets([here]) == {here: 3}
@@ -123,7 +123,7 @@ def test_zombies_are_fenced(clients: Clients, make_topic: Callable[..., str]) ->
     owner.commit_transaction(TIMEOUT_MS)
     consumer = clients.consumer(processing_guarantee="exactly_once_v2")
     consumer.assign({place(topic): 0})
-    assert [record.value() for record in until_end(consumer, place(topic))] == [b"owner"]
+    assert [record.value for record in until_end(consumer, place(topic))] == [b"owner"]
 
 
 def test_offsets_are_fenced_by_generation(clients: Clients, make_topic: Callable[..., str]) -> None:
@@ -183,4 +183,4 @@ def test_close_aborts_and_frees(clients: Clients, make_topic: Callable[..., str]
         plain.flush(1_000)
     consumer = clients.consumer()
     consumer.assign({place(topic): 0})
-    assert [record.value() for record in until_end(consumer, place(topic))] == [b"kept"]
+    assert [record.value for record in until_end(consumer, place(topic))] == [b"kept"]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
-
-from confluent_kafka import Message
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
@@ -33,11 +31,25 @@ class Closable(Protocol):
 C = TypeVar("C", bound=Closable)
 
 
-class Clients:
-    """Makes data clients for one broker and closes them."""
+class Read(NamedTuple):
+    """A record that was read."""
 
-    def __init__(self, bootstrap: str) -> None:
+    partition: int
+    value: bytes | None
+    timestamp: int
+
+
+class Clients:
+    """Makes data clients for one broker and closes them.
+
+    Args:
+        bootstrap: the broker.
+        speedups: as the setting, for all of them.
+    """
+
+    def __init__(self, bootstrap: str, speedups: bool | None = None) -> None:
         self.bootstrap = bootstrap
+        self.speedups = speedups
         self._opened: list[Any] = []
 
     def config(self, **settings: Any) -> StreamsConfig:
@@ -50,23 +62,28 @@ class Clients:
         )
 
     def consumer(self, **settings: Any) -> RecordConsumer:
-        return self._keep(
-            RecordConsumer(librdkafka_settings(self.config(**settings), "main_consumer", "c"))
-        )
+        told = librdkafka_settings(self.config(**settings), "main_consumer", "c")
+        return self._keep(RecordConsumer(told, speedups=self.speedups))
 
     def producer(
         self, *, own: Any = None, limited: bool = False, **settings: Any
     ) -> RecordProducer:
         told = {**librdkafka_settings(self.config(**settings), "producer", "p"), **(own or {})}
         limits = BatchLimits(self.admin(), SystemClock(), TIMEOUT_MS) if limited else None
-        return self._keep(RecordProducer(told, limits=limits, max_block_ms=2_000))
+        return self._keep(
+            RecordProducer(told, limits=limits, max_block_ms=2_000, speedups=self.speedups)
+        )
 
     def transactions(
         self, transactional_id: str, *, own: Any = None
     ) -> TransactionalRecordProducer:
         config = self.config(processing_guarantee="exactly_once_v2")
         told = {**librdkafka_settings(config, "producer", "p"), **(own or {})}
-        return self._keep(TransactionalRecordProducer(told, transactional_id, max_block_ms=2_000))
+        return self._keep(
+            TransactionalRecordProducer(
+                told, transactional_id, max_block_ms=2_000, speedups=self.speedups
+            )
+        )
 
     def begun(
         self, *, transactional: bool, own: Any = None
@@ -110,23 +127,32 @@ def numbered(count: int, start: int = 0) -> tuple[list[bytes], list[bytes], list
     )
 
 
+def poll(consumer: RecordConsumer, max_records: int, timeout_ms: int) -> list[Read]:
+    """The next records, those of each partition in order."""
+    return [
+        Read(place.partition, value, timestamp)
+        for place, columns in consumer.poll_columns(max_records, timeout_ms).items()
+        for value, timestamp in zip(columns.values, columns.timestamps, strict=True)
+    ]
+
+
 def poll_values(consumer: RecordConsumer, count: int, max_records: int = 500) -> list[bytes | None]:
     """The values of the next `count` records."""
     return gather(
-        lambda: [message.value() for message in consumer.poll(max_records, 500)],
+        lambda: [record.value for record in poll(consumer, max_records, 500)],
         lambda values: len(values) >= count,
     )
 
 
-def until_end(consumer: RecordConsumer, partition: TopicPartition) -> list[Message]:
+def until_end(consumer: RecordConsumer, partition: TopicPartition) -> list[Read]:
     """Every record up to the end."""
-    return gather(lambda: consumer.poll(500, 500), lambda _: consumer.at_end(partition))
+    return gather(lambda: poll(consumer, 500, 500), lambda _: consumer.at_end(partition))
 
 
 def poll_until_error(consumer: RecordConsumer, values: list[bytes | None]) -> None:
     """Collect values until a poll raises; at most 20 s."""
     for _ in range(40):
-        values += [message.value() for message in consumer.poll(100, 500)]
+        values += [record.value for record in poll(consumer, 100, 500)]
 
 
 def queued_so_far(consumer: RecordConsumer, other: TopicPartition) -> None:

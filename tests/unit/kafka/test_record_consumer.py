@@ -23,7 +23,7 @@ def test_a_record_of_a_partition_just_unassigned_is_left_out(
     client = Mock()
     client.list_topics.return_value.topics = {"a": SimpleNamespace(error=None, partitions=[0, 1])}
     monkeypatch.setattr(module, "create_client", lambda kind, settings: client)
-    consumer = RecordConsumer({})
+    consumer = RecordConsumer({}, speedups=False)
     consumer.assign({KEPT: 5, GIVEN_UP: 70})
     consumer.unassign([GIVEN_UP])
 

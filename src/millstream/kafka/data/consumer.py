@@ -8,17 +8,10 @@ fetched of them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-)
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from millstream.clock import Clock, Deadline, SystemClock
@@ -29,19 +22,21 @@ from millstream.errors import (
     StreamsError,
     UnknownTopicError,
 )
+from millstream.kafka.data.column_reader import ColumnReader
+from millstream.kafka.data.message_reader import MessageReader
 from millstream.kafka.data.partition_ends import PartitionEnds
-from millstream.kafka.data.record_columns import RecordColumns, message_columns
+from millstream.kafka.data.reader import Events, Fetched, Reader
+from millstream.kafka.data.record_columns import RecordColumns, append_columns
 from millstream.kafka.librdkafka_errors import TRANSIENT, client_error, is_access_error, login_error
 from millstream.kafka.rights import Needs, user_of
 from millstream.kafka.settings.clients import create_client
+from millstream.kafka.speedups import chosen_speedups
 from millstream.record import UNKNOWN, TopicPartition
 from millstream.waker import Waker
 
 __all__ = ["OFFSET_BEGINNING", "OFFSET_END", "RecordConsumer"]
 
 _log = logging.getLogger(__name__)
-
-_error = Message.error
 
 _OUT_OF_RANGE: Final = frozenset(
     {
@@ -71,16 +66,17 @@ class RecordConsumer:
     """Reads records of partitions that are assigned to it explicitly, each from a given offset.
 
     What is fetched ahead is bounded by `queued.max.messages.kbytes`. Not thread-safe. Errors of the
-    connection are logged and retried; what cannot be retried is raised by `poll`, after the records
-    that were read before it.
+    connection are logged and retried; what cannot be retried is raised by `poll_columns`, after the
+    records that were read before it.
 
     Args:
         settings: from `librdkafka_settings`.
         clock: where deadlines are measured.
         waker: ends a wait for records, within `_DEAF_MS`; None if nobody does.
+        speedups: whether records are read by the C extension; None for where that can be used.
 
     Raises:
-        ConfigError: librdkafka refuses a setting.
+        ConfigError: librdkafka refuses a setting, or the extension was asked for and is not there.
     """
 
     def __init__(
@@ -88,6 +84,8 @@ class RecordConsumer:
         settings: Mapping[str, Any],
         clock: Clock | None = None,
         waker: Waker | None = None,
+        *,
+        speedups: bool | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._waker = waker
@@ -107,15 +105,28 @@ class RecordConsumer:
         read_committed = settings.get("isolation.level") != "read_uncommitted"
         if read_committed:
             own |= {"statistics.interval.ms": _STATISTICS_MS, "stats_cb": self._on_statistics}
-        self._client: Consumer = create_client(Consumer, {**settings, **own})
+        self._client, self._reader = self._opened({**settings, **own}, speedups)
         self._ends = PartitionEnds(self._client, read_committed=read_committed)
-        self._consume = self._client.consume
         #: The partitions and where reading of each began.
         self._assigned: dict[TopicPartition, int] = {}
         #: Whether any was taken away: from then on it is looked where each record is from.
         self._had_others = False
         self._paused: set[TopicPartition] = set()
         self._partition_counts: dict[str, int] = {}
+
+    def _opened(self, settings: Mapping[str, Any], asked: bool | None) -> tuple[Consumer, Reader]:
+        events = Events(self._on_end, self._note)
+        speedups = chosen_speedups(asked)
+        if speedups is None:
+            client: Consumer = create_client(Consumer, settings)
+            return client, MessageReader(client, events)
+        client, native = speedups.create(Consumer, settings)
+        return client, ColumnReader(client, native, events)
+
+    @property
+    def _sources(self) -> Collection[TopicPartition] | None:
+        """Where records can only come from, if that is known."""
+        return None if self._had_others else self._assigned
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
@@ -137,7 +148,7 @@ class RecordConsumer:
             offsets: an offset, `OFFSET_BEGINNING` or `OFFSET_END` for each partition.
             timeout_ms: how long the look-up may take.
             leader_epochs: of the record before an offset, where it is known. If the log was cut
-                below that record since, `poll` reports the offset as out of range (KIP-320).
+                below that record since, the offset is reported as out of range (KIP-320).
 
         Raises:
             UnknownTopicError: a topic or partition does not exist. Nothing was added.
@@ -160,6 +171,7 @@ class RecordConsumer:
             ClientPartition(*place, offset, leader_epoch=epochs.get(place, UNKNOWN))
             for place, offset in offsets.items()
         ]
+        self._reader.begin(offsets)
         self._client.incremental_assign(positions)
         for position in positions:
             if position.leader_epoch is not None and position.leader_epoch >= 0:
@@ -184,6 +196,7 @@ class RecordConsumer:
         # librdkafka remembers a pause beyond the assignment.
         self.resume(leaving)
         self._client.incremental_unassign([ClientPartition(*partition) for partition in leaving])
+        self._reader.end(leaving)
         self._ends.remove(leaving)
         self._had_others = True
         for partition in leaving:
@@ -191,15 +204,17 @@ class RecordConsumer:
             self._failures.pop(partition, None)
             self._out_of_range.pop(partition, None)
 
-    def poll(self, max_records: int, timeout_ms: int) -> list[Message]:
-        """The next records, in order within each partition.
+    def poll_columns(
+        self, max_records: int, timeout_ms: int
+    ) -> dict[TopicPartition, RecordColumns]:
+        """The next records of each assigned partition, in order, as columns.
 
         Waits for a first record, then takes what is there without waiting: a lone record passes at
         once. Returns early and perhaps empty when the end of a partition was reached.
 
-        With `message_columns` 420 ns a record of 75 bytes, of which telling events from records
-        takes 28; 650 while Python's garbage collector runs at its default thresholds, since every
-        message is an object it looks at. Batches of 1,000 to 2,000 records are fastest.
+        librdkafka hands out nothing that it fetched of a partition before that was unassigned, even
+        if it is assigned again elsewhere. A record that came all the same would never be taken for
+        another partition's: it is left out.
 
         Args:
             max_records: the most records to return.
@@ -213,48 +228,43 @@ class RecordConsumer:
         """
         self._raise_failure()
         try:
-            batch = self._consume_first(timeout_ms)
+            fetched = self._read(max_records, timeout_ms)
+            columns = fetched.columns
             if self._ends.in_doubt:
-                batch += self._drain(max_records - len(batch))
-            elif batch and max_records > 1:
-                # consume(n, timeout) waits until it has all n, so the rest is taken with none.
-                batch += self._consume(max_records - 1, 0)
+                self._drain(columns, max_records - fetched.taken)
         except KafkaException as error:
             raise client_error(error.args[0], "Reading records", needs=self._needs) from error
-        if any(map(_error, batch)):
-            batch = self._without_events(batch)
-        if not batch:
+        if not columns:
             self._raise_failure()
-        return batch
+        if self._had_others:
+            return {place: columns[place] for place in columns if place in self._assigned}
+        return columns
 
-    def _consume_first(self, timeout_ms: int) -> list[Message]:
+    def _read(self, max_records: int, timeout_ms: int) -> Fetched:
         """Wait for a record, in slices where somebody may end the wait."""
-        waker = self._waker
-        if waker is None or timeout_ms <= _DEAF_MS:
-            return self._consume(1, timeout_ms / 1_000)
+        reader, waker, sources = self._reader, self._waker, self._sources
         deadline = Deadline(self._clock, timeout_ms)
+        left_ms = timeout_ms
         while True:
-            batch = self._consume(1, deadline.remaining_ms(_DEAF_MS) / 1_000)
-            if batch or waker.is_set or deadline.passed:
-                return batch
+            slice_ms = reader.longest_wait_ms if waker is None else _DEAF_MS
+            fetched = reader.read(max_records, min(left_ms, slice_ms), sources)
+            if fetched.taken or (waker is not None and waker.is_set) or left_ms <= slice_ms:
+                return fetched
+            left_ms = deadline.remaining_ms(timeout_ms)
 
-    def poll_columns(
-        self, max_records: int, timeout_ms: int
-    ) -> dict[TopicPartition, RecordColumns]:
-        """`poll`, with the records of each assigned partition as columns (see `message_columns`).
-
-        librdkafka hands out nothing that it fetched of a partition before that was unassigned, even
-        if it is assigned again elsewhere. A record that came all the same would never be taken for
-        another partition's: it is left out.
-        """
-        records = self.poll(max_records, timeout_ms)
-        if not self._had_others:
-            return message_columns(records, self._assigned)
-        columns = message_columns(records)
-        return {place: columns[place] for place in columns if place in self._assigned}
+    def _drain(self, columns: dict[TopicPartition, RecordColumns], room: int) -> None:
+        """Take what is there, and see whether it was all."""
+        watermarks = self._ends.sight()
+        if room <= 0:
+            return
+        fetched = self._reader.read(room, 0, self._sources)
+        for place, more in fetched.columns.items():
+            columns[place] = append_columns(columns[place], more) if place in columns else more
+        if fetched.is_all:
+            self._ends.nothing_left(watermarks)
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The offset of the next record that `poll` has not returned.
+        """The offset of the next record that `poll_columns` has not returned.
 
         Passes over transaction markers and compacted records once the partition's end was seen.
         None before the first record when reading began at the beginning or end.
@@ -321,7 +331,7 @@ class RecordConsumer:
         self._paused.update(stopping)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch paused partitions again, from where `poll` got to. Those not paused are left
+        """Fetch paused partitions again, from where reading got to. Those not paused are left
         out."""
         going_on = [partition for partition in partitions if partition in self._paused]
         if not going_on:
@@ -332,47 +342,30 @@ class RecordConsumer:
 
     def close(self) -> None:
         """Close the client and its connections. Further calls do nothing."""
+        self._reader.close()
         self._client.close()
 
-    def _without_events(self, batch: list[Message]) -> list[Message]:
-        records = []
-        for message in batch:
-            error = message.error()
-            if error is None:
-                records.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                self._ends.report(_partition_of(message), message.offset() or 0)
-            else:
-                self._note(error, message)
-        return records
-
-    def _drain(self, room: int) -> list[Message]:
-        """Take what is there, and see whether it was all."""
-        watermarks = self._ends.sight()
-        batch = self._consume(room, 0) if room > 0 else []
-        if len(batch) < room:
-            self._ends.nothing_left(watermarks)
-        return batch
-
-    def _note(self, error: KafkaError, message: Message) -> None:
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
+    def _note(
+        self, error: KafkaError, topic: str | None, partition: int | None, offset: int | None
+    ) -> None:
         if error.code() in TRANSIENT:
             _log.warning("Reading %s-%s: %s; librdkafka tries again", topic, partition, error.str())
-        elif error.code() in _OUT_OF_RANGE:
-            self._out_of_range[_partition_of(message)] = offset or 0
-        else:
-            known = topic is not None and partition is not None
-            self._failures.setdefault(
-                _partition_of(message) if known else None,
-                client_error(
-                    error,
-                    "Reading records",
-                    topic=topic,
-                    partition=partition,
-                    offset=offset,
-                    needs=self._needs,
-                ),
-            )
+            return
+        place = None if topic is None or partition is None else TopicPartition(topic, partition)
+        if error.code() in _OUT_OF_RANGE and place is not None:
+            self._out_of_range[place] = offset or 0
+            return
+        self._failures.setdefault(
+            place,
+            client_error(
+                error,
+                "Reading records",
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                needs=self._needs,
+            ),
+        )
 
     def _raise_failure(self) -> None:
         """Raise what went wrong, if anything did: each thing once."""
@@ -384,6 +377,9 @@ class RecordConsumer:
             raise _out_of_range_error(offsets)
         if self._failures:
             raise self._failures.pop(next(iter(self._failures)))
+
+    def _on_end(self, place: TopicPartition, end: int) -> None:
+        self._ends.report(place, end)
 
     def _on_statistics(self, statistics: str) -> None:
         self._ends.learn(statistics)
@@ -445,14 +441,6 @@ class RecordConsumer:
         return BrokerUnavailableError(
             f"{what} failed: {error.str()}{because}. Check that the brokers run and can be reached."
         )
-
-
-def _partition_of(message: Message) -> TopicPartition:
-    topic, partition = message.topic(), message.partition()
-    # An event of a partition names it.
-    assert topic is not None
-    assert partition is not None
-    return TopicPartition(topic, partition)
 
 
 def _out_of_range_error(offsets: Mapping[TopicPartition, int]) -> OffsetOutOfRangeError:

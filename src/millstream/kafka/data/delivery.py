@@ -23,8 +23,8 @@ _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
 
 class Deliveries:
-    """Collects delivery reports. Called from within `poll`, `flush` and commits, on the caller's
-    thread.
+    """Collects what is learned of deliveries, within `poll`, `flush` and commits or after them, on
+    the caller's thread.
 
     A failure stays until it is forgotten: as long as anybody may still commit what the lost record
     was made from, every commit has to fail.
@@ -65,6 +65,29 @@ class Deliveries:
     def failed(self) -> int:
         """How many records failed and are not forgotten."""
         return self._failed
+
+    def lost(self, error: KafkaError, topic: str | None, partition: int | None) -> None:
+        """A record that nobody watches was not delivered.
+
+        Args:
+            error: why.
+            topic: where it was to go.
+            partition: where it was to go, if that was decided.
+        """
+        if error.code() in _PURGED:
+            # Given up on purpose: an aborted transaction, or a close that does not wait.
+            return
+        self._failed += 1
+        if self._failure is None:
+            self._failure = self.error_for(error, topic, partition)
+
+    def lost_more(self, count: int) -> None:
+        """As many more records failed, after one that was told of."""
+        self._failed += count
+
+    def acknowledged(self, partition: TopicPartition, offset: int) -> None:
+        """The last acknowledged offset of a partition."""
+        self._acked[partition] = offset
 
     def failures_only(self, error: KafkaError | None, message: Message) -> None:
         """A callback for records whose success is of no interest."""
@@ -159,9 +182,4 @@ class Deliveries:
         self._told = False
 
     def _note(self, error: KafkaError, message: Message) -> None:
-        if error.code() in _PURGED:
-            # Given up on purpose: an aborted transaction, or a close that does not wait.
-            return
-        self._failed += 1
-        if self._failure is None:
-            self._failure = self.error_for(error, message.topic(), message.partition())
+        self.lost(error, message.topic(), message.partition())

@@ -8,8 +8,8 @@ by every `send`, `flush` and commit from then on, until what the record belongs 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -23,8 +23,10 @@ from millstream.errors import (
     TaskMigratedError,
 )
 from millstream.kafka.data.batch_limits import BatchLimits
-from millstream.kafka.data.delivery import Deliveries, DeliveryCallback
-from millstream.kafka.data.outgoing_records import BY_KEY, OutgoingRecords
+from millstream.kafka.data.column_writer import ColumnWriter
+from millstream.kafka.data.delivery import Deliveries
+from millstream.kafka.data.message_writer import MessageWriter, written_times
+from millstream.kafka.data.outgoing_records import OutgoingRecords
 from millstream.kafka.data.producer_clients import ProducerClients
 from millstream.kafka.data.producer_errors import (
     RAISED,
@@ -33,13 +35,12 @@ from millstream.kafka.data.producer_errors import (
     reported_error,
 )
 from millstream.kafka.data.watch import Watch
+from millstream.kafka.data.writer import Outgoing, Writer
 from millstream.kafka.rights import user_of
+from millstream.kafka.speedups import chosen_speedups
 from millstream.record import Headers, TopicPartition
 
 _log = logging.getLogger(__name__)
-
-#: What is written in place of the timestamp 0, which librdkafka would replace by the present time.
-_FIRST_MILLISECOND: Final = 1
 
 _QUEUE_FULL_POLL_S: Final = 0.01
 _MAX_BLOCK_MS: Final = 60_000
@@ -62,9 +63,10 @@ class RecordProducer:
         task_timeout_ms: `task.timeout.ms`, how long it goes on waiting; at least `max_block_ms`.
         begins_anew: whether the work since the last commit is to be done again after a record that
             nobody took in time and nobody watches: a TaskMigratedError then.
+        speedups: whether records are written by the C extension; None for where that can be used.
 
     Raises:
-        ConfigError: librdkafka refuses a setting.
+        ConfigError: librdkafka refuses a setting, or the extension was asked for and is not there.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class RecordProducer:
         max_block_ms: int = _MAX_BLOCK_MS,
         task_timeout_ms: int = 0,
         begins_anew: bool = False,
+        speedups: bool | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._limits = limits
@@ -93,9 +96,15 @@ class RecordProducer:
             user=user_of(settings),
         )
         self._is_deciding = False
-        self._clients = ProducerClients(settings, transactional_id, self._deliveries, self._clock)
-        self._callbacks: dict[TopicPartition, DeliveryCallback] = {}
+        self._writer = self._made_writer(speedups, transactional=transactional_id is not None)
+        self._clients = ProducerClients(settings, transactional_id, self._writer, self._clock)
         self._tracked_topics: set[str] = set()
+
+    def _made_writer(self, asked: bool | None, *, transactional: bool) -> Writer:
+        speedups = chosen_speedups(asked)
+        if speedups is None:
+            return MessageWriter(self._deliveries, transactional=transactional)
+        return ColumnWriter(speedups, self._deliveries)
 
     def track(self, topic: str, changelog: Changelog | None = None) -> None:
         """From now on, keep the last acknowledged offset of each partition of a topic: a changelog.
@@ -117,6 +126,7 @@ class RecordProducer:
         Complete after `flush`. Where the broker's answer was lost,
         an earlier offset stands, which is always safe: more is restored than needed.
         """
+        self._writer.learn_offsets(self._tracked_topics)
         return self._deliveries.acked_offsets()
 
     def send(
@@ -169,15 +179,18 @@ class RecordProducer:
                 f"{len(keys)} keys, {len(values)} values and {len(timestamps)} timestamps are not "
                 "records."
             )
-        client, callback, last_callback = self._route(topic, partitions)
-        if 0 in timestamps:
-            timestamps = [timestamp or _FIRST_MILLISECOND for timestamp in timestamps]
-        self._hand_over(
+        client = self._route(topic, partitions)
+        outgoing = self._writer.outgoing(
             client,
-            OutgoingRecords(
-                topic, partitions, keys, values, timestamps, headers, callback, last_callback
-            ),
+            topic,
+            partitions,
+            keys,
+            values,
+            timestamps,
+            headers,
+            tracked=topic in self._tracked_topics,
         )
+        self._hand_over(client, outgoing)
 
     def send_watched(
         self,
@@ -197,13 +210,14 @@ class RecordProducer:
         """
         if not values:
             return
-        client, _, _ = self._route(topic, partitions)
-        times = [timestamp or _FIRST_MILLISECOND for timestamp in timestamps]
+        client = self._route(topic, partitions)
+        times = written_times(timestamps)
         callbacks = self._deliveries.watched(watch, len(values))
         start = 0
         while start < len(values):
             rest = slice(start, None)
             batch = OutgoingRecords(
+                client.produce,
                 topic,
                 None if partitions is None else partitions[rest],
                 keys[rest],
@@ -224,14 +238,14 @@ class RecordProducer:
                     raise failure from error.__cause__
                 start = index + 1
 
-    def _hand_over(self, client: Producer, batch: OutgoingRecords) -> None:
-        calls = batch.calls(client.produce)
+    def _hand_over(self, client: Producer, batch: Outgoing) -> None:
+        full: _FullQueue | None = None
         while True:
             try:
-                deque(calls, maxlen=0)
+                batch.write()
                 break
             except BufferError:
-                self._resend(client, batch)
+                full = self._wait_for_room(client, batch, full)
             except KafkaException as error:
                 raise self._refusal(error, batch) from error
             except (TypeError, ValueError, OverflowError) as error:
@@ -271,6 +285,8 @@ class RecordProducer:
                 left += client.flush(deadline.remaining_ms(timeout_ms) / 1_000)
             except RAISED as error:
                 raise self._replaced(error, "Flushing") from error
+            finally:
+                self._writer.learn()
         return left
 
     def _decide(self) -> bool:
@@ -327,6 +343,7 @@ class RecordProducer:
             client.poll(timeout_s)
         except RAISED as error:
             raise self._replaced(error, "Sending records") from error
+        self._writer.learn()
         self._decide()
 
     def _replaced(self, raised: BaseException, what: str) -> StreamsError:
@@ -335,10 +352,8 @@ class RecordProducer:
         self._deliveries.fail(failure)
         return failure
 
-    def _route(
-        self, topic: str, partitions: int | Sequence[int | None] | None
-    ) -> tuple[Producer, DeliveryCallback | None, DeliveryCallback | None]:
-        """The client for a topic, who is told of each record's fate, and who of the last one's."""
+    def _route(self, topic: str, partitions: int | Sequence[int | None] | None) -> Producer:
+        """The client for a topic, which is ready to take records."""
         clients = self._clients
         if clients.closed:
             raise IllegalStateError("The producer is closed.", topic=topic)
@@ -346,19 +361,10 @@ class RecordProducer:
             self._raise_failure()
         tracked = topic in self._tracked_topics
         client = clients.client_for(tracked=tracked, most_bytes=self._largest_batch(topic))
-        each, last = None, None
-        if tracked:
-            if not isinstance(partitions, int):
-                raise IllegalStateError(
-                    "A tracked topic needs one explicit partition.", topic=topic
-                )
-            last = self._callback(TopicPartition(topic, partitions))
-            if not clients.transactional:
-                each = last
-        elif clients.transactional:
-            last = self._deliveries.failures_only
+        if tracked and not isinstance(partitions, int):
+            raise IllegalStateError("A tracked topic needs one explicit partition.", topic=topic)
         self._before_records()
-        return client, each, last
+        return client
 
     def _before_records(self) -> None:
         """Called before records are handed to the client."""
@@ -372,30 +378,20 @@ class RecordProducer:
             self._most_bytes[topic] = limit
             return limit
 
-    def _callback(self, partition: TopicPartition) -> DeliveryCallback:
-        callback = self._callbacks.get(partition)
-        if callback is None:
-            callback = self._callbacks[partition] = self._deliveries.acknowledgements(partition)
-        return callback
-
-    def _resend(self, client: Producer, batch: OutgoingRecords) -> None:
-        """Wait for room in the queue for the record that found it full."""
-        index = batch.last_tried
-        record = batch.arguments(index)
-        began_ms = self._clock.monotonic_ms()
-        wait = Deadline(self._clock, self._max_block_ms)
-        while True:
-            self._serve(client, _QUEUE_FULL_POLL_S)
-            try:
-                client.produce(*record)
-                return
-            except BufferError:
-                self.on_wait()
-                if wait.passed:
-                    self._full_since(began_ms, batch.topic)
-                    wait = Deadline(self._clock, self._max_block_ms)
-            except KafkaException as error:
-                raise self._refusal(error, batch, index) from error
+    def _wait_for_room(
+        self, client: Producer, batch: Outgoing, full: _FullQueue | None
+    ) -> _FullQueue:
+        """Wait a moment for room in the queue, for the record that found it full."""
+        if full is None or full.index != batch.last_tried:
+            wait = Deadline(self._clock, self._max_block_ms)
+            full = _FullQueue(batch.last_tried, self._clock.monotonic_ms(), wait)
+        else:
+            self.on_wait()
+            if full.wait.passed:
+                self._full_since(full.began_ms, batch.topic)
+                full.wait = Deadline(self._clock, self._max_block_ms)
+        self._serve(client, _QUEUE_FULL_POLL_S)
+        return full
 
     def _full_since(self, began_ms: int, topic: str) -> None:
         """There was no room for `max_block_ms`, once or several times: warn, or give up."""
@@ -413,22 +409,18 @@ class RecordProducer:
             )
         _log.warning("%s A record for %s waits for room.", told, topic)
 
-    def _refusal(
-        self, raised: KafkaException, batch: OutgoingRecords, index: int | None = None
-    ) -> StreamsError:
+    def _refusal(self, raised: KafkaException, batch: Outgoing) -> StreamsError:
         """What to raise for a record that librdkafka did not take."""
         error: KafkaError = raised.args[0]
-        index = batch.last_tried if index is None else index
-        partition = batch.arguments(index)[3]
+        index = batch.last_tried
         if error.code() == KafkaError._STATE:
             # The transaction takes nothing more because of an earlier record: that one is the news.
+            self._writer.learn()
             self._decide()
             earlier = self._deliveries.tell_failure()
             if earlier is not None:
                 return earlier
-        told = self._deliveries.error_for(
-            error, batch.topic, None if partition == BY_KEY else partition
-        )
+        told = self._deliveries.error_for(error, batch.topic, batch.partition(index))
         if isinstance(told, TaskMigratedError) or error.fatal():
             return self._replaced(raised, "Sending a record")
         refused = RecordRefusedError(
@@ -444,7 +436,16 @@ class RecordProducer:
             raise failure
 
 
-def _not_understood(error: Exception, batch: OutgoingRecords) -> RecordRefusedError:
+@dataclass(slots=True)
+class _FullQueue:
+    """Which record found no room, since when, and how long it waits until that is said."""
+
+    index: int
+    began_ms: int
+    wait: Deadline
+
+
+def _not_understood(error: Exception, batch: Outgoing) -> RecordRefusedError:
     """What to raise for a record that does not even get to librdkafka."""
     return RecordRefusedError(
         f"A record was not written, since the client cannot take it: {type(error).__name__}: "

@@ -10,10 +10,9 @@ from confluent_kafka import KafkaError, Producer
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import IllegalStateError, StreamsError
-from millstream.kafka.data.delivery import Deliveries
 from millstream.kafka.data.producer_errors import RAISED, reported_error
+from millstream.kafka.data.writer import Writer
 from millstream.kafka.librdkafka_errors import is_access_error, login_error
-from millstream.kafka.settings.clients import create_client
 
 _log = logging.getLogger(__name__)
 
@@ -24,20 +23,13 @@ _BATCH_BYTES: Final = 1_000_000
 
 
 class ProducerClients:
-    """One client, or two where topics are tracked, and more for topics that only take smaller
-    batches than the others: their size is a choice for the whole client.
-
-    How failures and acknowledged offsets are learned, per record of 80 bytes and about 450 ns for
-    the record itself: confluent-kafka can report every record (220 ns), or failures only (free).
-    Topics that are not tracked use the latter, on a client of their own, since it is a choice for
-    the whole client. In a transaction, where one client has to do both, only the last record of
-    each send is reported on (free): a commit fails by itself when any record of the transaction
-    did.
+    """One client, or two where topics are tracked and need one of their own, and more for topics
+    that only take smaller batches than the others: their size is a choice for the whole client.
 
     Args:
         settings: from `librdkafka_settings` for "producer".
         transactional_id: makes it a transactional producer.
-        deliveries: told of records that failed.
+        writer: makes the clients, and hands them records.
         clock: where deadlines are measured.
 
     Raises:
@@ -48,13 +40,13 @@ class ProducerClients:
         self,
         settings: Mapping[str, Any],
         transactional_id: str | None,
-        deliveries: Deliveries,
+        writer: Writer,
         clock: Clock,
     ) -> None:
         self._settings = dict(settings)
-        self._deliveries = deliveries
+        self._writer = writer
         self._clock = clock
-        self._transactional_id = transactional_id
+        self._identity = {"transactional.id": transactional_id} if transactional_id else {}
         self.transactional = transactional_id is not None
         self._batch_bytes = int(settings.get("batch.size", _BATCH_BYTES))
         #: By whether its topics are tracked, and the size of their batches.
@@ -63,19 +55,15 @@ class ProducerClients:
         self.access_failure: StreamsError | None = None
         self._connection_error = ""
         self.closed = False
-        #: For the topics that are tracked.
+        #: For the topics that are tracked, where those need one of their own.
         self.tracked: Producer | None = None
         #: For the others.
-        self.main: Producer
-        if transactional_id is not None:
-            self.renew()
-        else:
-            self.main = self._create_untracked({})
+        self.main = self._create(self._identity)
 
     def track(self) -> None:
         """Topics are to be tracked from now on."""
-        if self.tracked is None:
-            self.tracked = self._create({})
+        if self.tracked is None and self._writer.tracks_apart:
+            self.tracked = self._create({}, tracked=True)
 
     def client_for(self, *, tracked: bool, most_bytes: int | None) -> Producer:
         """The client for a topic.
@@ -85,14 +73,14 @@ class ProducerClients:
             most_bytes: the size of the batches that it takes; None if any will do. Not heeded in
                 transactions, which one client has to write: all its batches are limited.
         """
+        apart = tracked and self.tracked is not None
         if self.transactional or most_bytes is None or most_bytes >= self._batch_bytes:
-            return self.tracked if tracked and self.tracked is not None else self.main
-        client = self._smaller.get((tracked, most_bytes))
+            return self.tracked if apart and self.tracked is not None else self.main
+        client = self._smaller.get((apart, most_bytes))
         if client is None:
             _log.info("Batches for some topics are limited to %d bytes", most_bytes)
-            size = {"batch.size": most_bytes}
-            client = self._create(size) if tracked else self._create_untracked(size)
-            self._smaller[tracked, most_bytes] = client
+            client = self._create({"batch.size": most_bytes}, tracked=apart)
+            self._smaller[apart, most_bytes] = client
         return client
 
     @property
@@ -113,9 +101,8 @@ class ProducerClients:
         """
         if self.closed:
             raise IllegalStateError("The producer is closed.")
-        if self.tracked is None or self.tracked is self.main:
-            return [self.main, *self._smaller.values()]
-        return [self.main, self.tracked, *self._smaller.values()]
+        apart = [] if self.tracked is None else [self.tracked]
+        return [self.main, *apart, *self._smaller.values()]
 
     def because(self) -> str:
         """What the connections have met with, to be put behind an error."""
@@ -124,9 +111,10 @@ class ProducerClients:
     def renew(self) -> None:
         """Begin with a new client, which has to be initialized; for a transactional one. What the
         old one left open ends then."""
+        new = self._create(self._identity)
+        self._writer.release(self.main)
         # Without a last reference the old one closes its connections at once.
-        self.main = self._create({"transactional.id": self._transactional_id})
-        self.tracked = self.main
+        self.main = new
         self.access_failure = None
 
     def replace(self, timeout_ms: int) -> None:
@@ -143,10 +131,12 @@ class ProducerClients:
             _log.info("Dropped up to %d records that were not acknowledged", waiting)
         # The old ones cannot go on: in the numbers by which the broker tells doubles, what was
         # dropped is a gap.
+        for client in clients:
+            self._writer.release(client)
         self._smaller.clear()
-        self.main = self._create_untracked({})
+        self.main = self._create({})
         if self.tracked is not None:
-            self.tracked = self._create({})
+            self.tracked = self._create({}, tracked=True)
         self.access_failure = None
 
     def close(self, timeout_ms: int) -> None:
@@ -160,6 +150,7 @@ class ProducerClients:
             left = _finish(client, deadline.remaining_ms(timeout_ms))
             if left:
                 _log.warning("The producer closes with %d records that were not acknowledged", left)
+            self._writer.release(client)
         self.closed = True
         # Producer.close() waits for ever to abort a transaction when no broker answers; losing the
         # last reference closes the connections at once.
@@ -167,17 +158,9 @@ class ProducerClients:
         self.tracked = None
         del self.main
 
-    def _create_untracked(self, own: Mapping[str, Any]) -> Producer:
-        return self._create(
-            {
-                **own,
-                "delivery.report.only.error": True,
-                "on_delivery": self._deliveries.failures_only,
-            }
-        )
-
-    def _create(self, own: Mapping[str, Any]) -> Producer:
-        return create_client(Producer, {**self._settings, **own, "error_cb": self._on_client_error})
+    def _create(self, own: Mapping[str, Any], *, tracked: bool = False) -> Producer:
+        told = {**self._settings, **own, "error_cb": self._on_client_error}
+        return self._writer.create(told, tracked=tracked)
 
     def _on_client_error(self, error: KafkaError) -> None:
         # The client's own log tells of each; here only what a later error may be explained with.

@@ -68,6 +68,33 @@ def message_columns(
     }
 
 
+def append_columns(columns: RecordColumns, more: RecordColumns) -> RecordColumns:
+    """Columns of one partition with those that follow; the lists of the first are taken over."""
+    columns.keys.extend(more.keys)
+    columns.values.extend(more.values)
+    columns.timestamps.extend(more.timestamps)
+    return columns._replace(
+        offsets=_appended_offsets(columns.offsets, more.offsets),
+        headers=_appended_headers(columns, more),
+        leader_epoch=more.leader_epoch,
+    )
+
+
+def _appended_offsets(offsets: Sequence[int], more: Sequence[int]) -> Sequence[int]:
+    if isinstance(offsets, range) and isinstance(more, range) and offsets.stop == more.start:
+        return range(offsets.start, more.stop)
+    return [*offsets, *more]
+
+
+def _appended_headers(columns: RecordColumns, more: RecordColumns) -> list[Sequence[Header]] | None:
+    if columns.headers is None and more.headers is None:
+        return None
+    # The values of both are in the first already.
+    before: list[Sequence[Header]] = [()] * (len(columns.values) - len(more.values))
+    after: list[Sequence[Header]] = [()] * len(more.values)
+    return [*(columns.headers or before), *(more.headers or after)]
+
+
 def _by_partition(
     messages: Sequence[Message], assigned: Collection[TopicPartition] | None
 ) -> Mapping[TopicPartition, Sequence[Message]]:

@@ -50,7 +50,7 @@ class TransactionalRecordProducer(RecordProducer):
         clock: as for `RecordProducer`, like what follows.
 
     Raises:
-        ConfigError: librdkafka refuses a setting.
+        ConfigError: librdkafka refuses a setting, or the extension was asked for and is not there.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class TransactionalRecordProducer(RecordProducer):
         limits: BatchLimits | None = None,
         max_block_ms: int = _MAX_BLOCK_MS,
         task_timeout_ms: int = 0,
+        speedups: bool | None = None,
     ) -> None:
         super().__init__(
             settings,
@@ -70,6 +71,7 @@ class TransactionalRecordProducer(RecordProducer):
             limits=limits,
             max_block_ms=max_block_ms,
             task_timeout_ms=task_timeout_ms,
+            speedups=speedups,
         )
         self._needs = Needs(user_of(settings), "Write", transactional_id)
         self._in_transaction = False
@@ -170,6 +172,7 @@ class TransactionalRecordProducer(RecordProducer):
         try:
             call(client, timeout_ms / 1_000)
         except RAISED as error:
+            self._writer.learn()
             told = self._told(reported_error(error), what)
             if not isinstance(told, TaskMigratedError):
                 # What a step runs into because of a record that failed tells less than that one.
@@ -193,6 +196,7 @@ class TransactionalRecordProducer(RecordProducer):
         - records were sent a moment ago: librdkafka then may end what the broker has not heard of
           yet, which that one refuses (confluentinc/librdkafka issue 4849).
         """
+        self._writer.learn()
         if self._apart is not None and self._apart.is_pending:
             self._must_renew = True
         elif self._in_transaction:
@@ -204,6 +208,7 @@ class TransactionalRecordProducer(RecordProducer):
             self._clients.renew()
             self._apart = None
             self._in_transaction = self._is_ready = self._must_renew = False
+        self._writer.forget()
         self._deliveries.forget()
 
     def _abort(self, timeout_ms: int) -> None:

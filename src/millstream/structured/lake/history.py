@@ -303,7 +303,10 @@ class HistoryWriter:
         """A producer of the one id; its former owners cannot commit any more."""
         target = target_of(self._into, self._config)
         producer = TransactionalRecordProducer(
-            target.settings, self._plan_group, task_timeout_ms=target.timeout_ms
+            target.settings,
+            self._plan_group,
+            task_timeout_ms=target.timeout_ms,
+            speedups=target.speedups,
         )
         try:
             producer.init_transactions(target.timeout_ms)

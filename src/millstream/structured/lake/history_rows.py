@@ -185,7 +185,8 @@ def target_of(topic: str, config: StreamsConfig) -> Target:
     """The topic, for producers of transactions."""
     settings = librdkafka_settings(config, "producer", f"{config.application_id}-backfill")
     settings["transaction.timeout.ms"] = max(transaction_timeout_ms(config), _LEAST_TRANSACTION_MS)
-    return Target(topic, settings, max(TIMEOUT_MS, config.task_timeout_ms))
+    timeout_ms = max(TIMEOUT_MS, config.task_timeout_ms)
+    return Target(topic, settings, timeout_ms, config.speedups)
 
 
 class EncodeRows:

@@ -1,0 +1,277 @@
+#include "client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME "millstream"
+#define FIRST_BUCKETS 64
+
+/* confluent-kafka's objects do not tell which client they hold, but librdkafka does to a plugin, on
+ * the thread that makes the client. */
+static _Thread_local Client *newest;
+static _Thread_local int is_ignored;
+
+void ignore_acknowledgements(int ignored) { is_ignored = ignored; }
+
+Client *take_newest_client(void) {
+    Client *client = newest;
+    newest = NULL;
+    return client;
+}
+
+/* Clients that are not used any more. Their memory is kept, for librdkafka's threads may report
+ * records that are lost with a client after they have said that it ends. */
+static Client *unused;
+static pthread_mutex_t unused_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static Client *allocated(void) {
+    Client *client = calloc(1, sizeof(*client));
+    if (client == NULL) {
+        return NULL;
+    }
+    client->places = calloc(FIRST_BUCKETS, sizeof(*client->places));
+    if (client->places == NULL) {
+        free(client);
+        return NULL;
+    }
+    client->buckets = FIRST_BUCKETS;
+    pthread_mutex_init(&client->lock, NULL);
+    pthread_cond_init(&client->idle, NULL);
+    return client;
+}
+
+static Client *new_client(rd_kafka_t *rk) {
+    pthread_mutex_lock(&unused_lock);
+    Client *client = unused;
+    if (client != NULL) {
+        unused = client->next;
+    }
+    pthread_mutex_unlock(&unused_lock);
+    client = client == NULL ? allocated() : client;
+    if (client != NULL) {
+        pthread_mutex_lock(&client->lock);
+        client->rk = rk;
+        client->references = 1;
+        pthread_mutex_unlock(&client->lock);
+    }
+    return client;
+}
+
+static void forget_locked(Client *client) {
+    for (size_t bucket = 0; bucket < client->buckets; bucket++) {
+        for (Place *place = client->places[bucket], *next; place != NULL; place = next) {
+            next = place->next;
+            free(place);
+        }
+        client->places[bucket] = NULL;
+    }
+    client->count = 0;
+    client->last = NULL;
+    for (size_t index = 0; index < MOST_FAILURES; index++) {
+        free(client->failures[index].topic);
+        client->failures[index].topic = NULL;
+    }
+    client->failed = 0;
+}
+
+void forget_deliveries(Client *client) {
+    pthread_mutex_lock(&client->lock);
+    forget_locked(client);
+    pthread_mutex_unlock(&client->lock);
+}
+
+void release_client(Client *client) {
+    pthread_mutex_lock(&client->lock);
+    int is_unused = --client->references == 0;
+    if (is_unused) {
+        client->rk = NULL;
+        forget_locked(client);
+    }
+    pthread_mutex_unlock(&client->lock);
+    if (is_unused) {
+        pthread_mutex_lock(&unused_lock);
+        client->next = unused;
+        unused = client;
+        pthread_mutex_unlock(&unused_lock);
+    }
+}
+
+int begin_call(Client *client) {
+    pthread_mutex_lock(&client->lock);
+    int is_alive = client->rk != NULL;
+    client->calls += is_alive;
+    pthread_mutex_unlock(&client->lock);
+    return is_alive;
+}
+
+void end_call(Client *client) {
+    pthread_mutex_lock(&client->lock);
+    if (--client->calls == 0) {
+        pthread_cond_broadcast(&client->idle);
+    }
+    pthread_mutex_unlock(&client->lock);
+}
+
+void free_handles(Client *client) {
+    pthread_mutex_lock(&client->lock);
+    rd_kafka_queue_t *queue = client->queue;
+    Topic *topic = client->topics;
+    client->queue = NULL;
+    client->topics = NULL;
+    pthread_mutex_unlock(&client->lock);
+    if (queue != NULL) {
+        kafka.queue_destroy(queue);
+    }
+    while (topic != NULL) {
+        Topic *next = topic->next;
+        kafka.topic_destroy(topic->handle);
+        free(topic);
+        topic = next;
+    }
+}
+
+/* On a thread of librdkafka, while whoever ends the client waits without Python's lock. Queues and
+ * topics have to be given back before the client is gone. */
+static rd_kafka_resp_err_t on_destroy(rd_kafka_t *rk, void *opaque) {
+    Client *client = opaque;
+    (void)rk;
+    pthread_mutex_lock(&client->lock);
+    client->rk = NULL;
+    while (client->calls > 0) {
+        pthread_cond_wait(&client->idle, &client->lock);
+    }
+    pthread_mutex_unlock(&client->lock);
+    free_handles(client);
+    release_client(client);
+    return ERROR_NONE;
+}
+
+static uint64_t hash_of(const char *topic, int32_t partition) {
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (const char *at = topic; *at != '\0'; at++) {
+        hash = (hash ^ (unsigned char)*at) * 1099511628211u;
+    }
+    return (hash ^ (uint32_t)partition) * 1099511628211u;
+}
+
+static int is_at(const Place *place, const char *topic, int32_t partition) {
+    return place->partition == partition && strcmp(place->topic, topic) == 0;
+}
+
+/* Twice as many buckets, if memory allows. */
+static void spread(Client *client) {
+    size_t buckets = client->buckets * 2;
+    Place **places = calloc(buckets, sizeof(*places));
+    if (places == NULL) {
+        return;
+    }
+    for (size_t bucket = 0; bucket < client->buckets; bucket++) {
+        for (Place *place = client->places[bucket], *next; place != NULL; place = next) {
+            next = place->next;
+            Place **first = &places[place->hash & (buckets - 1)];
+            place->next = *first;
+            *first = place;
+        }
+    }
+    free(client->places);
+    client->places = places;
+    client->buckets = buckets;
+}
+
+/* Where a partition's offset is kept; NULL if there is no memory for it. */
+static Place *place_of(Client *client, const char *topic, int32_t partition) {
+    /* Answers come batch by batch, and a batch is of one partition. */
+    if (client->last != NULL && is_at(client->last, topic, partition)) {
+        return client->last;
+    }
+    uint64_t hash = hash_of(topic, partition);
+    Place *place = client->places[hash & (client->buckets - 1)];
+    while (place != NULL && !(place->hash == hash && is_at(place, topic, partition))) {
+        place = place->next;
+    }
+    if (place == NULL) {
+        size_t length = strlen(topic) + 1;
+        place = malloc(sizeof(*place) + length);
+        if (place == NULL) {
+            return NULL;
+        }
+        if (client->count++ >= client->buckets) {
+            spread(client);
+        }
+        memcpy(place->topic, topic, length);
+        place->hash = hash;
+        place->partition = partition;
+        place->next = client->places[hash & (client->buckets - 1)];
+        client->places[hash & (client->buckets - 1)] = place;
+    }
+    client->last = place;
+    return place;
+}
+
+static void note_failure(Client *client, const rd_kafka_message_t *message) {
+    if (message->err == ERROR_PURGE_QUEUE || message->err == ERROR_PURGE_INFLIGHT) {
+        /* Given up on purpose. */
+        return;
+    }
+    if (client->failed < MOST_FAILURES) {
+        Failure *failure = &client->failures[client->failed];
+        failure->error = message->err;
+        failure->partition = message->partition;
+        failure->topic = strdup(kafka.topic_name(message->rkt));
+    }
+    client->failed++;
+}
+
+/* Of each record that was acknowledged or has failed, on a thread of librdkafka, in the order of
+ * each partition. */
+static rd_kafka_resp_err_t on_acknowledgement(rd_kafka_t *rk, rd_kafka_message_t *message, void *opaque) {
+    Client *client = opaque;
+    /* What confluent-kafka's own `produce` has sent is reported to its callback. */
+    if (is_ignored || message->_private != NULL || message->rkt == NULL) {
+        return ERROR_NONE;
+    }
+    pthread_mutex_lock(&client->lock);
+    if (client->rk != rk) {
+        /* It has ended, and what is known of it may be another one's by now. */
+    } else if (message->err != ERROR_NONE) {
+        note_failure(client, message);
+    } else if (message->offset >= 0) {
+        /* It is negative after a lost answer: the record is there, but only an earlier offset is
+         * certain. */
+        Place *place = place_of(client, kafka.topic_name(message->rkt), message->partition);
+        if (place != NULL) {
+            place->offset = message->offset;
+        }
+    }
+    pthread_mutex_unlock(&client->lock);
+    return ERROR_NONE;
+}
+
+static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, void *opaque, char *reason,
+                                  size_t size) {
+    (void)conf, (void)opaque, (void)reason, (void)size;
+    Client *former = take_newest_client();
+    if (former != NULL) {
+        release_client(former);
+    }
+    Client *client = new_client(rk);
+    if (client == NULL) {
+        return ERROR_NONE;
+    }
+    if (kafka.interceptor_add_on_destroy(rk, NAME, on_destroy, client) != ERROR_NONE) {
+        release_client(client);
+        return ERROR_NONE;
+    }
+    if (kafka.interceptor_add_on_acknowledgement(rk, NAME, on_acknowledgement, client) == ERROR_NONE) {
+        client->references++;
+        newest = client;
+    }
+    return ERROR_NONE;
+}
+
+/* Called by librdkafka when this library is named among a client's `plugin.library.paths`. */
+__attribute__((visibility("default"))) rd_kafka_resp_err_t conf_init(rd_kafka_conf_t *conf, void **opaque,
+                                                                     char *reason, size_t size) {
+    (void)opaque, (void)reason, (void)size;
+    return kafka.conf_interceptor_add_on_new(conf, NAME, on_new, NULL);
+}

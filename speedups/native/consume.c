@@ -1,0 +1,217 @@
+/* Records out of librdkafka, as columns. */
+
+#include <string.h>
+
+#include "python.h"
+
+/* However many are asked for: the caller comes again for the rest. */
+#define MOST_MESSAGES 65536
+
+PyObject *open_queue(ClientObject *self, PyObject *unused) {
+    (void)unused;
+    if (!enter(self)) {
+        return NULL;
+    }
+    Client *client = self->client;
+    if (client->queue == NULL) {
+        client->queue = kafka.queue_new(client->rk);
+    }
+    end_call(client);
+    Py_RETURN_NONE;
+}
+
+PyObject *forward(ClientObject *self, PyObject *arguments) {
+    const char *topic;
+    int partition;
+    if (!PyArg_ParseTuple(arguments, "si", &topic, &partition) || !enter(self)) {
+        return NULL;
+    }
+    Client *client = self->client;
+    rd_kafka_queue_t *from =
+        client->queue == NULL ? NULL : kafka.queue_get_partition(client->rk, topic, partition);
+    if (from != NULL) {
+        kafka.queue_forward(from, client->queue);
+        kafka.queue_destroy(from);
+    }
+    end_call(client);
+    if (from == NULL) {
+        PyErr_Format(PyExc_RuntimeError, "there is no queue for %s-%d", topic, partition);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *bytes_or_none(const void *bytes, size_t length) {
+    if (bytes == NULL) {
+        return Py_NewRef(Py_None);
+    }
+    return PyBytes_FromStringAndSize(bytes, (Py_ssize_t)length);
+}
+
+static PyObject *headers_of(const rd_kafka_message_t *message) {
+    rd_kafka_headers_t *headers;
+    if (kafka.message_headers(message, &headers) != ERROR_NONE) {
+        return PyTuple_New(0);
+    }
+    const char *name;
+    const void *value;
+    size_t size, count = 0;
+    while (kafka.header_get_all(headers, count, &name, &value, &size) == ERROR_NONE) {
+        count++;
+    }
+    PyObject *pairs = PyTuple_New((Py_ssize_t)count);
+    for (size_t index = 0; pairs != NULL && index < count; index++) {
+        kafka.header_get_all(headers, index, &name, &value, &size);
+        /* Follows Java, which reads any bytes as text. */
+        PyObject *text = PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
+        PyObject *bytes = bytes_or_none(value, size);
+        PyObject *pair = text == NULL || bytes == NULL ? NULL : PyTuple_Pack(2, text, bytes);
+        Py_XDECREF(text);
+        Py_XDECREF(bytes);
+        if (pair == NULL || PyTuple_SetItem(pairs, (Py_ssize_t)index, pair) < 0) {
+            Py_CLEAR(pairs);
+        }
+    }
+    return pairs;
+}
+
+/* A list of what is made of each message; `made` gives NULL with an exception. */
+static PyObject *column(rd_kafka_message_t **messages, Py_ssize_t count,
+                        PyObject *(*made)(const rd_kafka_message_t *)) {
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t index = 0; list != NULL && index < count; index++) {
+        PyObject *item = made(messages[index]);
+        if (item == NULL || PyList_SetItem(list, index, item) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+static PyObject *key_of(const rd_kafka_message_t *message) {
+    return bytes_or_none(message->key, message->key_len);
+}
+
+static PyObject *value_of(const rd_kafka_message_t *message) {
+    return bytes_or_none(message->payload, message->len);
+}
+
+static PyObject *timestamp_of(const rd_kafka_message_t *message) {
+    int kind;
+    return PyLong_FromLongLong(kafka.message_timestamp(message, &kind));
+}
+
+static PyObject *offset_of(const rd_kafka_message_t *message) {
+    return PyLong_FromLongLong(message->offset);
+}
+
+static int have_headers(rd_kafka_message_t **messages, Py_ssize_t count) {
+    rd_kafka_headers_t *headers;
+    for (Py_ssize_t index = 0; index < count; index++) {
+        if (kafka.message_headers(messages[index], &headers) == ERROR_NONE) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Messages of one partition, as a tuple in the order that `Run` of the stub says. */
+static PyObject *run_of(rd_kafka_message_t **messages, Py_ssize_t count) {
+    const rd_kafka_message_t *first = messages[0], *last = messages[count - 1];
+    /* Offsets only grow: as many records as numbers leave no gap. */
+    int has_gaps = last->offset - first->offset + 1 != count;
+    PyObject *offsets = has_gaps ? column(messages, count, offset_of) : Py_NewRef(Py_None);
+    PyObject *headers =
+        have_headers(messages, count) ? column(messages, count, headers_of) : Py_NewRef(Py_None);
+    /* "N" takes the reference over, and with any NULL among them makes the whole NULL. */
+    return Py_BuildValue("(siNNNLNNi)", kafka.topic_name(first->rkt), (int)first->partition,
+                         column(messages, count, key_of), column(messages, count, value_of),
+                         column(messages, count, timestamp_of), (long long)first->offset, offsets, headers,
+                         (int)kafka.message_leader_epoch(last));
+}
+
+static PyObject *event_of(const rd_kafka_message_t *message) {
+    const char *topic = message->rkt == NULL ? NULL : kafka.topic_name(message->rkt);
+    const char *told = kafka.message_errstr(message);
+    return Py_BuildValue("(iNziL)", message->err,
+                         PyUnicode_DecodeUTF8(told, (Py_ssize_t)strlen(told), "replace"), topic,
+                         (int)message->partition, (long long)message->offset);
+}
+
+static int append(PyObject *list, PyObject *item) {
+    int result = item == NULL ? -1 : PyList_Append(list, item);
+    Py_XDECREF(item);
+    return result;
+}
+
+/* Messages that follow each other and are of one partition become one run. */
+static int sort_out(rd_kafka_message_t **messages, Py_ssize_t count, PyObject *runs, PyObject *events) {
+    Py_ssize_t begin = 0;
+    while (begin < count) {
+        const rd_kafka_message_t *first = messages[begin];
+        Py_ssize_t end = begin + 1;
+        int failed;
+        if (first->err != ERROR_NONE) {
+            failed = append(events, event_of(first));
+        } else {
+            while (end < count && messages[end]->rkt == first->rkt &&
+                   messages[end]->partition == first->partition && messages[end]->err == ERROR_NONE) {
+                end++;
+            }
+            failed = append(runs, run_of(messages + begin, end - begin));
+        }
+        if (failed) {
+            return -1;
+        }
+        begin = end;
+    }
+    return 0;
+}
+
+static Py_ssize_t taken(rd_kafka_queue_t *queue, rd_kafka_message_t **messages, size_t most, int timeout_ms) {
+    /* With a timeout it would wait until it has as many as it may take. */
+    ssize_t count = kafka.consume_batch_queue(queue, timeout_ms, messages, 1);
+    if (count == 1 && most > 1) {
+        ssize_t more = kafka.consume_batch_queue(queue, 0, messages + 1, most - 1);
+        count += more > 0 ? more : 0;
+    }
+    return count;
+}
+
+PyObject *read_columns(ClientObject *self, PyObject *arguments) {
+    Py_ssize_t most;
+    int timeout_ms;
+    if (!PyArg_ParseTuple(arguments, "ni", &most, &timeout_ms)) {
+        return NULL;
+    }
+    most = most < 1 ? 1 : most > MOST_MESSAGES ? MOST_MESSAGES : most;
+    rd_kafka_message_t **messages = PyMem_Malloc((size_t)most * sizeof(*messages));
+    if (messages == NULL) {
+        return PyErr_NoMemory();
+    }
+    PyObject *runs = PyList_New(0), *events = PyList_New(0), *found = NULL;
+    if (runs != NULL && events != NULL && enter(self)) {
+        Client *client = self->client;
+        Py_ssize_t count = -1;
+        if (client->queue != NULL) {
+            Py_BEGIN_ALLOW_THREADS;
+            count = taken(client->queue, messages, (size_t)most, timeout_ms);
+            Py_END_ALLOW_THREADS;
+        }
+        if (count < 0) {
+            PyErr_Format(PyExc_RuntimeError, "nothing can be read: %s", kafka.err2str(kafka.last_error()));
+        } else if (sort_out(messages, count, runs, events) == 0) {
+            found = PyTuple_Pack(2, runs, events);
+        }
+        Py_BEGIN_ALLOW_THREADS;
+        for (Py_ssize_t index = 0; index < count; index++) {
+            kafka.message_destroy(messages[index]);
+        }
+        end_call(client);
+        Py_END_ALLOW_THREADS;
+    }
+    PyMem_Free(messages);
+    Py_XDECREF(runs);
+    Py_XDECREF(events);
+    return found;
+}

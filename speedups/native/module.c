@@ -1,0 +1,239 @@
+/* The module `_native`: its functions and the class `Client`. The stub `_native.pyi` says what they
+ * mean. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "python.h"
+
+static PyObject *client_type;
+
+int enter(ClientObject *self) {
+    if (self->client == NULL || !begin_call(self->client)) {
+        PyErr_SetString(PyExc_RuntimeError, "the client is closed");
+        return 0;
+    }
+    return 1;
+}
+
+/* Give back everything, the client last: it may end with its owner. */
+static void let_go(ClientObject *self) {
+    Client *client = self->client;
+    self->client = NULL;
+    if (client != NULL) {
+        /* Waits for threads of librdkafka that may wait for Python's lock. */
+        Py_BEGIN_ALLOW_THREADS;
+        free_handles(client);
+        release_client(client);
+        Py_END_ALLOW_THREADS;
+    }
+    Py_CLEAR(self->owner);
+}
+
+static PyObject *close_client(ClientObject *self, PyObject *unused) {
+    (void)unused;
+    if (self->client != NULL) {
+        pthread_mutex_lock(&self->client->lock);
+        int calls = self->client->calls;
+        pthread_mutex_unlock(&self->client->lock);
+        if (calls > 0) {
+            PyErr_SetString(PyExc_RuntimeError, "the client is in use by another thread");
+            return NULL;
+        }
+    }
+    let_go(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *failed(ClientObject *self, void *unused) {
+    (void)unused;
+    if (self->client == NULL) {
+        return PyLong_FromLong(0);
+    }
+    pthread_mutex_lock(&self->client->lock);
+    size_t count = self->client->failed;
+    pthread_mutex_unlock(&self->client->lock);
+    return PyLong_FromSize_t(count);
+}
+
+static PyObject *take_failures(ClientObject *self, PyObject *unused) {
+    (void)unused;
+    if (!enter(self)) {
+        return NULL;
+    }
+    Client *client = self->client;
+    Failure failures[MOST_FAILURES];
+    pthread_mutex_lock(&client->lock);
+    size_t count = client->failed;
+    size_t kept = count < MOST_FAILURES ? count : MOST_FAILURES;
+    memcpy(failures, client->failures, sizeof(failures));
+    memset(client->failures, 0, sizeof(client->failures));
+    client->failed = 0;
+    pthread_mutex_unlock(&client->lock);
+    end_call(client);
+    PyObject *told = PyList_New(0);
+    for (size_t index = 0; index < kept; index++) {
+        Failure *failure = &failures[index];
+        PyObject *item =
+            told == NULL ? NULL : Py_BuildValue("(izi)", failure->error, failure->topic, (int)failure->partition);
+        if (told != NULL && (item == NULL || PyList_Append(told, item) < 0)) {
+            Py_CLEAR(told);
+        }
+        Py_XDECREF(item);
+        free(failure->topic);
+    }
+    return told == NULL ? NULL : Py_BuildValue("(Nn)", told, (Py_ssize_t)(count - kept));
+}
+
+static PyObject *acked_offsets(ClientObject *self, PyObject *unused) {
+    (void)unused;
+    if (!enter(self)) {
+        return NULL;
+    }
+    Client *client = self->client;
+    PyObject *offsets = PyList_New(0);
+    pthread_mutex_lock(&client->lock);
+    size_t count = client->count, known = 0;
+    /* Objects are made afterwards: that may run Python, and librdkafka waits for the lock. */
+    Place *copies = calloc(count + 1, sizeof(*copies));
+    const char **topics = calloc(count + 1, sizeof(*topics));
+    if (copies != NULL && topics != NULL) {
+        for (size_t bucket = 0; bucket < client->buckets; bucket++) {
+            for (Place *place = client->places[bucket]; place != NULL; place = place->next) {
+                copies[known] = *place;
+                /* Stays where it is until this thread forgets it. */
+                topics[known++] = place->topic;
+            }
+        }
+    }
+    pthread_mutex_unlock(&client->lock);
+    for (size_t index = 0; offsets != NULL && index < known; index++) {
+        PyObject *item = Py_BuildValue("(siL)", topics[index], (int)copies[index].partition,
+                                       (long long)copies[index].offset);
+        if (item == NULL || PyList_Append(offsets, item) < 0) {
+            Py_CLEAR(offsets);
+        }
+        Py_XDECREF(item);
+    }
+    if (offsets != NULL && (copies == NULL || topics == NULL)) {
+        Py_CLEAR(offsets);
+        PyErr_NoMemory();
+    }
+    free(copies);
+    free(topics);
+    end_call(client);
+    return offsets;
+}
+
+static PyObject *forget(ClientObject *self, PyObject *unused) {
+    (void)unused;
+    if (!enter(self)) {
+        return NULL;
+    }
+    forget_deliveries(self->client);
+    end_call(self->client);
+    Py_RETURN_NONE;
+}
+
+/* The argument's name is what Py_VISIT demands. */
+static int traverse(ClientObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->owner);
+    return 0;
+}
+
+static int clear(ClientObject *self) {
+    let_go(self);
+    return 0;
+}
+
+static void deallocate(ClientObject *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack(self);
+    let_go(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef client_methods[] = {
+    {"close", (PyCFunction)close_client, METH_NOARGS, NULL},
+    {"open_queue", (PyCFunction)open_queue, METH_NOARGS, NULL},
+    {"forward", (PyCFunction)forward, METH_VARARGS, NULL},
+    {"read_columns", (PyCFunction)read_columns, METH_VARARGS, NULL},
+    {"produce_columns", (PyCFunction)produce_columns, METH_VARARGS, NULL},
+    {"take_failures", (PyCFunction)take_failures, METH_NOARGS, NULL},
+    {"acked_offsets", (PyCFunction)acked_offsets, METH_NOARGS, NULL},
+    {"forget", (PyCFunction)forget, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef client_attributes[] = {
+    {"failed", (getter)failed, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot client_slots[] = {
+    {Py_tp_dealloc, deallocate},       {Py_tp_traverse, traverse},       {Py_tp_clear, clear},
+    {Py_tp_methods, client_methods}, {Py_tp_getset, client_attributes}, {0, NULL},
+};
+
+static PyType_Spec client_spec = {
+    .name = "millstream_speedups._native.Client",
+    .basicsize = sizeof(ClientObject),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = client_slots,
+};
+
+static PyObject *load(PyObject *module, PyObject *arguments) {
+    (void)module;
+    const char *library;
+    char reason[1024];
+    if (!PyArg_ParseTuple(arguments, "s", &library)) {
+        return NULL;
+    }
+    if (find_librdkafka(library, reason, sizeof(reason))) {
+        Py_RETURN_NONE;
+    }
+    return PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
+}
+
+static PyObject *attach(PyObject *module, PyObject *owner) {
+    (void)module;
+    Client *client = take_newest_client();
+    if (client == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "this thread has made no client with the plugin");
+        return NULL;
+    }
+    ClientObject *self = PyObject_GC_New(ClientObject, (PyTypeObject *)client_type);
+    if (self == NULL) {
+        release_client(client);
+        return NULL;
+    }
+    self->client = client;
+    self->owner = Py_NewRef(owner);
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+static PyMethodDef functions[] = {
+    {"load", load, METH_VARARGS, NULL},
+    {"attach", attach, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_native", .m_size = -1, .m_methods = functions,
+};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module == NULL) {
+        return NULL;
+    }
+    client_type = PyType_FromSpec(&client_spec);
+    if (client_type == NULL || PyModule_AddObjectRef(module, "Client", client_type) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

@@ -1,0 +1,290 @@
+/* Records into librdkafka, from columns. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "python.h"
+
+/* librdkafka would replace the timestamp 0 by the present time. */
+#define FIRST_MILLISECOND 1
+#define BY_KEY (-1)
+/* None of librdkafka's errors: there is an exception. */
+#define NOT_UNDERSTOOD (-100000)
+
+/* The bytes of a key or value, for as long as the object they are of. */
+typedef struct {
+    const void *bytes;
+    size_t length;
+    Py_buffer view;
+    int is_view;
+} Bytes;
+
+/* Runs no Python, whatever the object is. */
+static int bytes_of(PyObject *object, Bytes *bytes) {
+    bytes->is_view = 0;
+    if (object == NULL) {
+        return -1;
+    }
+    if (object == Py_None) {
+        bytes->bytes = NULL;
+        bytes->length = 0;
+        return 0;
+    }
+    if (PyBytes_Check(object)) {
+        bytes->bytes = PyBytes_AsString(object);
+        bytes->length = (size_t)PyBytes_Size(object);
+        return 0;
+    }
+    if (PyUnicode_Check(object)) {
+        Py_ssize_t length;
+        bytes->bytes = PyUnicode_AsUTF8AndSize(object, &length);
+        bytes->length = (size_t)length;
+        return bytes->bytes == NULL ? -1 : 0;
+    }
+    if (!PyMemoryView_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "bytes or None is needed, not %R", Py_TYPE(object));
+        return -1;
+    }
+    if (PyObject_GetBuffer(object, &bytes->view, PyBUF_SIMPLE) < 0) {
+        return -1;
+    }
+    bytes->is_view = 1;
+    /* Of an empty one the address may be NULL, which would mean that there is none. */
+    bytes->bytes = bytes->view.buf == NULL ? "" : bytes->view.buf;
+    bytes->length = (size_t)bytes->view.len;
+    return 0;
+}
+
+static void release(Bytes *bytes) {
+    if (bytes->is_view) {
+        PyBuffer_Release(&bytes->view);
+        bytes->is_view = 0;
+    }
+}
+
+static int add_header(rd_kafka_headers_t *headers, PyObject *pair) {
+    if (!(PyTuple_Check(pair) || PyList_Check(pair)) || PySequence_Size(pair) != 2) {
+        PyErr_SetString(PyExc_TypeError, "a header is not a pair");
+        return -1;
+    }
+    PyObject *name = PySequence_GetItem(pair, 0), *value = PySequence_GetItem(pair, 1);
+    Bytes bytes = {.is_view = 0};
+    Py_ssize_t length = 0;
+    const char *text = name == NULL ? NULL : PyUnicode_AsUTF8AndSize(name, &length);
+    int result = text == NULL || value == NULL || bytes_of(value, &bytes) < 0 ? -1 : 0;
+    if (result == 0) {
+        kafka.header_add(headers, text, length, bytes.bytes, (ssize_t)bytes.length);
+        release(&bytes);
+    }
+    Py_XDECREF(name);
+    Py_XDECREF(value);
+    return result;
+}
+
+static int headers_of(PyObject *given, rd_kafka_headers_t **headers) {
+    if (given == NULL || given == Py_None) {
+        return given == NULL ? -1 : 0;
+    }
+    PyObject *pairs = PySequence_List(given);
+    if (pairs == NULL) {
+        return -1;
+    }
+    int result = 0;
+    /* None at all where there are none to be written. */
+    if (PyList_Size(pairs) > 0) {
+        *headers = kafka.headers_new((size_t)PyList_Size(pairs));
+        for (Py_ssize_t index = 0; result == 0 && index < PyList_Size(pairs); index++) {
+            result = add_header(*headers, PyList_GetItem(pairs, index));
+        }
+        if (result < 0) {
+            kafka.headers_destroy(*headers);
+        }
+    }
+    Py_DECREF(pairs);
+    return result;
+}
+
+static int timestamp_of(PyObject *object, int64_t *timestamp) {
+    int64_t number = object == NULL ? -1 : PyLong_AsLongLong(object);
+    if (number == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    *timestamp = number == 0 ? FIRST_MILLISECOND : number;
+    return 0;
+}
+
+static int partition_of(PyObject *object, int32_t *partition) {
+    if (object == NULL) {
+        return -1;
+    }
+    if (object == Py_None) {
+        *partition = BY_KEY;
+        return 0;
+    }
+    long number = PyLong_AsLong(object);
+    if (number == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (number < BY_KEY || number > INT32_MAX) {
+        PyErr_Format(PyExc_OverflowError, "%ld is no partition", number);
+        return -1;
+    }
+    *partition = (int32_t)number;
+    return 0;
+}
+
+/* What is written: the columns, as lists of one length; those that are optional may be NULL. */
+typedef struct {
+    rd_kafka_t *rk;
+    rd_kafka_topic_t *topic;
+    int32_t partition;
+    PyObject *partitions;
+    PyObject *keys;
+    PyObject *values;
+    PyObject *timestamps;
+    PyObject *headers;
+} Columns;
+
+static rd_kafka_resp_err_t hand_over(const Columns *columns, int32_t partition, int64_t timestamp,
+                                     const Bytes *key, const Bytes *value, rd_kafka_headers_t *headers) {
+    if (headers == NULL) {
+        return kafka.producev(columns->rk, V_RKT, columns->topic, V_PARTITION, partition, V_MSGFLAGS,
+                              MESSAGE_COPY, V_KEY, key->bytes, key->length, V_VALUE, value->bytes,
+                              value->length, V_TIMESTAMP, timestamp, V_END);
+    }
+    return kafka.producev(columns->rk, V_RKT, columns->topic, V_PARTITION, partition, V_MSGFLAGS,
+                          MESSAGE_COPY, V_KEY, key->bytes, key->length, V_VALUE, value->bytes, value->length,
+                          V_TIMESTAMP, timestamp, V_HEADERS, headers, V_END);
+}
+
+/* librdkafka's error for one record; NOT_UNDERSTOOD with an exception where it does not
+ * even get there. */
+static rd_kafka_resp_err_t produce_one(const Columns *columns, Py_ssize_t index) {
+    /* Headers and numbers may run Python, which could change the lists: keys and values, which are
+     * borrowed from them, come last. */
+    rd_kafka_headers_t *headers = NULL;
+    if (columns->headers != NULL && headers_of(PyList_GetItem(columns->headers, index), &headers) < 0) {
+        return NOT_UNDERSTOOD;
+    }
+    int32_t partition = columns->partition;
+    int64_t timestamp = 0;
+    Bytes key = {.is_view = 0}, value = {.is_view = 0};
+    rd_kafka_resp_err_t error = NOT_UNDERSTOOD;
+    if ((columns->partitions == NULL ||
+         partition_of(PyList_GetItem(columns->partitions, index), &partition) == 0) &&
+        timestamp_of(PyList_GetItem(columns->timestamps, index), &timestamp) == 0 &&
+        bytes_of(PyList_GetItem(columns->keys, index), &key) == 0 &&
+        bytes_of(PyList_GetItem(columns->values, index), &value) == 0) {
+        error = hand_over(columns, partition, timestamp, &key, &value, headers);
+    }
+    if (error != ERROR_NONE && headers != NULL) {
+        /* Taken over only with the record. */
+        kafka.headers_destroy(headers);
+    }
+    release(&key);
+    release(&value);
+    return error;
+}
+
+/* By name librdkafka would look for it once a record. */
+static rd_kafka_topic_t *topic_of(Client *client, const char *name) {
+    for (Topic *topic = client->topics; topic != NULL; topic = topic->next) {
+        if (strcmp(topic->name, name) == 0) {
+            return topic->handle;
+        }
+    }
+    size_t length = strlen(name) + 1;
+    Topic *topic = malloc(sizeof(*topic) + length);
+    if (topic == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    topic->handle = kafka.topic_new(client->rk, name, NULL);
+    if (topic->handle == NULL) {
+        free(topic);
+        PyErr_Format(PyExc_ValueError, "no topic can be named '%s': %s", name,
+                     kafka.err2str(kafka.last_error()));
+        return NULL;
+    }
+    memcpy(topic->name, name, length);
+    topic->next = client->topics;
+    client->topics = topic;
+    return topic->handle;
+}
+
+/* A list of the right length; NULL with an exception. */
+static PyObject *listed(PyObject *sequence, Py_ssize_t length) {
+    PyObject *list = PyList_Check(sequence) ? Py_NewRef(sequence) : PySequence_List(sequence);
+    if (list != NULL && PyList_Size(list) != length) {
+        PyErr_Format(PyExc_ValueError, "there are %zd records, but another column has %zd", length,
+                     PyList_Size(list));
+        Py_CLEAR(list);
+    }
+    return list;
+}
+
+static int find_partitions(Columns *columns, PyObject *partitions, Py_ssize_t length) {
+    if (partitions == Py_None || PyLong_Check(partitions)) {
+        return partition_of(partitions, &columns->partition);
+    }
+    columns->partitions = listed(partitions, length);
+    return columns->partitions == NULL ? -1 : 0;
+}
+
+static PyObject *produce_all(Client *client, const char *topic, Columns *columns, Py_ssize_t start,
+                             Py_ssize_t length) {
+    columns->rk = client->rk;
+    columns->topic = topic_of(client, topic);
+    if (columns->topic == NULL) {
+        return NULL;
+    }
+    rd_kafka_resp_err_t error = ERROR_NONE;
+    Py_ssize_t index = start;
+    ignore_acknowledgements(1);
+    while (index < length && (error = produce_one(columns, index)) == ERROR_NONE) {
+        index++;
+    }
+    ignore_acknowledgements(0);
+    if (error == NOT_UNDERSTOOD) {
+        if (index == start) {
+            return NULL;
+        }
+        /* The caller comes again, with this record as the first. */
+        PyErr_Clear();
+        error = ERROR_NONE;
+    }
+    return Py_BuildValue("(ni)", index - start, error);
+}
+
+PyObject *produce_columns(ClientObject *self, PyObject *arguments) {
+    const char *topic;
+    PyObject *partitions, *keys, *values, *timestamps, *headers, *result = NULL;
+    Py_ssize_t start;
+    if (!PyArg_ParseTuple(arguments, "sOOOOOn", &topic, &partitions, &keys, &values, &timestamps, &headers,
+                          &start)) {
+        return NULL;
+    }
+    Py_ssize_t length = PySequence_Size(values);
+    if (length < 0) {
+        return NULL;
+    }
+    if (start < 0 || start > length) {
+        return PyErr_Format(PyExc_IndexError, "there are %zd records, none of which is the %zdth", length,
+                            start);
+    }
+    Columns columns = {.partition = BY_KEY};
+    if ((columns.values = listed(values, length)) != NULL && (columns.keys = listed(keys, length)) != NULL &&
+        (columns.timestamps = listed(timestamps, length)) != NULL &&
+        (headers == Py_None || (columns.headers = listed(headers, length)) != NULL) &&
+        find_partitions(&columns, partitions, length) == 0 && enter(self)) {
+        Client *client = self->client;
+        result = produce_all(client, topic, &columns, start, length);
+        end_call(client);
+    }
+    Py_XDECREF(columns.partitions);
+    Py_XDECREF(columns.keys);
+    Py_XDECREF(columns.values);
+    Py_XDECREF(columns.timestamps);
+    Py_XDECREF(columns.headers);
+    return result;
+}

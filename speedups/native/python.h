@@ -1,0 +1,28 @@
+/* What the parts of the Python module share. Only Python's stable interface is used, so that one
+ * build serves 3.11 and every later version. */
+
+#ifndef MILLSTREAM_PYTHON_H
+#define MILLSTREAM_PYTHON_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "client.h"
+
+typedef struct {
+    PyObject_HEAD
+    /* NULL after `close`. */
+    Client *client;
+    /* confluent-kafka's object, which keeps librdkafka's client. */
+    PyObject *owner;
+} ClientObject;
+
+/* Begin a call of Python's that uses the client; 0 with an exception if that has ended. */
+int enter(ClientObject *self);
+
+PyObject *open_queue(ClientObject *self, PyObject *unused);
+PyObject *forward(ClientObject *self, PyObject *arguments);
+PyObject *read_columns(ClientObject *self, PyObject *arguments);
+PyObject *produce_columns(ClientObject *self, PyObject *arguments);
+
+#endif

@@ -1,0 +1,25 @@
+"""Builds the C part: one file for CPython 3.11 and every later version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+FOLDER = Path(__file__).parent
+
+setup(
+    ext_modules=[
+        Extension(
+            "millstream_speedups._native",
+            sources=sorted(f"native/{path.name}" for path in FOLDER.glob("native/*.c")),
+            depends=sorted(f"native/{path.name}" for path in FOLDER.glob("native/*.h")),
+            define_macros=[("Py_LIMITED_API", "0x030B0000"), ("_GNU_SOURCE", "1")],
+            extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra", "-pthread"],
+            extra_link_args=["-pthread"],
+            libraries=["dl"],
+            py_limited_api=True,
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

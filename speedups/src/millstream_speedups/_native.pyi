@@ -1,0 +1,85 @@
+"""The C part. What a `Client` does, it does with the GIL held, but waiting for records."""
+
+from collections.abc import Sequence
+
+from millstream_speedups.shapes import Event, Run
+
+def load(library: str, /) -> str | None:
+    """Find librdkafka, as what a shared library depends on; why it cannot be used, else None."""
+
+def attach(owner: object, /) -> Client:
+    """The client that this thread has just made with the plugin, of which `owner` is the object.
+
+    Raises:
+        RuntimeError: it has made none.
+    """
+
+class Client:
+    """One of librdkafka's clients. Not thread-safe.
+
+    It keeps its owner, so that the client lives as long as this; where that is closed all the same,
+    calls raise a RuntimeError.
+    """
+
+    @property
+    def failed(self) -> int:
+        """How many records failed since failures were taken."""
+
+    def close(self) -> None:
+        """Let the owner go. Further calls raise a RuntimeError; another `close` does nothing."""
+
+    def open_queue(self) -> None:
+        """Make the queue that `read_columns` reads; of a consumer."""
+
+    def forward(self, topic: str, partition: int, /) -> None:
+        """Have what is fetched of a partition put into that queue, also what waits already."""
+
+    def read_columns(self, most: int, timeout_ms: int, /) -> tuple[list[Run], list[Event]]:
+        """Wait for a record, and take what is there; without the GIL.
+
+        Args:
+            most: how many records and events; at least one, at most 65,536 are taken.
+            timeout_ms: how long to wait for the first.
+        """
+
+    def produce_columns(
+        self,
+        topic: str,
+        partitions: int | Sequence[int | None] | None,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None,
+        start: int,
+        /,
+    ) -> tuple[int, int]:
+        """Hand records over, up to the first that is refused.
+
+        A record that is no such thing is never the last that was tried: the call ends before it,
+        so that the next one raises.
+
+        Args:
+            topic: where they go.
+            partitions: one for all, one for each, or None for that of the key's hash.
+            keys: of all records.
+            values: as many.
+            timestamps: as many, in milliseconds since the epoch; 1 is written for 0.
+            headers: for each record, or None.
+            start: the index of the first to hand over.
+
+        Returns:
+            How many were taken, and librdkafka's error for the one behind them; 0 for none.
+
+        Raises:
+            TypeError, ValueError, OverflowError: what the first record has cannot be written.
+        """
+
+    def take_failures(self) -> tuple[list[tuple[int, str | None, int]], int]:
+        """The first records that failed since the last call (error, topic, partition, or a negative
+        one where it was not decided), and how many more did."""
+
+    def acked_offsets(self) -> list[tuple[str, int, int]]:
+        """Topic, partition and offset of the last record of each that was acknowledged."""
+
+    def forget(self) -> None:
+        """Acknowledged offsets and failures do not count any more."""
