@@ -218,6 +218,8 @@ static PyObject *attach(PyObject *module, PyObject *owner) {
 static PyMethodDef functions[] = {
     {"load", load, METH_VARARGS, NULL},
     {"attach", attach, METH_O, NULL},
+    {"murmur3_128", murmur3_128, METH_O, NULL},
+    {"with_times", with_times, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -25,4 +25,7 @@ PyObject *forward(ClientObject *self, PyObject *arguments);
 PyObject *read_columns(ClientObject *self, PyObject *arguments);
 PyObject *produce_columns(ClientObject *self, PyObject *arguments);
 
+PyObject *murmur3_128(PyObject *module, PyObject *data);
+PyObject *with_times(PyObject *module, PyObject *arguments);
+
 #endif

@@ -18,6 +18,7 @@ STAGES = (
             "record",
             "windowed",
             "clock",
+            "compiled",
             "durations",
             "unawaited",
             "waker",

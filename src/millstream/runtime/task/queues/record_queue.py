@@ -214,12 +214,8 @@ class RecordQueue:
         return 0 if head is None else len(head.offsets) - head.taken
 
     def pass_before(self, time_ms: int, most: int) -> tuple[int, bool]:
-        """Pass over the next record, and those behind it up to the first that is so late;
-        `take_passed` will give them. There must be one.
-
-        Args:
-            time_ms: when that is.
-            most: how many at most; at least 1.
+        """Pass over the next record, and those behind it that come before `time_ms`, at most
+        `most`; `take_passed` will give them. There must be one.
 
         Returns:
             How many were passed over, and whether another one is ready behind them; if not,

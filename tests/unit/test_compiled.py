@@ -1,0 +1,72 @@
+"""What the extension has in C gives what Python gives, for any input and for what is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.speedups import needed_speedups
+
+from millstream.compiled import compiled
+from millstream.operators.joins.murmur3 import pure_murmur3_128
+from millstream.state.storage.value_formats import with_times
+
+TIMES = st.integers(-(2**63), 2**63 - 1)
+
+
+def native(pure: Callable[..., Any], name: str) -> Callable[..., Any]:
+    needed_speedups()
+    found = compiled(pure, name)
+    assert found is not pure
+    return found
+
+
+@given(data=st.binary(max_size=100))
+def test_hashes_are_the_same(data: bytes) -> None:
+    assert native(pure_murmur3_128, "murmur3_128")(data) == pure_murmur3_128(data)
+
+
+@given(pairs=st.lists(st.tuples(st.none() | st.binary(max_size=20), TIMES), max_size=20))
+def test_values_behind_their_times_are_the_same(pairs: list[tuple[bytes | None, int]]) -> None:
+    values, timestamps = [value for value, _ in pairs], [time for _, time in pairs]
+    found = native(with_times, "with_times")(values, timestamps)
+    assert found == with_times(values, timestamps)
+    assert native(with_times, "with_times")(iter(values), iter(timestamps)) == found
+
+
+@pytest.mark.parametrize(
+    ("values", "timestamps", "error"),
+    [
+        ([b"a"], [], ValueError),
+        ([b"a", "text"], [1, 2], TypeError),
+        ([b"a"], ["now"], TypeError),
+        ([b"a"], [2**63], OverflowError),
+        (7, [1], TypeError),
+    ],
+)
+def test_what_is_no_value_or_time_is_refused(
+    values: Any, timestamps: Any, error: type[Exception]
+) -> None:
+    """And nothing of what was made before is kept alive."""
+    join = native(with_times, "with_times")
+    last = bytes(bytearray(b"kept by nobody"))
+    before = sys.getrefcount(last)
+    for _ in range(3):
+        with pytest.raises(error):
+            join(values, timestamps)
+        with pytest.raises(TypeError):
+            join([last, "text"], [1, 2])
+    assert sys.getrefcount(last) == before
+    with pytest.raises(TypeError):
+        native(pure_murmur3_128, "murmur3_128")("text")
+
+
+def test_without_the_extension_python_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one missed that is older than the function."""
+    assert compiled(with_times, "none of that name") is with_times
+    monkeypatch.setitem(sys.modules, "millstream_speedups", None)
+    assert compiled(with_times, "with_times") is with_times
