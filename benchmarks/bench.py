@@ -30,6 +30,7 @@ import stores
 from broker import Cluster, cluster
 from dataframes import Cuts
 from failover import Failover
+from load import USERS
 from measure import RunFailedError
 from programs import JOBS, PROGRAMS, SETTINGS, build_peer
 from queries import Queried
@@ -61,9 +62,24 @@ def parse() -> argparse.Namespace:
         help=f"of {', '.join(PARTS)} (default: all)",
     )
     parser.add_argument("--records", type=int, help="how many (default: each part has its own)")
-    parser.add_argument("--rounds", type=int, help="how many (default: 3, 1 of failover)")
+    parser.add_argument("--rounds", type=int, help="how many (default: each part has its own)")
     parser.add_argument("--partitions", type=int, default=4, help="of the topics of throughput")
-    parser.add_argument("--jobs", type=_names(JOBS), default=list(JOBS), metavar="JOB,…")
+    parser.add_argument(
+        "--jobs",
+        type=_names(JOBS),
+        metavar="JOB,…",
+        help=f"workloads, of {', '.join(JOBS)} (default: all, of guarantees three)",
+    )
+    parser.add_argument(
+        "--keys", type=int, default=USERS, help=f"users in the load (default: {USERS:,})"
+    )
+    parser.add_argument(
+        "--commit-intervals",
+        type=_numbers,
+        default=[100, 1_000],
+        metavar="MS,…",
+        help="of the part guarantees (default: 100,1000)",
+    )
     parser.add_argument(
         "--programs",
         type=_names(PROGRAMS),
@@ -110,6 +126,10 @@ def _names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
         return chosen
 
     return names
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
 
 
 def run(part: str, options: argparse.Namespace, on: Cluster, folder: Path) -> dict[str, Any]:

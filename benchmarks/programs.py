@@ -17,10 +17,13 @@ from pathlib import Path
 HERE = Path(__file__).parent
 PEER = HERE / "peers" / "kafka-streams"
 
-JOBS = ("stateless", "count", "rekeyed", "window")
+#: The workloads.
+JOBS = tuple(sorted(path.stem for path in (HERE / "workloads").glob("*.py")))
 #: In the order in which the table shows them.
 PROGRAMS = ("ours", "java", "baseline")
 TITLES = {"ours": "millstream", "java": "Kafka Streams 4.3.1", "baseline": "plain loop"}
+#: What programs can do that cannot do everything.
+CAN = {"baseline": frozenset({"stateless", "count", "window"})}
 
 #: What a user who looked at the settings once would set; identical for all programs.
 SETTINGS = {
@@ -58,6 +61,10 @@ class Run:
     case: str = ""
     #: The mark on which it is told to close.
     closes_on: str = "last"
+    #: Further topics whose offsets the group commits.
+    also_read: tuple[str, ...] = ()
+    #: Whether all is done as soon as `records` are committed.
+    offsets_tell: bool = True
 
     @property
     def title(self) -> str:
@@ -66,8 +73,7 @@ class Run:
     @property
     def read_topics(self) -> list[str]:
         """Topics whose offsets the group commits."""
-        between = [f"{self.application_id}-counts-repartition"] if self.job == "rekeyed" else []
-        return [self.input_topic, *between]
+        return [self.input_topic, *self.also_read]
 
     @property
     def marks(self) -> Path:

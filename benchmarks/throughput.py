@@ -14,18 +14,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import load
+import workload
 from broker import Cluster
-from check import check
+from check import records_of
+from load import Load, create_topic
 from measure import Measured, RunFailedError, measure, records_on
-from programs import PROGRAMS, TITLES, Run
+from programs import CAN, JOBS, PROGRAMS, TITLES, Run
 
 RECORDS = 2_000_000
-ROUNDS = 3
+ROUNDS = 5
 SMOKE_RECORDS = 100_000
 PROFILE_LINES = 10
-#: Of the part `guarantees`: the default of exactly-once, and what many choose.
-COMMIT_INTERVALS_MS = (100, 1_000)
+#: Of the part `guarantees`, if none are chosen.
+GUARANTEED = ("stateless", "count", "rekeyed")
 GUARANTEES = {"alo": "at_least_once", "eos": "exactly_once_v2"}
 
 
@@ -45,26 +46,30 @@ class Case:
 
 def plain(options: argparse.Namespace) -> list[Case]:
     """Each job once, with the settings of `programs.py`."""
-    return [Case(job) for job in options.jobs]
+    return [Case(job) for job in options.jobs or JOBS]
 
 
 def guarantees(options: argparse.Namespace) -> list[Case]:
-    """Each job but windows under both guarantees, with short and with long commit intervals."""
+    """Jobs under both guarantees, with short and with long commit intervals."""
     return [
         Case(
             job,
             f"{short} {interval_ms} ms",
-            {"processing.guarantee": guarantee, "commit.interval.ms": str(interval_ms)},
+            {
+                "processing.guarantee": guarantee,
+                "commit.interval.ms": str(interval_ms),
+                # Kafka Streams' default, as long as that outlives the interval.
+                "producer.transaction.timeout.ms": str(max(10_000, 2 * interval_ms)),
+            },
         )
-        for job in options.jobs
-        if job != "window"
-        for interval_ms in COMMIT_INTERVALS_MS
+        for job in options.jobs or GUARANTEED
+        for interval_ms in options.commit_intervals
         for short, guarantee in GUARANTEES.items()
     ]
 
 
 class Throughput:
-    """The rounds of some cases on one broker with one loaded topic."""
+    """The rounds of some cases on one broker; workloads that read the same share what is loaded."""
 
     def __init__(
         self, options: argparse.Namespace, cluster: Cluster, folder: Path, cases: list[Case]
@@ -74,27 +79,23 @@ class Throughput:
         self.records = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
         self.rounds: int = options.rounds or ROUNDS
         self.cluster = cluster
-        self.servers = cluster.servers
         self.folder = folder
-        self.input_topic = f"{cluster.prefix}-{folder.name}-input"
         self.results: list[Measured] = []
+        self._loads: dict[str, Load] = {}
+        self._answers: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
-        """Loads the topic, does every round, and prints what came out; what is to be saved."""
-        records, partitions = self.records, self.options.partitions
-        began = time.monotonic()
-        load.create_topic(self.servers, self.input_topic, partitions)
-        self.expected = load.fill(self.servers, self.input_topic, records)
+        """Does every round, and prints what came out; what is to be saved."""
+        for case in self.cases:
+            self.load_for(case.job)
         print(
-            f"loaded {records_on(self.servers, self.input_topic):,} records on {partitions} "
-            f"partitions in {time.monotonic() - began:.1f} s\n\n"
-            f"{'job':22} {'round':>5}  {'program':20} {'records/s':>11} {'steady':>11} "
+            f"\n{'job':22} {'round':>5}  {'program':20} {'records/s':>11} {'steady':>11} "
             f"{'start s':>8} {'run s':>7}  output",
             flush=True,
         )
         for case in self.cases:
+            programs = [each for each in self.options.programs if case.job in CAN.get(each, JOBS)]
             for number in range(1, self.rounds + 1):
-                programs = list(self.options.programs)
                 # Turned round each time, so that nobody always runs on the warmer machine.
                 for program in programs if number % 2 else reversed(programs):
                     self.one(program, case, number)
@@ -103,13 +104,45 @@ class Throughput:
         if self.options.profile:
             self.profile()
         return {
-            "records": records,
+            "records": self.records,
+            "keys": self.options.keys,
+            "rounds": self.rounds,
             "medians": table,
             "runs": [result.to_dict() for result in self.results],
         }
 
+    def load_for(self, job: str) -> Load:
+        """The input of a job, which is written when the first job asks for it."""
+        wanted = workload.find(job)
+        if wanted.input in self._loads:
+            return self._loads[wanted.input]
+        load = Load(
+            self.cluster.servers,
+            f"{self.cluster.prefix}-{self.folder.name}-{wanted.input}",
+            self.records,
+            self.options.keys,
+            self.options.partitions,
+        )
+        began = time.monotonic()
+        wanted.fill(load)
+        topics = [load.topic, *(load.beside(name) for name in wanted.beside)]
+        loaded = sum(records_on(load.servers, topic) for topic in topics)
+        if loaded != load.records:
+            raise RunFailedError(f"{loaded:,} records were loaded, not {load.records:,}.")
+        print(
+            f"loaded {loaded:,} records ({wanted.input}) on {load.partitions} partitions in "
+            f"{time.monotonic() - began:.1f} s",
+            flush=True,
+        )
+        self._loads[wanted.input] = load
+        return load
+
     def one(self, program: str, case: Case, number: int, profile: Path | None = None) -> None:
         """One run of one program, on fresh topics, group and state; checks what came out."""
+        job = workload.find(case.job)
+        load = self.load_for(case.job)
+        if case.job not in self._answers:
+            self._answers[case.job] = job.answer(load)
         words = [self.cluster.prefix, *case.title.split(), program, str(number)]
         name = "-".join([*words, "profiled"] if profile else words)
         run = Run(
@@ -118,18 +151,23 @@ class Throughput:
             case=case.name,
             settings=case.settings,
             closes_on=case.closes_on,
+            also_read=(
+                *(load.beside(topic) for topic in job.beside),
+                *(f"{name}-{topic}" for topic in job.between),
+            ),
+            offsets_tell=job.offsets_tell,
             round=number,
             application_id=name,
-            bootstrap_servers=self.servers,
-            input_topic=self.input_topic,
+            bootstrap_servers=load.servers,
+            input_topic=load.topic,
             output_topic=f"{name}-output",
             records=self.records,
             folder=self.folder / name,
             profile=profile,
         )
-        load.create_topic(self.servers, run.output_topic, self.options.partitions)
+        create_topic(load.servers, run.output_topic, self.options.partitions)
         measured = measure(run)
-        wrong = check(case.job, self.servers, run.output_topic, self.expected)
+        wrong = job.wrong(self._answers[case.job], records_of(load.servers, run.output_topic))
         self.cluster.delete_topics(name)
         shutil.rmtree(run.folder)
         if wrong is not None:
