@@ -24,12 +24,18 @@ def counts_of_users(load: Load) -> array[int]:
     return counts
 
 
-def wrong_users(expected: array[int], records: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """What is wrong with the last number of each user (`user-7`); those with 0 have no record."""
+def wrong_users(
+    expected: array[int], records: Iterable[tuple[bytes, bytes]], *, added_up: bool = False
+) -> str | None:
+    """What is wrong with the last number of each user, or with the sum of all that came.
+
+    The user's number is in the key (`user-7`); a user without a record has 0.
+    """
     found = array("q", bytes(8 * len(expected)))
     unpack = _LONG.unpack
     for key, value in records:
-        found[int(key[5:])] = unpack(value)[0]
+        user = int(key[5:])
+        found[user] = unpack(value)[0] + (found[user] if added_up else 0)
     if found == expected:
         return None
     wrong = sum(one != other for one, other in zip(expected, found, strict=True))

@@ -44,7 +44,7 @@ class Progress:
     def add(self, count: int = 1) -> None:
         """Counts some more; marks the end when all that is expected was there."""
         self._done += count
-        if self._done != self._expected:
+        if count == 0 or self._done != self._expected:
             return
         marks.put(self._marks, "last")
         if self._profile is not None and self._profiler is not None:

@@ -31,7 +31,7 @@ TIMEOUT_S = 300
         (["metrics"], "count"),
         (["scale"], "20"),
         (["restore"], "millstream"),
-        pytest.param(["throughput", "--jobs", "window"], "millstream", marks=pytest.mark.slow),
+        pytest.param(["throughput"], "wordcount", marks=pytest.mark.slow),
         pytest.param(["guarantees", "--jobs", "rekeyed"], "millstream", marks=pytest.mark.slow),
         pytest.param(["failover"], "millstream", marks=pytest.mark.slow),
         pytest.param(["queries"], "99 of 100 within", marks=pytest.mark.slow),

@@ -28,7 +28,12 @@ public final class Job {
 
     /** Counts one more; marks the end when all that is expected was there. */
     public void add() {
-        if (++done == expected) {
+        add(1);
+    }
+
+    public void add(long count) {
+        done += count;
+        if (count > 0 && done == expected) {
             marks.put("last");
         }
     }
