@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import signal
 import tempfile
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import environment
 import metrics
 import scale
 import stores
@@ -150,23 +150,22 @@ def run(part: str, options: argparse.Namespace, on: Cluster, folder: Path) -> di
     return Throughput(options, on, folder / part, cases).run()
 
 
-def save(options: argparse.Namespace, measured: dict[str, Any]) -> Path:
-    """Writes everything measured to results/<date>.json."""
+def save(part: str, options: argparse.Namespace, load: float, measured: dict[str, Any]) -> Path:
+    """Writes what was measured to results/<date>-<part>.json, or with a number behind that."""
     RESULTS.mkdir(exist_ok=True)
     now = datetime.now().astimezone()
-    path = RESULTS / f"{now:%Y-%m-%d-%H%M}.json"
+    names = (f"{now:%Y-%m-%d}-{part}{end}.json" for end in ("", *(f"-{n}" for n in range(2, 100))))
+    path = next(RESULTS / name for name in names if not (RESULTS / name).exists())
     content = {
+        "part": part,
         "at": now.isoformat(timespec="seconds"),
-        "machine": {
-            "processors": os.cpu_count(),
-            "architecture": platform.machine(),
-            "python": platform.python_version(),
-        },
+        **environment.described(),
+        "load_before": load,
         "partitions": options.partitions,
         "settings": SETTINGS,
-        **measured,
+        "measured": measured,
     }
-    path.write_text(json.dumps(content, indent=2) + "\n")
+    path.write_text(json.dumps(content, indent=1) + "\n")
     return path
 
 
@@ -185,22 +184,24 @@ def main() -> None:
     load = os.getloadavg()[0]
     print(f"load of this machine before the first run: {load:.1f}\n")
     folder = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
-    measured: dict[str, Any] = {"load": load}
+
+    def done(part: str, measured: dict[str, Any]) -> None:
+        if options.save:
+            print(f"\nsaved to {save(part, options, load, measured)}")
+
     try:
         for part, run_alone in _ALONE.items():
             if part in options.only:
-                measured[part] = run_alone(options, folder / part)
+                done(part, run_alone(options, folder / part))
         if on_broker:
             with cluster(options.bootstrap_servers) as on:
                 for part in on_broker:
                     print()
-                    measured[part] = run(part, options, on, folder)
+                    done(part, run(part, options, on, folder))
     except RunFailedError as error:
         raise SystemExit(str(error)) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if options.save:
-        print(f"\nsaved to {save(options, measured)}")
 
 
 if __name__ == "__main__":

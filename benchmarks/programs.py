@@ -24,6 +24,8 @@ PROGRAMS = ("ours", "java", "baseline")
 TITLES = {"ours": "millstream", "java": "Kafka Streams 4.3.1", "baseline": "plain loop"}
 #: What programs can do that cannot do everything.
 CAN = {"baseline": frozenset({"stateless", "count", "window"})}
+#: Those that know transactions.
+EXACTLY_ONCE = frozenset({"ours", "java"})
 
 #: What a user who looked at the settings once would set; identical for all programs.
 SETTINGS = {

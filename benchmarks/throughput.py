@@ -10,6 +10,7 @@ import pstats
 import shutil
 import statistics
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from broker import Cluster
 from check import records_of
 from load import Load, create_topic
 from measure import Measured, RunFailedError, measure, records_on
-from programs import CAN, JOBS, PROGRAMS, TITLES, Run
+from programs import CAN, EXACTLY_ONCE, JOBS, PROGRAMS, TITLES, Run
 
 RECORDS = 2_000_000
 ROUNDS = 5
@@ -94,7 +95,7 @@ class Throughput:
             flush=True,
         )
         for case in self.cases:
-            programs = [each for each in self.options.programs if case.job in CAN.get(each, JOBS)]
+            programs = [each for each in self.options.programs if _can(each, case)]
             for number in range(1, self.rounds + 1):
                 # Turned round each time, so that nobody always runs on the warmer machine.
                 for program in programs if number % 2 else reversed(programs):
@@ -186,6 +187,12 @@ class Throughput:
             stats.sort_stats(pstats.SortKey.TIME).print_stats(PROFILE_LINES)
 
 
+def _can(program: str, case: Case) -> bool:
+    """Whether a program can do that job with the guarantee that is asked for."""
+    exactly_once = case.settings.get("processing.guarantee") == GUARANTEES["eos"]
+    return case.job in CAN.get(program, JOBS) and (program in EXACTLY_ONCE or not exactly_once)
+
+
 def _line(measured: Measured) -> str:
     steady = f"{measured.steady_rate:,.0f}" if measured.steady_rate else "–"
     return (
@@ -195,46 +202,62 @@ def _line(measured: Measured) -> str:
     )
 
 
-def medians(results: list[Measured], job: str, program: str) -> tuple[float, float | None] | None:
-    """Median rate and median steady rate; None where there is no such run."""
-    runs = [result for result in results if (result.job, result.program) == (job, program)]
-    if not runs:
-        return None
-    steady = [result.steady_rate for result in runs if result.steady_rate is not None]
-    return (
-        statistics.median(result.rate for result in runs),
-        statistics.median(steady) if steady else None,
-    )
-
-
 def summary(results: list[Measured], jobs: list[str]) -> dict[str, dict[str, Any]]:
-    """Per job: the medians of every program and how they compare with Kafka Streams."""
+    """Per job and program: medians, spreads, and how they compare with Kafka Streams."""
     table: dict[str, dict[str, Any]] = {}
     for job in jobs:
-        table[job] = {}
-        java = medians(results, job, "java")
-        for program in PROGRAMS:
-            own = medians(results, job, program)
-            if own is None:
-                continue
-            entry: dict[str, Any] = {"rate": own[0], "steady_rate": own[1]}
-            if java is not None:
-                entry["ratio"] = own[0] / java[0]
-                entry["steady_ratio"] = own[1] / java[1] if own[1] and java[1] else None
-            table[job][program] = entry
+        runs = {
+            program: {one.round: one for one in results if (one.job, one.program) == (job, program)}
+            for program in PROGRAMS
+        }
+        table[job] = {
+            program: {
+                **_compared("rate", "ratio", own, runs["java"]),
+                **_compared("steady_rate", "steady_ratio", own, runs["java"]),
+            }
+            for program, own in runs.items()
+            if own
+        }
     return table
 
 
+def _compared(
+    rate: str, ratio: str, own: dict[int, Measured], java: dict[int, Measured]
+) -> dict[str, Any]:
+    """A rate of some rounds, and its ratio to Kafka Streams': median, least and most of each."""
+    ours, theirs = (
+        {number: value for number, one in runs.items() if (value := getattr(one, rate)) is not None}
+        for runs in (own, java)
+    )
+    if not ours:
+        return {rate: None}
+    entry = {rate: statistics.median(ours.values()), f"{rate}_spread": _spread(ours.values())}
+    if theirs:
+        entry[ratio] = entry[rate] / statistics.median(theirs.values())
+        # Round by round: what was beside each other had the same machine.
+        both = [value / theirs[number] for number, value in ours.items() if number in theirs]
+        if both:
+            entry[f"{ratio}_spread"] = _spread(both)
+    return entry
+
+
+def _spread(values: Iterable[float]) -> tuple[float, float]:
+    found = list(values)
+    return min(found), max(found)
+
+
 def print_summary(table: dict[str, dict[str, Any]]) -> None:
-    """The medians, and their ratios to Kafka Streams."""
+    """The medians with the least and the most, and their ratios to Kafka Streams."""
     print(
-        f"\n{'medians':22} {'program':20} {'records/s':>11} {'ratio':>6} "
+        f"\n{'medians':22} {'program':20} {'records/s':>11} {'least to most':>23} {'ratio':>6} "
         f"{'steady':>11} {'ratio':>6}"
     )
     for job, entries in table.items():
         for program, entry in entries.items():
+            least, most = entry["rate_spread"]
             cells = [
                 f"{job:22} {TITLES[program]:20} {entry['rate']:>11,.0f}",
+                f"{f'{least:,.0f} to {most:,.0f}':>23}",
                 f"{entry['ratio']:>6.2f}" if entry.get("ratio") else f"{'–':>6}",
                 f"{entry['steady_rate']:>11,.0f}" if entry["steady_rate"] else f"{'–':>11}",
                 f"{entry['steady_ratio']:>6.2f}" if entry.get("steady_ratio") else f"{'–':>6}",
@@ -244,7 +267,7 @@ def print_summary(table: dict[str, dict[str, Any]]) -> None:
     for job, entries in table.items():
         ours = entries.get("ours", {})
         if ours.get("ratio"):
-            steady = ours["steady_ratio"]
+            steady = ours.get("steady_ratio")
             print(
                 f"{job}: Millstream / Kafka Streams = {ours['ratio']:.2f} over whole runs, "
                 f"{f'{steady:.2f}' if steady else 'not known'} once both are warm"
