@@ -28,6 +28,7 @@ import metrics
 import scale
 import stores
 from broker import Cluster, cluster
+from contestants import install
 from dataframes import Cuts
 from failover import Failover
 from load import USERS
@@ -180,6 +181,8 @@ def main() -> None:
     on_broker = [part for part in PARTS if part in options.only and part not in _ALONE]
     if "java" in options.programs and any(part in _BESIDE_STREAMS for part in on_broker):
         build_peer()
+    for program in options.programs:
+        install(program)
     # Others who use the processors spoil the numbers, also those of one run against each other.
     load = os.getloadavg()[0]
     print(f"load of this machine before the first run: {load:.1f}\n")

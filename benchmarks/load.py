@@ -24,20 +24,11 @@ from confluent_kafka.cimpl import NewTopic
 
 USERS = 10_000
 KINDS = ("page-view", "add-to-cart", "purchase", "refund")
-#: The stateless job keeps amounts above this: three records in five.
-PASS_ABOVE = 40.0
-#: The job with windows cuts time by this.
-WINDOW_MS = 60_000
 SEED = 20
 
 #: Bound of the producer's queue, in records; a full queue is waited for.
 QUEUE_RECORDS = 500_000
 DELIVERY_TIMEOUT_S = 120.0
-
-
-def cents(amount: float) -> int:
-    """The price with a tax of 20 %: what one job adds as a field and others sum."""
-    return int(amount * 120)
 
 
 def user_key(user: int) -> bytes:

@@ -119,7 +119,12 @@ def started(run: Run) -> Iterator[subprocess.Popen[bytes]]:
     with run.log.open("ab") as log:
         # A session of its own, so that a signal reaches what it started and nothing else.
         process = subprocess.Popen(
-            run.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            run.command(),
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=run.environment(),
         )
         try:
             yield process

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from load import Load, cents, event_json, user_key
+from load import Load, event_json, user_key
+from rules import cents
 
 PAYMENTS = "payments"
 INPUT = "orders"

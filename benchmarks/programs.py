@@ -7,6 +7,7 @@ gets SIGTERM, then commits and ends.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -14,18 +15,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contestants import interpreter
+
 HERE = Path(__file__).parent
 PEER = HERE / "peers" / "kafka-streams"
 
 #: The workloads.
 JOBS = tuple(sorted(path.stem for path in (HERE / "workloads").glob("*.py")))
 #: In the order in which the table shows them.
-PROGRAMS = ("ours", "java", "baseline")
-TITLES = {"ours": "millstream", "java": "Kafka Streams 4.3.1", "baseline": "plain loop"}
+PROGRAMS = ("ours", "java", "quix", "faust", "spark", "baseline")
+TITLES = {
+    "ours": "millstream",
+    "java": "Kafka Streams 4.3.1",
+    "quix": "Quix Streams 3.28",
+    "faust": "Faust",
+    "spark": "Spark micro-batches",
+    "baseline": "plain loop",
+}
+#: Python programs in folders of their own.
+CONTESTANTS = ("quix", "faust", "spark")
 #: What programs can do that cannot do everything.
-CAN = {"baseline": frozenset({"stateless", "count", "window"})}
-#: Those that know transactions.
-EXACTLY_ONCE = frozenset({"ours", "java"})
+_SIX = frozenset({"stateless", "count", "sum", "rekeyed", "window", "wordcount"})
+CAN = {
+    "baseline": frozenset({"stateless", "count", "window"}),
+    "quix": _SIX,
+    "faust": _SIX,
+    "spark": _SIX,
+}
+#: Those that restore, rebalance and know transactions.
+ENGINES = frozenset({"ours", "java"})
 
 #: What a user who looked at the settings once would set; identical for all programs.
 SETTINGS = {
@@ -103,6 +121,12 @@ class Run:
             *(f"{key}={value}" for key, value in settings.items()),
         ]
 
+    def environment(self) -> dict[str, str]:
+        """The environment variables that it gets."""
+        # The programs in other folders import what the programs here share.
+        path = [str(HERE), os.environ.get("PYTHONPATH", "")]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
     def command(self) -> list[str]:
         """The command line that starts it."""
         if self.program == "java":
@@ -114,6 +138,9 @@ class Run:
                 str(PEER / "target" / "peer.jar"),
                 *self.arguments(),
             ]
+        if self.program in CONTESTANTS:
+            script = HERE / "peers" / self.program / f"on_{self.program}.py"
+            return [interpreter(self.program), str(script), *self.arguments()]
         profile = ["--profile", str(self.profile)] if self.profile else []
         return [sys.executable, str(HERE / f"{self.program}.py"), *profile, *self.arguments()]
 

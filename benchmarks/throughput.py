@@ -20,7 +20,7 @@ from broker import Cluster
 from check import records_of
 from load import Load, create_topic
 from measure import Measured, RunFailedError, measure, records_on
-from programs import CAN, EXACTLY_ONCE, JOBS, PROGRAMS, TITLES, Run
+from programs import CAN, ENGINES, JOBS, PROGRAMS, TITLES, Run
 
 RECORDS = 2_000_000
 ROUNDS = 5
@@ -190,7 +190,7 @@ class Throughput:
 def _can(program: str, case: Case) -> bool:
     """Whether a program can do that job with the guarantee that is asked for."""
     exactly_once = case.settings.get("processing.guarantee") == GUARANTEES["eos"]
-    return case.job in CAN.get(program, JOBS) and (program in EXACTLY_ONCE or not exactly_once)
+    return case.job in CAN.get(program, JOBS) and (program in ENGINES or not exactly_once)
 
 
 def _line(measured: Measured) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 from arguments import Arguments
 from check import wrong_users
-from load import Load, cents, event_json, user_key
+from load import Load, event_json, user_key
 from progress import Progress, Reading
+from rules import cents
 from workload import Records, Workload
 
 from millstream import (

@@ -7,8 +7,9 @@ from datetime import timedelta
 
 from arguments import Arguments
 from check import wrong_longs
-from load import Load, cents, user_key
+from load import Load, user_key
 from progress import Counting, Progress
+from rules import cents
 from workload import Records, Workload
 
 from millstream import Materialized, SessionWindows, StreamsBuilder, Topology

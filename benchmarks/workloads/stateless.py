@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import orjson
 from arguments import Arguments
-from load import PASS_ABOVE, Load, cents
+from load import Load
 from progress import Counting, Progress
+from rules import PASS_ABOVE, cents
 from workload import Records, Workload
 
 from millstream import StreamsBuilder, Topology

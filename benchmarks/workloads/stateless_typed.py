@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 from arguments import Arguments
-from load import PASS_ABOVE, cents
 from progress import Counting, Progress
+from rules import PASS_ABOVE, cents
 from workloads.stateless import Stateless
 
 from millstream import StreamsBuilder, Topology

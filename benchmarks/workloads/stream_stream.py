@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import orjson
 from arguments import Arguments
-from load import Load, cents
+from load import Load
 from pairs import INPUT, PAYMENTS, fill_pairs, settled
 from progress import Counting, Progress
+from rules import cents
 from workload import Records, Workload
 
 from millstream import JoinWindows, StreamsBuilder, Topology

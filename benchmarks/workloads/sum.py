@@ -6,8 +6,9 @@ from array import array
 
 from arguments import Arguments
 from check import wrong_users
-from load import Load, cents
+from load import Load
 from progress import Counting, Progress
+from rules import cents
 from workload import Records, Workload
 
 from millstream import Materialized, StreamsBuilder, Topology

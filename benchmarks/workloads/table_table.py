@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import orjson
 from arguments import Arguments
-from load import Load, cents, user_key
+from load import Load, user_key
 from pairs import INPUT, PAYMENTS, fill_pairs, settled
 from progress import Counting, Progress
+from rules import cents
 from workload import Records, Workload
 
 from millstream import StreamsBuilder, Topology

@@ -8,8 +8,9 @@ from datetime import timedelta
 
 from arguments import Arguments
 from check import wrong_longs
-from load import WINDOW_MS, Load, cents, user_key
+from load import Load, user_key
 from progress import Counting, Progress
+from rules import WINDOW_MS, cents
 from workload import Records, Workload
 
 from millstream import Materialized, StreamsBuilder, TimeWindows, Topology
