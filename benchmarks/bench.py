@@ -4,9 +4,9 @@
     python benchmarks/bench.py --only restore      # one part of it
     python benchmarks/bench.py --smoke             # small runs that only show that all works
 
-The parts are throughput, guarantees, restore, failover, queries, async, snapshots, dataframes,
-stores, metrics and scale; each prints its numbers as it goes and medians at its end. README.md
-beside this file says how to read them.
+The parts are throughput, guarantees, latency, restore, failover, queries, async, snapshots,
+dataframes, stores, metrics and scale; each prints its numbers as it goes and medians at its end.
+README.md beside this file says how to read them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from broker import Cluster, cluster
 from contestants import install
 from dataframes import Cuts
 from failover import Failover
+from latency import Latency
 from load import USERS
 from measure import RunFailedError
 from programs import JOBS, PROGRAMS, SETTINGS, build_peer
@@ -45,11 +46,11 @@ RESULTS = Path(__file__).parent / "results"
 #: The parts, in the order in which they run. Those without a broker come first.
 PARTS = (
     *("stores", "metrics", "scale", "restore", "failover"),
-    *("queries", "throughput", "guarantees", "async", "snapshots", "dataframes"),
+    *("queries", "throughput", "guarantees", "latency", "async", "snapshots", "dataframes"),
 )
 _ALONE = {"stores": stores.run, "metrics": metrics.run, "scale": scale.run}
 #: Those in which Kafka Streams takes part.
-_BESIDE_STREAMS = ("restore", "failover", "throughput", "guarantees")
+_BESIDE_STREAMS = ("restore", "failover", "throughput", "guarantees", "latency")
 
 
 def parse() -> argparse.Namespace:
@@ -75,13 +76,6 @@ def parse() -> argparse.Namespace:
         "--keys", type=int, default=USERS, help=f"users in the load (default: {USERS:,})"
     )
     parser.add_argument(
-        "--commit-intervals",
-        type=_numbers,
-        default=[100, 1_000],
-        metavar="MS,…",
-        help="of the part guarantees (default: 100,1000)",
-    )
-    parser.add_argument(
         "--programs",
         type=_names(PROGRAMS),
         default=["ours", "java"],
@@ -90,15 +84,6 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--baseline", action="store_true", help="throughput of plain Python loops as well"
-    )
-    parser.add_argument(
-        "--restore-partitions", type=int, default=1, help="of the changelog (default: 1)"
-    )
-    parser.add_argument(
-        "--order",
-        choices=["random", "ascending"],
-        default="random",
-        help="of the keys in the changelog that is restored (default: random)",
     )
     parser.add_argument(
         "--smoke", action="store_true", help="few records, one round: does it all work?"
@@ -110,12 +95,47 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--bootstrap-servers", help="a broker that runs already (default: starts its own)"
     )
+    _add_options_of_parts(parser)
     options = parser.parse_args()
     if options.smoke:
         options.rounds = 1
     if options.baseline and "baseline" not in options.programs:
         options.programs.append("baseline")
     return options
+
+
+def _add_options_of_parts(parser: argparse.ArgumentParser) -> None:
+    """Those that only one part looks at."""
+    parser.add_argument(
+        "--commit-intervals",
+        type=_numbers,
+        default=[100, 1_000],
+        metavar="MS,…",
+        help="of the part guarantees (default: 100,1000)",
+    )
+    parser.add_argument(
+        "--rates",
+        type=_numbers,
+        default=[1_000, 10_000],
+        metavar="RATE,…",
+        help="records per second of the part latency (default: 1000,10000)",
+    )
+    parser.add_argument("--peak", type=int, help="records per second; latency at half of it, too")
+    parser.add_argument(
+        "--warm-up", type=int, default=30, help="seconds left out of latency (default: 30)"
+    )
+    parser.add_argument(
+        "--seconds", type=int, default=60, help="of which latency is measured (default: 60)"
+    )
+    parser.add_argument(
+        "--restore-partitions", type=int, default=1, help="of the changelog (default: 1)"
+    )
+    parser.add_argument(
+        "--order",
+        choices=["random", "ascending"],
+        default="random",
+        help="of the keys in the changelog that is restored (default: random)",
+    )
 
 
 def _names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
@@ -145,6 +165,8 @@ def run(part: str, options: argparse.Namespace, on: Cluster, folder: Path) -> di
         return Snapshots(options, on).run()
     if part == "dataframes":
         return Cuts(options, on, folder).run()
+    if part == "latency":
+        return Latency(options, on, folder).run()
     if part == "async":
         return Waiting(options, on, folder).run()
     cases = guarantees(options) if part == "guarantees" else plain(options)

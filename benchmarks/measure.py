@@ -31,7 +31,7 @@ CLOSE_DEADLINE_S = 60.0
 #: Within which two programs have done what a measurement waits for.
 STEP_DEADLINE_S = 180.0
 #: A program slower than this is stuck.
-SLOWEST_RECORDS_PER_S = 5_000
+SLOWEST_RECORDS_PER_S = 1_000
 #: The steady rate leaves out what was committed before this part of the records.
 WARM_UP_PART = 0.25
 

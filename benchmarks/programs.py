@@ -39,7 +39,8 @@ _SIX = frozenset({"stateless", "count", "sum", "rekeyed", "window", "wordcount"}
 CAN = {
     "baseline": frozenset({"stateless", "count", "window"}),
     "quix": _SIX,
-    "faust": _SIX,
+    # Of words it counts a few hundred lines a second: no run of the usual size would end.
+    "faust": _SIX - {"wordcount"},
     "spark": _SIX,
 }
 #: Those that restore, rebalance and know transactions.

@@ -33,6 +33,7 @@ TIMEOUT_S = 300
         (["restore"], "millstream"),
         pytest.param(["throughput"], "wordcount", marks=pytest.mark.slow),
         pytest.param(["guarantees", "--jobs", "rekeyed"], "millstream", marks=pytest.mark.slow),
+        pytest.param(["latency", "--rates", "200"], "count", marks=pytest.mark.slow),
         pytest.param(["failover"], "millstream", marks=pytest.mark.slow),
         pytest.param(["queries"], "99 of 100 within", marks=pytest.mark.slow),
         pytest.param(["snapshots"], "kafka and SQL by hand", marks=pytest.mark.slow),

@@ -58,13 +58,9 @@ class Jobs:
             **options,
         )
 
-    def _table(self) -> Any:
+    def _table(self, key_type: type | None = bytes) -> Any:
         return self._app.Table(
-            "results",
-            default=int,
-            partitions=self._partitions,
-            key_type=bytes,
-            value_type=int,
+            "results", default=int, partitions=self._partitions, key_type=key_type, value_type=int
         )
 
     def stateless(self) -> None:
@@ -100,14 +96,16 @@ class Jobs:
 
     def window(self) -> None:
         """Sums by key and minute."""
-        table = self._table().tumbling(WINDOW_MS / 1000)
+        # The store has pairs of key and window as keys, which it can only write as JSON.
+        table = self._table(None).tumbling(WINDOW_MS / 1000)
 
         async def work(stream: Any) -> None:
             async for event in stream.events():
                 self._progress.begin()
                 price = cents(orjson.loads(event.value)["amount"])
-                table[event.key] += price
-                total = table[event.key].value()
+                user = event.key.decode()
+                table[user] += price
+                total = table[user].value()
                 time_ms = round(event.message.timestamp * 1000)
                 key = event.key + _LONG.pack(time_ms - time_ms % WINDOW_MS)
                 await self._output.send(key=key, value=_LONG.pack(total))
