@@ -17,7 +17,7 @@ import marks
 import orjson
 from arguments import Arguments, parse
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
-from load import PASS_ABOVE, WINDOW_MS, cents
+from rules import PASS_ABOVE, WINDOW_MS, cents
 
 BATCH_RECORDS = 10_000
 POLL_S = 0.05

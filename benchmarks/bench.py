@@ -4,9 +4,9 @@
     python benchmarks/bench.py --only restore      # one part of it
     python benchmarks/bench.py --smoke             # small runs that only show that all works
 
-The parts are throughput, guarantees, restore, failover, queries, async, snapshots, dataframes,
-stores, metrics and scale; each prints its numbers as it goes and medians at its end. README.md
-beside this file says how to read them.
+The parts are throughput, guarantees, latency, restore, failover, queries, async, snapshots,
+dataframes, stores, metrics and scale; each prints its numbers as it goes and medians at its end.
+README.md beside this file says how to read them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import signal
 import tempfile
@@ -24,12 +23,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import environment
 import metrics
 import scale
 import stores
 from broker import Cluster, cluster
+from contestants import install
 from dataframes import Cuts
 from failover import Failover
+from latency import Latency
+from load import USERS
 from measure import RunFailedError
 from programs import JOBS, PROGRAMS, SETTINGS, build_peer
 from queries import Queried
@@ -43,11 +46,11 @@ RESULTS = Path(__file__).parent / "results"
 #: The parts, in the order in which they run. Those without a broker come first.
 PARTS = (
     *("stores", "metrics", "scale", "restore", "failover"),
-    *("queries", "throughput", "guarantees", "async", "snapshots", "dataframes"),
+    *("queries", "throughput", "guarantees", "latency", "async", "snapshots", "dataframes"),
 )
 _ALONE = {"stores": stores.run, "metrics": metrics.run, "scale": scale.run}
 #: Those in which Kafka Streams takes part.
-_BESIDE_STREAMS = ("restore", "failover", "throughput", "guarantees")
+_BESIDE_STREAMS = ("restore", "failover", "throughput", "guarantees", "latency")
 
 
 def parse() -> argparse.Namespace:
@@ -61,9 +64,17 @@ def parse() -> argparse.Namespace:
         help=f"of {', '.join(PARTS)} (default: all)",
     )
     parser.add_argument("--records", type=int, help="how many (default: each part has its own)")
-    parser.add_argument("--rounds", type=int, help="how many (default: 3, 1 of failover)")
+    parser.add_argument("--rounds", type=int, help="how many (default: each part has its own)")
     parser.add_argument("--partitions", type=int, default=4, help="of the topics of throughput")
-    parser.add_argument("--jobs", type=_names(JOBS), default=list(JOBS), metavar="JOB,…")
+    parser.add_argument(
+        "--jobs",
+        type=_names(JOBS),
+        metavar="JOB,…",
+        help=f"workloads, of {', '.join(JOBS)} (default: all, of guarantees three)",
+    )
+    parser.add_argument(
+        "--keys", type=int, default=USERS, help=f"users in the load (default: {USERS:,})"
+    )
     parser.add_argument(
         "--programs",
         type=_names(PROGRAMS),
@@ -75,15 +86,6 @@ def parse() -> argparse.Namespace:
         "--baseline", action="store_true", help="throughput of plain Python loops as well"
     )
     parser.add_argument(
-        "--restore-partitions", type=int, default=1, help="of the changelog (default: 1)"
-    )
-    parser.add_argument(
-        "--order",
-        choices=["random", "ascending"],
-        default="random",
-        help="of the keys in the changelog that is restored (default: random)",
-    )
-    parser.add_argument(
         "--smoke", action="store_true", help="few records, one round: does it all work?"
     )
     parser.add_argument(
@@ -93,12 +95,47 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--bootstrap-servers", help="a broker that runs already (default: starts its own)"
     )
+    _add_options_of_parts(parser)
     options = parser.parse_args()
     if options.smoke:
         options.rounds = 1
     if options.baseline and "baseline" not in options.programs:
         options.programs.append("baseline")
     return options
+
+
+def _add_options_of_parts(parser: argparse.ArgumentParser) -> None:
+    """Those that only one part looks at."""
+    parser.add_argument(
+        "--commit-intervals",
+        type=_numbers,
+        default=[100, 1_000],
+        metavar="MS,…",
+        help="of the part guarantees (default: 100,1000)",
+    )
+    parser.add_argument(
+        "--rates",
+        type=_numbers,
+        default=[1_000, 10_000],
+        metavar="RATE,…",
+        help="records per second of the part latency (default: 1000,10000)",
+    )
+    parser.add_argument("--peak", type=int, help="records per second; latency at half of it, too")
+    parser.add_argument(
+        "--warm-up", type=int, default=30, help="seconds left out of latency (default: 30)"
+    )
+    parser.add_argument(
+        "--seconds", type=int, default=60, help="of which latency is measured (default: 60)"
+    )
+    parser.add_argument(
+        "--restore-partitions", type=int, default=1, help="of the changelog (default: 1)"
+    )
+    parser.add_argument(
+        "--order",
+        choices=["random", "ascending"],
+        default="random",
+        help="of the keys in the changelog that is restored (default: random)",
+    )
 
 
 def _names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
@@ -110,6 +147,10 @@ def _names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
         return chosen
 
     return names
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
 
 
 def run(part: str, options: argparse.Namespace, on: Cluster, folder: Path) -> dict[str, Any]:
@@ -124,29 +165,30 @@ def run(part: str, options: argparse.Namespace, on: Cluster, folder: Path) -> di
         return Snapshots(options, on).run()
     if part == "dataframes":
         return Cuts(options, on, folder).run()
+    if part == "latency":
+        return Latency(options, on, folder).run()
     if part == "async":
         return Waiting(options, on, folder).run()
     cases = guarantees(options) if part == "guarantees" else plain(options)
     return Throughput(options, on, folder / part, cases).run()
 
 
-def save(options: argparse.Namespace, measured: dict[str, Any]) -> Path:
-    """Writes everything measured to results/<date>.json."""
+def save(part: str, options: argparse.Namespace, load: float, measured: dict[str, Any]) -> Path:
+    """Writes what was measured to results/<date>-<part>.json, or with a number behind that."""
     RESULTS.mkdir(exist_ok=True)
     now = datetime.now().astimezone()
-    path = RESULTS / f"{now:%Y-%m-%d-%H%M}.json"
+    names = (f"{now:%Y-%m-%d}-{part}{end}.json" for end in ("", *(f"-{n}" for n in range(2, 100))))
+    path = next(RESULTS / name for name in names if not (RESULTS / name).exists())
     content = {
+        "part": part,
         "at": now.isoformat(timespec="seconds"),
-        "machine": {
-            "processors": os.cpu_count(),
-            "architecture": platform.machine(),
-            "python": platform.python_version(),
-        },
+        **environment.described(),
+        "load_before": load,
         "partitions": options.partitions,
         "settings": SETTINGS,
-        **measured,
+        "measured": measured,
     }
-    path.write_text(json.dumps(content, indent=2) + "\n")
+    path.write_text(json.dumps(content, indent=1) + "\n")
     return path
 
 
@@ -161,26 +203,30 @@ def main() -> None:
     on_broker = [part for part in PARTS if part in options.only and part not in _ALONE]
     if "java" in options.programs and any(part in _BESIDE_STREAMS for part in on_broker):
         build_peer()
+    for program in options.programs:
+        install(program)
     # Others who use the processors spoil the numbers, also those of one run against each other.
     load = os.getloadavg()[0]
     print(f"load of this machine before the first run: {load:.1f}\n")
     folder = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
-    measured: dict[str, Any] = {"load": load}
+
+    def done(part: str, measured: dict[str, Any]) -> None:
+        if options.save:
+            print(f"\nsaved to {save(part, options, load, measured)}")
+
     try:
         for part, run_alone in _ALONE.items():
             if part in options.only:
-                measured[part] = run_alone(options, folder / part)
+                done(part, run_alone(options, folder / part))
         if on_broker:
             with cluster(options.bootstrap_servers) as on:
                 for part in on_broker:
                     print()
-                    measured[part] = run(part, options, on, folder)
+                    done(part, run(part, options, on, folder))
     except RunFailedError as error:
         raise SystemExit(str(error)) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if options.save:
-        print(f"\nsaved to {save(options, measured)}")
 
 
 if __name__ == "__main__":

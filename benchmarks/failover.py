@@ -34,7 +34,7 @@ from confluent_kafka import (
 )
 from load import Writer, create_topic
 from measure import Committed, close, failed, kill, started, wait_for
-from programs import TITLES, Run
+from programs import ENGINES, TITLES, Run
 
 from millstream.kafka.partitioner import partition_for
 
@@ -112,7 +112,7 @@ class Failover:
         for number in range(1, self.rounds + 1):
             for standbys in (0, 1):
                 for program in self.options.programs:
-                    if program != "baseline":
+                    if program in ENGINES:
                         self.one(program, standbys, number)
             if "ours" in self.options.programs:
                 # A driver of Kafka Streams has its threads in it: it is the instance.

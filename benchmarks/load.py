@@ -4,9 +4,8 @@ A record is an event of about 70 bytes of JSON under the key of its user:
 
     user-4242 → {"id":1234567,"user":"user-4242","amount":17.55,"kind":"add-to-cart"}
 
-One comes a millisecond, by their timestamps; the last one comes about now. What the jobs must make
-of them is worked out here too, so that every run can be checked. Run alone it fills a topic of
-yours:
+One comes a millisecond, by their timestamps; the last one comes about now. Run alone it fills a
+topic of yours:
 
     python benchmarks/load.py --bootstrap-servers localhost:9092 --topic events --records 1000000
 """
@@ -15,11 +14,9 @@ from __future__ import annotations
 
 import argparse
 import random
-import struct
 import time
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
@@ -27,10 +24,6 @@ from confluent_kafka.cimpl import NewTopic
 
 USERS = 10_000
 KINDS = ("page-view", "add-to-cart", "purchase", "refund")
-#: The stateless job keeps amounts above this: three records in five.
-PASS_ABOVE = 40.0
-#: The job with windows cuts time by this.
-WINDOW_MS = 60_000
 SEED = 20
 
 #: Bound of the producer's queue, in records; a full queue is waited for.
@@ -38,38 +31,83 @@ QUEUE_RECORDS = 500_000
 DELIVERY_TIMEOUT_S = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What a correct run leaves on the output topics.
+def user_key(user: int) -> bytes:
+    """The key of a user's records."""
+    return b"user-%d" % user
 
-    Windows are told by the bytes of their keys: those of the user, then the start.
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the input of a job holds: the same whenever it is asked.
+
+    Args:
+        servers: the broker.
+        topic: of the input; what else a job reads is called `<topic>-<name>`.
+        records: how many, of all topics together.
+        keys: how many users there are.
+        partitions: of each topic.
+        seed: of the dice.
     """
 
+    servers: str
+    topic: str
     records: int
-    passed: int
-    cents: int
-    count_of_user: dict[str, int]
-    cents_of_window: dict[bytes, int]
+    keys: int = USERS
+    partitions: int = 4
+    seed: int = SEED
+    #: So that the last record comes about now.
+    ends_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+    @property
+    def began_ms(self) -> int:
+        """The timestamp of the first record."""
+        return self.ends_ms - self.records
+
+    def events(self, count: int | None = None) -> Iterator[tuple[int, int, float]]:
+        """Timestamp, user and amount of each record, in order; `count` if not of all."""
+        draw = random.Random(self.seed).random
+        keys = self.keys
+        began_ms = self.began_ms
+        for number in range(self.records if count is None else count):
+            user = int(draw() * keys)
+            yield began_ms + number, user, int(draw() * 10_000) / 100
+
+    def beside(self, name: str) -> str:
+        """Another topic of this load."""
+        return f"{self.topic}-{name}"
+
+    def create(self, name: str = "") -> Writer:
+        """Makes a topic of this load, by default the input; what writes to it.
+
+        Raises:
+            KafkaException: it exists already, or the broker refused it.
+        """
+        topic = self.beside(name) if name else self.topic
+        create_topic(self.servers, topic, self.partitions)
+        return Writer(self.servers, topic)
 
 
-def cents(amount: float) -> int:
-    """The price with a tax of 20 %: what one job adds as a field and another one sums."""
-    return int(amount * 120)
+def event_json(number: int, user: int, amount: float) -> bytes:
+    """The value of a record."""
+    kind = KINDS[number % len(KINDS)]
+    return b'{"id":%d,"user":"user-%d","amount":%s,"kind":"%s"}' % (
+        number,
+        user,
+        str(amount).encode(),
+        kind.encode(),
+    )
 
 
-def events(count: int, seed: int = SEED) -> Iterator[tuple[int, float, str]]:
-    """User number, amount and JSON text of each record, in order of production."""
-    draw = random.Random(seed).random
-    kinds = len(KINDS)
-    for number in range(count):
-        user = int(draw() * USERS)
-        amount = int(draw() * 10_000) / 100
-        kind = KINDS[number % kinds]
-        yield (
-            user,
-            amount,
-            f'{{"id":{number},"user":"user-{user}","amount":{amount},"kind":"{kind}"}}',
-        )
+def fill(load: Load) -> None:
+    """Writes the events to the input topic, which it makes.
+
+    Raises:
+        KafkaException: a record was not written.
+    """
+    writer = load.create()
+    for number, (timestamp, user, amount) in enumerate(load.events()):
+        writer.send(user_key(user), event_json(number, user, amount), timestamp)
+    writer.flush()
 
 
 class Writer:
@@ -113,15 +151,17 @@ class Writer:
             }
         )
 
-    def send(self, key: bytes, value: bytes, timestamp: int = 0) -> None:
+    def send(self, key: bytes, value: bytes, timestamp: int = 0, partition: int = -1) -> None:
         """Writes one record, as of now if there is no timestamp; waits where the queue is full.
+
+        It goes to the partition of its key, if no other one is said.
 
         Raises:
             KafkaException: an earlier record was not written.
         """
         while True:
             try:
-                self._producer.produce(self._topic, value, key, timestamp=timestamp)
+                self._producer.produce(self._topic, value, key, partition, timestamp=timestamp)
                 break
             except BufferError:
                 self._producer.poll(0.1)
@@ -138,33 +178,6 @@ class Writer:
         if self._failures or unsent:
             error = self._failures[0] if self._failures else KafkaError(KafkaError._TIMED_OUT)
             raise KafkaException(error)
-
-
-def fill(bootstrap_servers: str, topic: str, count: int, seed: int = SEED) -> Expected:
-    """Writes `count` records to `topic` and says what the jobs must make of them.
-
-    Raises:
-        KafkaException: a record was not written.
-    """
-    writer = Writer(bootstrap_servers, topic)
-    names = [f"user-{user}" for user in range(USERS)]
-    keys = [name.encode() for name in names]
-    counts = [0] * USERS
-    passed = total_cents = 0
-    sums: defaultdict[bytes, int] = defaultdict(int)
-    began_ms = time.time_ns() // 1_000_000 - count
-    for number, (user, amount, text) in enumerate(events(count, seed)):
-        timestamp = began_ms + number
-        price = cents(amount)
-        counts[user] += 1
-        if amount > PASS_ABOVE:
-            passed += 1
-            total_cents += price
-        sums[keys[user] + struct.pack(">q", timestamp - timestamp % WINDOW_MS)] += price
-        writer.send(keys[user], text.encode(), timestamp)
-    writer.flush()
-    count_of_user = {names[user]: times for user, times in enumerate(counts) if times}
-    return Expected(count, passed, total_cents, count_of_user, dict(sums))
 
 
 def create_topic(
@@ -186,15 +199,20 @@ def main() -> None:
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--keys", type=int, default=USERS)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--seed", type=int, default=SEED)
-    options = parser.parse_args()
-    create_topic(options.bootstrap_servers, options.topic, options.partitions)
-    expected = fill(options.bootstrap_servers, options.topic, options.records, options.seed)
-    print(
-        f"{expected.records:,} records of {len(expected.count_of_user):,} users on "
-        f"{options.topic}; {expected.passed:,} have an amount above {PASS_ABOVE}"
+    given = parser.parse_args()
+    load = Load(
+        given.bootstrap_servers,
+        given.topic,
+        given.records,
+        given.keys,
+        given.partitions,
+        given.seed,
     )
+    fill(load)
+    print(f"{load.records:,} records of up to {load.keys:,} users on {load.topic}")
 
 
 if __name__ == "__main__":

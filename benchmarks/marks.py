@@ -18,10 +18,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def put(path: str, mark: str) -> None:
-    """Appends `mark` with the present time; one write, so that writers do not mix."""
+def put(path: str, mark: str, at_ms: int | None = None) -> None:
+    """Appends `mark` with a time, by default now; one write, so that writers do not mix."""
     with Path(path).open("a") as file:
-        file.write(json.dumps({"mark": mark, "at_ms": now_ms()}) + "\n")
+        when = now_ms() if at_ms is None else at_ms
+        file.write(json.dumps({"mark": mark, "at_ms": when}) + "\n")
 
 
 def read(path: Path) -> dict[str, int]:

@@ -31,7 +31,7 @@ CLOSE_DEADLINE_S = 60.0
 #: Within which two programs have done what a measurement waits for.
 STEP_DEADLINE_S = 180.0
 #: A program slower than this is stuck.
-SLOWEST_RECORDS_PER_S = 5_000
+SLOWEST_RECORDS_PER_S = 1_000
 #: The steady rate leaves out what was committed before this part of the records.
 WARM_UP_PART = 0.25
 
@@ -119,7 +119,12 @@ def started(run: Run) -> Iterator[subprocess.Popen[bytes]]:
     with run.log.open("ab") as log:
         # A session of its own, so that a signal reaches what it started and nothing else.
         process = subprocess.Popen(
-            run.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            run.command(),
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=run.environment(),
         )
         try:
             yield process
@@ -192,7 +197,7 @@ def _watch(run: Run, process: subprocess.Popen[bytes], committed: Committed) -> 
             process.send_signal(signal.SIGTERM)
             told = True
         is_over = told or run.closes_on == "last"
-        if total >= run.records and is_over and run.read_topics == [run.input_topic]:
+        if total >= run.records and is_over and run.offsets_tell:
             if not told:
                 process.send_signal(signal.SIGTERM)
             return samples
@@ -200,6 +205,8 @@ def _watch(run: Run, process: subprocess.Popen[bytes], committed: Committed) -> 
             total = committed.total()
             if told and total >= run.records:
                 # Where there is a topic between, its end moves, and holds markers of transactions.
+                if samples[-1].committed != total:
+                    samples.append(Sample(marks.now_ms(), total))
                 return samples
             raise failed(run, f"ended with code {process.returncode} after {total:,} records")
         time.sleep(POLL_S)

@@ -7,6 +7,7 @@ gets SIGTERM, then commits and ends.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -14,13 +15,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contestants import interpreter
+
 HERE = Path(__file__).parent
 PEER = HERE / "peers" / "kafka-streams"
 
-JOBS = ("stateless", "count", "rekeyed", "window")
+#: The workloads.
+JOBS = tuple(sorted(path.stem for path in (HERE / "workloads").glob("*.py")))
 #: In the order in which the table shows them.
-PROGRAMS = ("ours", "java", "baseline")
-TITLES = {"ours": "millstream", "java": "Kafka Streams 4.3.1", "baseline": "plain loop"}
+PROGRAMS = ("ours", "java", "quix", "faust", "spark", "baseline")
+TITLES = {
+    "ours": "millstream",
+    "java": "Kafka Streams 4.3.1",
+    "quix": "Quix Streams 3.28",
+    "faust": "Faust",
+    "spark": "Spark micro-batches",
+    "baseline": "plain loop",
+}
+#: Python programs in folders of their own.
+CONTESTANTS = ("quix", "faust", "spark")
+#: What programs can do that cannot do everything.
+_SIX = frozenset({"stateless", "count", "sum", "rekeyed", "window", "wordcount"})
+CAN = {
+    "baseline": frozenset({"stateless", "count", "window"}),
+    "quix": _SIX,
+    # Of words it counts a few hundred lines a second: no run of the usual size would end.
+    "faust": _SIX - {"wordcount"},
+    "spark": _SIX,
+}
+#: Those that restore, rebalance and know transactions.
+ENGINES = frozenset({"ours", "java"})
 
 #: What a user who looked at the settings once would set; identical for all programs.
 SETTINGS = {
@@ -58,6 +82,10 @@ class Run:
     case: str = ""
     #: The mark on which it is told to close.
     closes_on: str = "last"
+    #: Further topics whose offsets the group commits.
+    also_read: tuple[str, ...] = ()
+    #: Whether all is done as soon as `records` are committed.
+    offsets_tell: bool = True
 
     @property
     def title(self) -> str:
@@ -66,8 +94,7 @@ class Run:
     @property
     def read_topics(self) -> list[str]:
         """Topics whose offsets the group commits."""
-        between = [f"{self.application_id}-counts-repartition"] if self.job == "rekeyed" else []
-        return [self.input_topic, *between]
+        return [self.input_topic, *self.also_read]
 
     @property
     def marks(self) -> Path:
@@ -95,6 +122,12 @@ class Run:
             *(f"{key}={value}" for key, value in settings.items()),
         ]
 
+    def environment(self) -> dict[str, str]:
+        """The environment variables that it gets."""
+        # The programs in other folders import what the programs here share.
+        path = [str(HERE), os.environ.get("PYTHONPATH", "")]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
     def command(self) -> list[str]:
         """The command line that starts it."""
         if self.program == "java":
@@ -106,6 +139,9 @@ class Run:
                 str(PEER / "target" / "peer.jar"),
                 *self.arguments(),
             ]
+        if self.program in CONTESTANTS:
+            script = HERE / "peers" / self.program / f"on_{self.program}.py"
+            return [interpreter(self.program), str(script), *self.arguments()]
         profile = ["--profile", str(self.profile)] if self.profile else []
         return [sys.executable, str(HERE / f"{self.program}.py"), *profile, *self.arguments()]
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import asking
-import load
 from broker import Cluster
-from measure import RunFailedError, records_on
+from measure import RunFailedError
 from throughput import Case, Throughput
 
 RATE = 1_000
@@ -37,17 +36,13 @@ class Queried:
         self._runs = Throughput(options, cluster, self._folder, [])
         if not (options.records or options.smoke):
             self._runs.records = RECORDS
-        self._partitions: int = options.partitions
         self._asked: dict[str, list[asking.Asked]] = {_BY_VIEW: [], _OVER_HTTP: []}
 
     def run(self) -> dict[str, Any]:
         """Does every round, and prints what came out; what is to be saved."""
         runs = self._runs
-        load.create_topic(runs.servers, runs.input_topic, self._partitions)
-        runs.expected = load.fill(runs.servers, runs.input_topic, runs.records)
-        # A consumer first: librdkafka's admin client dies where a broker has no coordinator yet.
-        loaded = records_on(runs.servers, runs.input_topic)
-        print(f"job {_JOB}, {loaded:,} records, {RATE:,} queries/s of random keys")
+        runs.load_for(_JOB)
+        print(f"job {_JOB}, {runs.records:,} records, {RATE:,} queries/s of random keys")
         for number in range(1, self._warm_ups + 1):
             self._runs.one("ours", Case(_JOB, _WARM_UP), number)
         for number in range(1, self._rounds + 1):

@@ -24,7 +24,7 @@ from broker import Cluster
 from check import records_of
 from load import Writer, create_topic
 from measure import RunFailedError, close, failed, started, wait_for
-from programs import TITLES, Run
+from programs import ENGINES, TITLES, Run
 
 RECORDS = 2_000_000
 ROUNDS = 3
@@ -78,7 +78,7 @@ class Restoring:
             flush=True,
         )
         for number in range(1, self.rounds + 1):
-            programs = [each for each in self.options.programs if each != "baseline"]
+            programs = [each for each in self.options.programs if each in ENGINES]
             for program in programs if number % 2 else reversed(programs):
                 self.one(program, number)
         medians = self._medians()

@@ -10,22 +10,24 @@ import pstats
 import shutil
 import statistics
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import load
+import workload
 from broker import Cluster
-from check import check
+from check import records_of
+from load import Load, create_topic
 from measure import Measured, RunFailedError, measure, records_on
-from programs import PROGRAMS, TITLES, Run
+from programs import CAN, ENGINES, JOBS, PROGRAMS, TITLES, Run
 
 RECORDS = 2_000_000
-ROUNDS = 3
+ROUNDS = 5
 SMOKE_RECORDS = 100_000
 PROFILE_LINES = 10
-#: Of the part `guarantees`: the default of exactly-once, and what many choose.
-COMMIT_INTERVALS_MS = (100, 1_000)
+#: Of the part `guarantees`, if none are chosen.
+GUARANTEED = ("stateless", "count", "rekeyed")
 GUARANTEES = {"alo": "at_least_once", "eos": "exactly_once_v2"}
 
 
@@ -45,26 +47,30 @@ class Case:
 
 def plain(options: argparse.Namespace) -> list[Case]:
     """Each job once, with the settings of `programs.py`."""
-    return [Case(job) for job in options.jobs]
+    return [Case(job) for job in options.jobs or JOBS]
 
 
 def guarantees(options: argparse.Namespace) -> list[Case]:
-    """Each job but windows under both guarantees, with short and with long commit intervals."""
+    """Jobs under both guarantees, with short and with long commit intervals."""
     return [
         Case(
             job,
             f"{short} {interval_ms} ms",
-            {"processing.guarantee": guarantee, "commit.interval.ms": str(interval_ms)},
+            {
+                "processing.guarantee": guarantee,
+                "commit.interval.ms": str(interval_ms),
+                # Kafka Streams' default, as long as that outlives the interval.
+                "producer.transaction.timeout.ms": str(max(10_000, 2 * interval_ms)),
+            },
         )
-        for job in options.jobs
-        if job != "window"
-        for interval_ms in COMMIT_INTERVALS_MS
+        for job in options.jobs or GUARANTEED
+        for interval_ms in options.commit_intervals
         for short, guarantee in GUARANTEES.items()
     ]
 
 
 class Throughput:
-    """The rounds of some cases on one broker with one loaded topic."""
+    """The rounds of some cases on one broker; workloads that read the same share what is loaded."""
 
     def __init__(
         self, options: argparse.Namespace, cluster: Cluster, folder: Path, cases: list[Case]
@@ -74,27 +80,23 @@ class Throughput:
         self.records = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
         self.rounds: int = options.rounds or ROUNDS
         self.cluster = cluster
-        self.servers = cluster.servers
         self.folder = folder
-        self.input_topic = f"{cluster.prefix}-{folder.name}-input"
         self.results: list[Measured] = []
+        self._loads: dict[str, Load] = {}
+        self._answers: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
-        """Loads the topic, does every round, and prints what came out; what is to be saved."""
-        records, partitions = self.records, self.options.partitions
-        began = time.monotonic()
-        load.create_topic(self.servers, self.input_topic, partitions)
-        self.expected = load.fill(self.servers, self.input_topic, records)
+        """Does every round, and prints what came out; what is to be saved."""
+        for case in self.cases:
+            self.load_for(case.job)
         print(
-            f"loaded {records_on(self.servers, self.input_topic):,} records on {partitions} "
-            f"partitions in {time.monotonic() - began:.1f} s\n\n"
-            f"{'job':22} {'round':>5}  {'program':20} {'records/s':>11} {'steady':>11} "
+            f"\n{'job':22} {'round':>5}  {'program':20} {'records/s':>11} {'steady':>11} "
             f"{'start s':>8} {'run s':>7}  output",
             flush=True,
         )
         for case in self.cases:
+            programs = [each for each in self.options.programs if _can(each, case)]
             for number in range(1, self.rounds + 1):
-                programs = list(self.options.programs)
                 # Turned round each time, so that nobody always runs on the warmer machine.
                 for program in programs if number % 2 else reversed(programs):
                     self.one(program, case, number)
@@ -103,13 +105,45 @@ class Throughput:
         if self.options.profile:
             self.profile()
         return {
-            "records": records,
+            "records": self.records,
+            "keys": self.options.keys,
+            "rounds": self.rounds,
             "medians": table,
             "runs": [result.to_dict() for result in self.results],
         }
 
+    def load_for(self, job: str) -> Load:
+        """The input of a job, which is written when the first job asks for it."""
+        wanted = workload.find(job)
+        if wanted.input in self._loads:
+            return self._loads[wanted.input]
+        load = Load(
+            self.cluster.servers,
+            f"{self.cluster.prefix}-{self.folder.name}-{wanted.input}",
+            self.records,
+            self.options.keys,
+            self.options.partitions,
+        )
+        began = time.monotonic()
+        wanted.fill(load)
+        topics = [load.topic, *(load.beside(name) for name in wanted.beside)]
+        loaded = sum(records_on(load.servers, topic) for topic in topics)
+        if loaded != load.records:
+            raise RunFailedError(f"{loaded:,} records were loaded, not {load.records:,}.")
+        print(
+            f"loaded {loaded:,} records ({wanted.input}) on {load.partitions} partitions in "
+            f"{time.monotonic() - began:.1f} s",
+            flush=True,
+        )
+        self._loads[wanted.input] = load
+        return load
+
     def one(self, program: str, case: Case, number: int, profile: Path | None = None) -> None:
         """One run of one program, on fresh topics, group and state; checks what came out."""
+        job = workload.find(case.job)
+        load = self.load_for(case.job)
+        if case.job not in self._answers:
+            self._answers[case.job] = job.answer(load)
         words = [self.cluster.prefix, *case.title.split(), program, str(number)]
         name = "-".join([*words, "profiled"] if profile else words)
         run = Run(
@@ -118,18 +152,23 @@ class Throughput:
             case=case.name,
             settings=case.settings,
             closes_on=case.closes_on,
+            also_read=(
+                *(load.beside(topic) for topic in job.beside),
+                *(f"{name}-{topic}" for topic in job.between),
+            ),
+            offsets_tell=job.offsets_tell,
             round=number,
             application_id=name,
-            bootstrap_servers=self.servers,
-            input_topic=self.input_topic,
+            bootstrap_servers=load.servers,
+            input_topic=load.topic,
             output_topic=f"{name}-output",
             records=self.records,
             folder=self.folder / name,
             profile=profile,
         )
-        load.create_topic(self.servers, run.output_topic, self.options.partitions)
+        create_topic(load.servers, run.output_topic, self.options.partitions)
         measured = measure(run)
-        wrong = check(case.job, self.servers, run.output_topic, self.expected)
+        wrong = job.wrong(self._answers[case.job], records_of(load.servers, run.output_topic))
         self.cluster.delete_topics(name)
         shutil.rmtree(run.folder)
         if wrong is not None:
@@ -148,6 +187,12 @@ class Throughput:
             stats.sort_stats(pstats.SortKey.TIME).print_stats(PROFILE_LINES)
 
 
+def _can(program: str, case: Case) -> bool:
+    """Whether a program can do that job with the guarantee that is asked for."""
+    exactly_once = case.settings.get("processing.guarantee") == GUARANTEES["eos"]
+    return case.job in CAN.get(program, JOBS) and (program in ENGINES or not exactly_once)
+
+
 def _line(measured: Measured) -> str:
     steady = f"{measured.steady_rate:,.0f}" if measured.steady_rate else "–"
     return (
@@ -157,46 +202,62 @@ def _line(measured: Measured) -> str:
     )
 
 
-def medians(results: list[Measured], job: str, program: str) -> tuple[float, float | None] | None:
-    """Median rate and median steady rate; None where there is no such run."""
-    runs = [result for result in results if (result.job, result.program) == (job, program)]
-    if not runs:
-        return None
-    steady = [result.steady_rate for result in runs if result.steady_rate is not None]
-    return (
-        statistics.median(result.rate for result in runs),
-        statistics.median(steady) if steady else None,
-    )
-
-
 def summary(results: list[Measured], jobs: list[str]) -> dict[str, dict[str, Any]]:
-    """Per job: the medians of every program and how they compare with Kafka Streams."""
+    """Per job and program: medians, spreads, and how they compare with Kafka Streams."""
     table: dict[str, dict[str, Any]] = {}
     for job in jobs:
-        table[job] = {}
-        java = medians(results, job, "java")
-        for program in PROGRAMS:
-            own = medians(results, job, program)
-            if own is None:
-                continue
-            entry: dict[str, Any] = {"rate": own[0], "steady_rate": own[1]}
-            if java is not None:
-                entry["ratio"] = own[0] / java[0]
-                entry["steady_ratio"] = own[1] / java[1] if own[1] and java[1] else None
-            table[job][program] = entry
+        runs = {
+            program: {one.round: one for one in results if (one.job, one.program) == (job, program)}
+            for program in PROGRAMS
+        }
+        table[job] = {
+            program: {
+                **_compared("rate", "ratio", own, runs["java"]),
+                **_compared("steady_rate", "steady_ratio", own, runs["java"]),
+            }
+            for program, own in runs.items()
+            if own
+        }
     return table
 
 
+def _compared(
+    rate: str, ratio: str, own: dict[int, Measured], java: dict[int, Measured]
+) -> dict[str, Any]:
+    """A rate of some rounds, and its ratio to Kafka Streams': median, least and most of each."""
+    ours, theirs = (
+        {number: value for number, one in runs.items() if (value := getattr(one, rate)) is not None}
+        for runs in (own, java)
+    )
+    if not ours:
+        return {rate: None}
+    entry = {rate: statistics.median(ours.values()), f"{rate}_spread": _spread(ours.values())}
+    if theirs:
+        entry[ratio] = entry[rate] / statistics.median(theirs.values())
+        # Round by round: what was beside each other had the same machine.
+        both = [value / theirs[number] for number, value in ours.items() if number in theirs]
+        if both:
+            entry[f"{ratio}_spread"] = _spread(both)
+    return entry
+
+
+def _spread(values: Iterable[float]) -> tuple[float, float]:
+    found = list(values)
+    return min(found), max(found)
+
+
 def print_summary(table: dict[str, dict[str, Any]]) -> None:
-    """The medians, and their ratios to Kafka Streams."""
+    """The medians with the least and the most, and their ratios to Kafka Streams."""
     print(
-        f"\n{'medians':22} {'program':20} {'records/s':>11} {'ratio':>6} "
+        f"\n{'medians':22} {'program':20} {'records/s':>11} {'least to most':>23} {'ratio':>6} "
         f"{'steady':>11} {'ratio':>6}"
     )
     for job, entries in table.items():
         for program, entry in entries.items():
+            least, most = entry["rate_spread"]
             cells = [
                 f"{job:22} {TITLES[program]:20} {entry['rate']:>11,.0f}",
+                f"{f'{least:,.0f} to {most:,.0f}':>23}",
                 f"{entry['ratio']:>6.2f}" if entry.get("ratio") else f"{'–':>6}",
                 f"{entry['steady_rate']:>11,.0f}" if entry["steady_rate"] else f"{'–':>11}",
                 f"{entry['steady_ratio']:>6.2f}" if entry.get("steady_ratio") else f"{'–':>6}",
@@ -206,7 +267,7 @@ def print_summary(table: dict[str, dict[str, Any]]) -> None:
     for job, entries in table.items():
         ours = entries.get("ours", {})
         if ours.get("ratio"):
-            steady = ours["steady_ratio"]
+            steady = ours.get("steady_ratio")
             print(
                 f"{job}: Millstream / Kafka Streams = {ours['ratio']:.2f} over whole runs, "
                 f"{f'{steady:.2f}' if steady else 'not known'} once both are warm"

@@ -9,7 +9,9 @@ from collections import Counter
 from pathlib import Path
 
 import marks
+import programs
 import pytest
+import workload
 from conformance.oracle.process import OracleUnavailable
 from programs import PEER, Run
 from support.broker.topics import fill, latest, unique
@@ -29,8 +31,9 @@ TIMEOUT_S = 300
         (["metrics"], "count"),
         (["scale"], "20"),
         (["restore"], "millstream"),
-        pytest.param(["throughput", "--jobs", "window"], "millstream", marks=pytest.mark.slow),
+        pytest.param(["throughput"], "wordcount", marks=pytest.mark.slow),
         pytest.param(["guarantees", "--jobs", "rekeyed"], "millstream", marks=pytest.mark.slow),
+        pytest.param(["latency", "--rates", "200"], "count", marks=pytest.mark.slow),
         pytest.param(["failover"], "millstream", marks=pytest.mark.slow),
         pytest.param(["queries"], "99 of 100 within", marks=pytest.mark.slow),
         pytest.param(["snapshots"], "kafka and SQL by hand", marks=pytest.mark.slow),
@@ -69,6 +72,14 @@ def test_a_part_runs_and_finds_its_results_right(
     assert end in lines[-1], lines
 
 
+@pytest.mark.parametrize("name", programs.JOBS)
+def test_a_workload_is_the_same_job_in_both_languages(name: str) -> None:
+    """Goal: nobody forgets the class that a workload must have on Kafka Streams."""
+    assert workload.find(name).description.endswith(".")
+    class_name = "".join(word.capitalize() for word in name.split("_"))
+    assert (PEER / "src" / "main" / "java" / "workloads" / f"{class_name}.java").is_file()
+
+
 @pytest.mark.slow
 def test_the_peer_on_kafka_streams_counts(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Goal: the Java program that we are compared with still compiles, runs, and counts right."""
@@ -89,7 +100,9 @@ def test_the_peer_on_kafka_streams_counts(kafka: EmbeddedKafka, tmp_path: Path) 
     fill(run.bootstrap_servers, run.input_topic, [(key, b"{}") for key in keys])
     expected = {key: count.to_bytes(8, "big") for key, count in Counter(keys).items()}
     try:
-        peer = JavaProgram(PEER / "src" / "main" / "java" / "Peer.java", *run.arguments())
+        sources = PEER / "src" / "main" / "java"
+        workloads = sorted(sources.glob("workloads/*.java"))
+        peer = JavaProgram(sources / "Peer.java", *run.arguments(), more=workloads)
     except OracleUnavailable as why:
         pytest.skip(str(why))
     with peer:

@@ -53,11 +53,12 @@ def sums() -> dict[str, str]:
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
-def class_path(source: Path = SOURCE) -> tuple[Java, str]:
+def class_path(source: Path = SOURCE, *more: Path) -> tuple[Java, str]:
     """Java and the class path of a compiled program; fetches and compiles what is missing.
 
     Args:
         source: of the program on Kafka Streams, by default of the oracle.
+        more: of classes that it consists of.
 
     Raises:
         OracleUnavailable: there is no JDK, or the jars could not be fetched.
@@ -70,10 +71,11 @@ def class_path(source: Path = SOURCE) -> tuple[Java, str]:
         jars = [str(jar) for jar in fetched_jars(wanted, java)]
     except EmbeddedKafkaError as error:
         raise OracleUnavailable(str(error)) from error
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    text = b"".join(file.read_bytes() for file in (source, *more))
+    digest = hashlib.sha256(text).hexdigest()[:16]
     classes = folder.with_name(f"{folder.name}-oracle") / digest
     if not classes.is_dir():
-        _compile(_compiler(java), jars, classes, source)
+        _compile(_compiler(java), jars, classes, source, *more)
     return java, os.pathsep.join([str(classes), *jars])
 
 
@@ -84,15 +86,15 @@ def _compiler(java: Java) -> Path:
     return compiler
 
 
-def _compile(compiler: Path, jars: Sequence[str], classes: Path, source: Path) -> None:
+def _compile(compiler: Path, jars: Sequence[str], classes: Path, *sources: Path) -> None:
     classes.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=classes.parent) as work:
         made = Path(work) / "classes"
         options = ["-nowarn", "-d", str(made), "-cp", os.pathsep.join(jars)]
-        command = [str(compiler), *options, str(source)]
+        command = [str(compiler), *options, *map(str, sources)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise OracleUnavailable(f"{source.name} does not compile: {done.stderr}")
+            raise OracleUnavailable(f"{sources[0].name} does not compile: {done.stderr}")
         # Whoever else has compiled it meanwhile has the same.
         with suppress(OSError):
             made.rename(classes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,13 +23,14 @@ class JavaProgram(Program):
     Args:
         source: of its class, in a file of that name.
         arguments: of its `main`.
+        more: sources of further classes.
 
     Raises:
         OracleUnavailable: Java, its compiler or the jars of Kafka Streams are not there.
     """
 
-    def __init__(self, source: Path, *arguments: str) -> None:
-        java, path = class_path(source)
+    def __init__(self, source: Path, *arguments: str, more: Iterable[Path] = ()) -> None:
+        java, path = class_path(source, *more)
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m"]
         super().__init__(java.path, *options, "-cp", path, source.stem, *arguments)
 

@@ -1,0 +1,81 @@
+"""Sends events at a steady pace, each at its time, however long earlier ones took.
+
+    pacer.py SERVERS TOPIC RATE SECONDS KEYS STATISTICS
+
+A record's timestamp is the time at which it was due. If the pacer is late, that counts as latency
+of the records, so nothing that holds it up is left out. At the end it writes its statistics.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from pathlib import Path
+
+from confluent_kafka import Producer
+from load import SEED, event_json, user_key
+from rules import PASS_ABOVE
+
+#: So many different records come again and again; a prime, so that keys and kinds go through.
+DIFFERENT = 99_991
+#: Shorter sleeps are not kept.
+NAP_S = 0.0005
+FLUSH_DEADLINE_S = 60.0
+
+
+def pace(servers: str, topic: str, rate: int, seconds: float, keys: int) -> dict[str, object]:
+    """Sends them all; when it began, how many pass the filter of each, and how late it was."""
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "partitioner": "murmur2_random",
+            "linger.ms": 0.5,
+            "queue.buffering.max.messages": 2_000_000,
+            "log_level": 3,
+        }
+    )
+    # The first contact with the broker is not part of the pace.
+    producer.list_topics(topic, timeout=30)
+    records, passes = _different(keys)
+    total = int(rate * seconds)
+    sent, latest_s = 0, 0.0
+    began_ns = time.time_ns() + 100_000_000
+    while sent < total:
+        now_ns = time.time_ns()
+        due = min(total, (now_ns - began_ns) * rate // 1_000_000_000 + 1)
+        if due <= sent:
+            time.sleep(max(NAP_S, (began_ns - now_ns) / 1e9 + sent / rate))
+            continue
+        latest_s = max(latest_s, (now_ns - began_ns) / 1e9 - sent / rate)
+        for number in range(sent, due):
+            key, value = records[number % DIFFERENT]
+            due_ms = (began_ns + number * 1_000_000_000 // rate) // 1_000_000
+            producer.produce(topic, value, key, timestamp=due_ms)
+        sent = due
+        producer.poll(0)
+    if producer.flush(FLUSH_DEADLINE_S):
+        raise SystemExit("records were not sent")
+    return {"began_ns": began_ns, "sent": total, "late_ms": latest_s * 1000, "passes": passes}
+
+
+def _different(keys: int) -> tuple[list[tuple[bytes, bytes]], list[int]]:
+    draw = random.Random(SEED).random
+    records: list[tuple[bytes, bytes]] = []
+    passes = []
+    for number in range(DIFFERENT):
+        user, amount = int(draw() * keys), int(draw() * 10_000) / 100
+        records.append((user_key(user), event_json(number, user, amount)))
+        passes.append(int(amount > PASS_ABOVE))
+    return records, passes
+
+
+def main() -> None:
+    servers, topic, rate, seconds, keys, statistics = sys.argv[1:]
+    said = pace(servers, topic, int(rate), float(seconds), int(keys))
+    Path(statistics).write_text(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Two streams whose records come in turns, for workloads that join them: orders and payments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from load import Load, event_json, user_key
+from rules import cents
+
+PAYMENTS = "payments"
+INPUT = "orders"
+
+
+def fill_pairs(load: Load) -> None:
+    """Writes the events in turns to the input and to the topic of payments."""
+    writers = load.create(), load.create(PAYMENTS)
+    for number, (timestamp, user, amount) in enumerate(load.events()):
+        writer = writers[number % 2]
+        writer.send(user_key(user), event_json(number, user, amount), timestamp)
+    for writer in writers:
+        writer.flush()
+
+
+def settled(order: dict[str, Any], payment: dict[str, Any]) -> dict[str, Any]:
+    """What both come to together."""
+    return {
+        "order": order["id"],
+        "payment": payment["id"],
+        "due": cents(order["amount"]) - cents(payment["amount"]),
+    }

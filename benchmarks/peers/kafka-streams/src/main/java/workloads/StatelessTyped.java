@@ -1,0 +1,4 @@
+package workloads;
+
+/** The same as `stateless`: its values have types already. */
+public final class StatelessTyped extends Stateless {}

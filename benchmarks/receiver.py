@@ -1,0 +1,66 @@
+"""Receives what comes out, and counts by how many milliseconds after its time each record came.
+
+    receiver.py SERVERS TOPIC STATISTICS
+
+It ends with SIGTERM, when nothing has come for a second, and writes its statistics: of each second
+in which records were due, how many came after how many milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+#: Taken at once, of what is there already.
+DRAIN = 500
+
+
+def receive(servers: str, topic: str, stop: threading.Event) -> dict[int, Counter[int]]:
+    """Milliseconds, by the second in which the record was due."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "receiver",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "queued.min.messages": 1_000_000,
+        }
+    )
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    latencies: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    while True:
+        # One is waited for, so that none waits until others have come.
+        first = consumer.poll(1.0)
+        if first is None:
+            if stop.is_set():
+                break
+            continue
+        batch = [first, *consumer.consume(DRAIN, 0)]
+        now_ms = time.time_ns() // 1_000_000
+        for record in batch:
+            if record.error():
+                raise KafkaException(record.error())
+            due_ms = record.timestamp()[1]
+            latencies[due_ms // 1000][now_ms - due_ms] += 1
+    consumer.close()
+    return latencies
+
+
+def main() -> None:
+    servers, topic, statistics = sys.argv[1:]
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    latencies = receive(servers, topic, stop)
+    Path(statistics).write_text(json.dumps(latencies))
+
+
+if __name__ == "__main__":
+    main()

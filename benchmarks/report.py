@@ -1,0 +1,286 @@
+"""Writes docs/performance.md and its pictures, made of the results that are committed.
+
+    python benchmarks/report.py            # rewrite the page
+    python benchmarks/report.py --check    # exit code 1 if it is not up to date
+
+Of each workload the newest result counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import workload
+from load import USERS
+from plot import Bar, chart
+from programs import JOBS, PROGRAMS, TITLES
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+DOCS = ROOT / "docs"
+PAGE = DOCS / "performance.md"
+PICTURE = DOCS / "images" / "performance-throughput.svg"
+
+Row = Sequence[str]
+_FIGURES = ("Whole run, records/s", "Ratio", "Warm, records/s", "Ratio")
+
+_INTRODUCTION = """# Performance
+
+How fast Millstream is beside Kafka Streams and others that do the same work: same records, same
+broker, same settings, same machine, in turns within one run. This page is made of the results in
+`benchmarks/results`, by `benchmarks/report.py`; [benchmarks/README.md](../benchmarks/README.md)
+says what is measured and how to repeat it.
+
+**Only ratios within one run mean something.** Broker and program share the processors, so a
+faster machine, or one with more of them, has other numbers. *Ratio* is the median of a program
+over the median of Kafka Streams: more than 1 is faster. Behind a median stand the least and the
+most of the rounds.
+"""
+
+_NOTHING_YET = """
+## No results yet
+
+None are committed. They come with
+
+```sh
+make bench ARGS="--only throughput,guarantees,latency --save"
+python benchmarks/report.py
+```
+"""
+
+_THROUGHPUT = """
+## Throughput
+
+Records per second that a thread reads, works on, writes and commits. *Whole run* is from the
+first record on, and has the JVM's warming up in it; *warm* begins with the first commit behind a
+quarter of the records, so compare by that.
+"""
+
+_GUARANTEES = """
+## Guarantees and commit intervals
+
+Records per second as above, and the ratio to Kafka Streams with the same guarantee and interval.
+`alo` is at least once, `eos` is exactly once (`exactly_once_v2`).
+"""
+
+_LATENCY = """
+## Latency
+
+Milliseconds from the time at which a record was due to be sent until what came of it was received
+by another process, at a steady pace. Both programs commit as often; `count` has no cache, so that
+each record gives a result.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One file of results."""
+
+    name: str
+    content: Mapping[str, Any]
+
+    @property
+    def part(self) -> str:
+        return str(self.content["part"])
+
+    @property
+    def measured(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.content["measured"]
+        return found
+
+
+def saved(folder: Path = RESULTS) -> list[Saved]:
+    """All results, the oldest first."""
+    files = [Saved(path.name, json.loads(path.read_text())) for path in folder.glob("*.json")]
+    return sorted(files, key=lambda one: (one.content["at"], one.name))
+
+
+def pages(results: Iterable[Saved]) -> dict[Path, str]:
+    """The page and its pictures, as they should be."""
+    known = list(results)
+    made: dict[Path, str] = {}
+    text = [_INTRODUCTION]
+    throughput = _cases(known, "throughput")
+    guarantees = _cases(known, "guarantees")
+    latency = [one for one in known if one.part == "latency"][-1:]
+    if throughput:
+        made[PICTURE] = _picture(throughput)
+        text.append(_THROUGHPUT)
+        text.append(f"\n![ratios to Kafka Streams]({PICTURE.relative_to(DOCS)})\n")
+        text += [_throughput_of(title, entries) for title, (entries, _) in throughput.items()]
+    if guarantees:
+        text.append(_GUARANTEES)
+        text.append(_guarantees_table({title: found[0] for title, found in guarantees.items()}))
+    if latency:
+        text.append(_LATENCY)
+        text.append(_latency_table(latency[0].measured))
+    used = {one.name: one for cases in (throughput, guarantees) for _, one in cases.values()}
+    used.update({one.name: one for one in latency})
+    text.append(_conditions(sorted(used.items())) if used else _NOTHING_YET)
+    made[PAGE] = "".join(text)
+    return made
+
+
+def _cases(known: Iterable[Saved], part: str) -> dict[str, tuple[Mapping[str, Any], Saved]]:
+    """What each program did in each job, and the file that says so: the newest that knows it."""
+    found: dict[str, tuple[Mapping[str, Any], Saved]] = {}
+    for one in known:
+        if one.part == part:
+            keys = one.measured.get("keys", USERS)
+            end = "" if keys == USERS else f", {keys:,} keys"
+            for title, entries in one.measured["medians"].items():
+                found[title + end] = entries, one
+    return dict(sorted(found.items()))
+
+
+def _picture(cases: Mapping[str, tuple[Mapping[str, Any], Saved]]) -> str:
+    groups: dict[str, list[Bar]] = {}
+    for title, (entries, _) in cases.items():
+        # All of a group by the same measure: warm where all have it, else whole runs.
+        ratio = (
+            "steady_ratio" if all(_has(e, "steady_ratio") for e in entries.values()) else "ratio"
+        )
+        bars = [
+            Bar(TITLES[program], entry[ratio], *entry[f"{ratio}_spread"])
+            for program in PROGRAMS
+            if program in entries and _has(entry := entries[program], ratio)
+        ]
+        if bars:
+            groups[title] = bars
+    title = "Throughput, as a ratio to Kafka Streams (more is faster); lines: least to most"
+    return chart(title, groups, [TITLES[program] for program in PROGRAMS])
+
+
+def _has(entry: Mapping[str, Any], ratio: str) -> bool:
+    return entry.get(ratio) is not None and f"{ratio}_spread" in entry
+
+
+def _throughput_of(title: str, entries: Mapping[str, Any]) -> str:
+    job = title.partition(",")[0].split()[0]
+    description = f"{workload.find(job).description}\n\n" if job in JOBS else ""
+    head = ("Program", *_FIGURES)
+    rows = [
+        (TITLES[program], *_figures(entry))
+        for program in PROGRAMS
+        if (entry := entries.get(program))
+    ]
+    return f"\n### {title}\n\n{description}{_table(head, rows)}"
+
+
+def _guarantees_table(cases: Mapping[str, Mapping[str, Any]]) -> str:
+    head = ("Job", "Guarantee", "Commit interval", "Program", *_FIGURES)
+    rows = []
+    ordered = sorted(cases.items(), key=lambda case: _guarantee(case[0]))
+    for title, entries in ordered:
+        job, guarantee, interval_ms = _guarantee(title)
+        rows += [
+            (
+                f"`{job}`",
+                f"`{guarantee}`",
+                f"{interval_ms:,} ms",
+                TITLES[program],
+                *_figures(entry),
+            )
+            for program in PROGRAMS
+            if (entry := entries.get(program))
+        ]
+    return "\n" + _table(head, rows)
+
+
+def _guarantee(title: str) -> tuple[str, str, int]:
+    job, guarantee, interval_ms, *_ = title.replace(",", " ").split()
+    return job, guarantee, int(interval_ms)
+
+
+def _latency_table(measured: Mapping[str, Any]) -> str:
+    head = ("Job", "Records/s", "Program", "p50 ms", "p99 ms", "p99.9 ms")
+    rows = [
+        (
+            f"`{one['job']}`",
+            f"{one['rate']:,}",
+            TITLES[one["program"]],
+            *(_milliseconds(one, name) for name in ("p50_ms", "p99_ms", "p999_ms")),
+        )
+        for one in measured["medians"]
+    ]
+    return "\n" + _table(head, rows)
+
+
+def _milliseconds(one: Mapping[str, Any], name: str) -> str:
+    least, most = one[f"{name}_spread"]
+    return f"{one[name]:,.1f} ({least:,.1f} to {most:,.1f})"
+
+
+def _figures(entry: Mapping[str, Any]) -> Row:
+    return (
+        _rate(entry, "rate"),
+        _ratio(entry, "ratio"),
+        _rate(entry, "steady_rate"),
+        _ratio(entry, "steady_ratio"),
+    )
+
+
+def _rate(entry: Mapping[str, Any], name: str) -> str:
+    if entry.get(name) is None:
+        return "–"
+    least, most = entry[f"{name}_spread"]
+    return f"{entry[name]:,.0f} ({least:,.0f} to {most:,.0f})"
+
+
+def _ratio(entry: Mapping[str, Any], name: str) -> str:
+    if entry.get(name) is None:
+        return "–"
+    if f"{name}_spread" not in entry:
+        return f"{entry[name]:.2f}"
+    least, most = entry[f"{name}_spread"]
+    return f"**{entry[name]:.2f}** ({least:.2f} to {most:.2f})"
+
+
+def _conditions(used: Iterable[tuple[str, Saved]]) -> str:
+    head = ("Result", "Date", "Machine", "Records", "Rounds", "Commit", "Versions")
+    rows = []
+    for name, one in used:
+        machine, measured = one.content["machine"], one.measured
+        versions = one.content["versions"].items()
+        records = measured.get("records")
+        rows.append(
+            (
+                f"[{name}](../benchmarks/results/{name})",
+                one.content["at"][:10],
+                f"{machine['processors']} × {machine['cpu']}, {machine['memory_gb']} GB",
+                f"{records:,}" if records else "–",
+                str(measured["rounds"]),
+                f"`{one.content['commit']}`",
+                ", ".join(f"{what} {version or 'none'}" for what, version in versions),
+            )
+        )
+    return f"\n## Conditions\n\n{_table(head, rows)}"
+
+
+def _table(head: Row, rows: Iterable[Row]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
+    check = parser.parse_args().check
+    outdated = False
+    for path, text in pages(saved()).items():
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        outdated = True
+        print(f"{path.relative_to(ROOT)} {'is out of date' if check else 'is written'}")
+        if not check:
+            path.write_text(text, encoding="utf-8")
+    return int(check and outdated)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,42 @@
+"""Count by key."""
+
+from __future__ import annotations
+
+from array import array
+
+from arguments import Arguments
+from check import counts_of_users, wrong_users
+from load import Load
+from progress import Counting, Progress
+from workload import Records, Workload
+
+from millstream import StreamsBuilder, Topology
+from millstream.serdes import BYTES, LONG, STRING
+
+
+class Count(Workload["array[int]"]):
+    """Counts by key into a persistent, cached, changelogged store; new counts to a topic. The
+    values are not looked at, so they stay bytes."""
+
+    def topology(self, arguments: Arguments, progress: Progress) -> Topology:
+        """A count."""
+        builder = StreamsBuilder()
+        (
+            builder.stream(arguments.input_topic, key=STRING, value=Counting(BYTES, progress))
+            .group_by_key(key=STRING, value=BYTES)
+            .count(store="counts")
+            .to_stream()
+            .to(arguments.output_topic, key=STRING, value=LONG)
+        )
+        return builder.build()
+
+    def answer(self, load_: Load) -> array[int]:
+        """The count of each user."""
+        return counts_of_users(load_)
+
+    def wrong(self, answer: array[int], records: Records) -> str | None:
+        """Compares the last count of each user."""
+        return wrong_users(answer, records)
+
+
+WORKLOAD = Count()

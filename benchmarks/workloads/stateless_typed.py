@@ -1,0 +1,57 @@
+"""Keep and extend, with declared types."""
+
+from __future__ import annotations
+
+import msgspec
+from arguments import Arguments
+from progress import Counting, Progress
+from rules import PASS_ABOVE, cents
+from workloads.stateless import Stateless
+
+from millstream import StreamsBuilder, Topology
+from millstream.serdes import STRING, json_of
+
+
+class Event(msgspec.Struct):
+    """What is on the input topic."""
+
+    id: int
+    user: str
+    amount: float
+    kind: str
+
+
+class Bill(msgspec.Struct):
+    """The event and its price with tax."""
+
+    id: int
+    user: str
+    amount: float
+    kind: str
+    cents: int
+
+
+def billed(event: Event) -> Bill:
+    """The bill of an event."""
+    return Bill(event.id, event.user, event.amount, event.kind, cents(event.amount))
+
+
+class StatelessTyped(Stateless):
+    """The same as `stateless` with typed structs, `json_of` of msgspec's (Java: the same classes
+    as there)."""
+
+    def topology(self, arguments: Arguments, progress: Progress) -> Topology:
+        """A filter and a map."""
+        builder = StreamsBuilder()
+        events = builder.stream(
+            arguments.input_topic, key=STRING, value=Counting(json_of(Event), progress)
+        )
+        (
+            events.filter(lambda _, event: event.amount > PASS_ABOVE)
+            .map_values(billed)
+            .to(arguments.output_topic, key=STRING, value=json_of(Bill))
+        )
+        return builder.build()
+
+
+WORKLOAD = StatelessTyped()

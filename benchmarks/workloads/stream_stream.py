@@ -1,0 +1,82 @@
+"""Two streams joined by time."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from datetime import timedelta
+
+import orjson
+from arguments import Arguments
+from load import Load
+from pairs import INPUT, PAYMENTS, fill_pairs, settled
+from progress import Counting, Progress
+from rules import cents
+from workload import Records, Workload
+
+from millstream import JoinWindows, StreamsBuilder, Topology
+from millstream.serdes import JSON, STRING
+
+BEFORE_MS = AFTER_MS = 5_000
+GRACE_MS = 60_000
+
+#: How many pairs, and the sums of what is in them.
+Sums = tuple[int, int, int, int]
+
+
+class StreamStream(Workload[Sums]):
+    """Joins orders with the payments of the same user within 5 seconds before and after; two
+    topics, whose records come in turns. Every second order finds a payment."""
+
+    input = INPUT
+    beside = (PAYMENTS,)
+
+    def topology(self, arguments: Arguments, progress: Progress) -> Topology:
+        """An inner join of streams."""
+        builder = StreamsBuilder()
+        counted = Counting(JSON, progress)
+        orders = builder.stream(arguments.input_topic, key=STRING, value=counted)
+        payments = builder.stream(f"{arguments.input_topic}-{PAYMENTS}", key=STRING, value=counted)
+        windows = JoinWindows(
+            timedelta(milliseconds=AFTER_MS), grace=timedelta(milliseconds=GRACE_MS)
+        )
+        orders.join(payments, settled, windows, key=STRING, value=JSON, other_value=JSON).to(
+            arguments.output_topic, key=STRING, value=JSON
+        )
+        return builder.build()
+
+    def fill(self, load_: Load) -> None:
+        """Writes both topics."""
+        fill_pairs(load_)
+
+    def answer(self, load_: Load) -> Sums:
+        """The pairs of each record with what came before it."""
+        recent: tuple[defaultdict[int, deque[tuple[int, int, int]]], ...]
+        recent = defaultdict(deque), defaultdict(deque)
+        pairs = orders = payments = due = 0
+        for number, (timestamp, user, amount) in enumerate(load_.events()):
+            is_payment, price = number % 2, cents(amount)
+            partners = recent[1 - is_payment][user]
+            while partners and partners[0][0] < timestamp - BEFORE_MS:
+                partners.popleft()
+            for _, other, other_price in partners:
+                pairs += 1
+                orders += other if is_payment else number
+                payments += number if is_payment else other
+                due += other_price - price if is_payment else price - other_price
+            recent[is_payment][user].append((timestamp, number, price))
+        return pairs, orders, payments, due
+
+    def wrong(self, answer: Sums, records: Records) -> str | None:
+        """Compares number and sums."""
+        pairs = orders = payments = due = 0
+        for _, value in records:
+            pair = orjson.loads(value)
+            pairs += 1
+            orders += pair["order"]
+            payments += pair["payment"]
+            due += pair["due"]
+        found = pairs, orders, payments, due
+        return None if found == answer else f"sums are {found}, they should be {answer}"
+
+
+WORKLOAD = StreamStream()

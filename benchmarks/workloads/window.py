@@ -1,0 +1,54 @@
+"""Sums of tumbling windows."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from datetime import timedelta
+
+from arguments import Arguments
+from check import wrong_longs
+from load import Load, user_key
+from progress import Counting, Progress
+from rules import WINDOW_MS, cents
+from workload import Records, Workload
+
+from millstream import Materialized, StreamsBuilder, TimeWindows, Topology
+from millstream.serdes import JSON, LONG, STRING
+
+
+class TumblingSums(Workload[dict[bytes, int]]):
+    """Sums an amount by key and minute (tumbling, no grace) into a cached, changelogged store;
+    new sums to a topic."""
+
+    def topology(self, arguments: Arguments, progress: Progress) -> Topology:
+        """A windowed aggregate."""
+        builder = StreamsBuilder()
+        (
+            builder.stream(arguments.input_topic, key=STRING, value=Counting(JSON, progress))
+            .group_by_key(key=STRING, value=JSON)
+            .windowed_by(TimeWindows(timedelta(milliseconds=WINDOW_MS)))
+            .aggregate(
+                lambda: 0,
+                lambda _, event, total: total + cents(event["amount"]),
+                store=Materialized("sums", key=STRING, value=LONG),
+            )
+            .to_stream()
+            .to(arguments.output_topic, value=LONG)
+        )
+        return builder.build()
+
+    def answer(self, load_: Load) -> dict[bytes, int]:
+        """The sum of each window, by the bytes of its key: those of the user, then the start."""
+        sums: defaultdict[bytes, int] = defaultdict(int)
+        pack = struct.Struct(">q").pack
+        for timestamp, user, amount in load_.events():
+            sums[user_key(user) + pack(timestamp - timestamp % WINDOW_MS)] += cents(amount)
+        return dict(sums)
+
+    def wrong(self, answer: dict[bytes, int], records: Records) -> str | None:
+        """Compares the last sum of each window."""
+        return wrong_longs(answer, records, "windows")
+
+
+WORKLOAD = TumblingSums()

@@ -1,0 +1,80 @@
+"""The words of lines."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from arguments import Arguments
+from check import wrong_longs
+from load import Load, user_key
+from progress import Counting, Progress, Reading
+from workload import Records, Workload
+
+from millstream import StreamsBuilder, Topology
+from millstream.serdes import LONG, STRING
+
+WORDS_OF_A_LINE = 8
+#: So many different lines come again and again.
+LINES = 10_000
+VOCABULARY = 10_000
+
+
+class Wordcount(Workload[dict[bytes, int]]):
+    """Splits lines of eight words, groups by word through a repartition topic, and counts. A few of
+    the 10,000 words are frequent, most are rare. A record is a line."""
+
+    input = "lines"
+    between = ("counts-repartition",)
+    offsets_tell = False
+
+    def topology(self, arguments: Arguments, progress: Progress) -> Topology:
+        """Words, a group, and a count."""
+        builder = StreamsBuilder()
+        (
+            builder.stream(arguments.input_topic, key=STRING, value=Reading(STRING, progress))
+            .flat_map_values(lambda line: line.split(" "))
+            .group_by(
+                lambda _, word: word, key=STRING, value=Counting(STRING, progress), name="counts"
+            )
+            .count(store="counted")
+            .to_stream()
+            .to(arguments.output_topic, key=STRING, value=LONG)
+        )
+        return builder.build()
+
+    def steps(self, records: int) -> int:
+        """Words."""
+        return records * WORDS_OF_A_LINE
+
+    def fill(self, load_: Load) -> None:
+        """Writes the lines, each under the key of a user."""
+        lines = [line.encode() for line in _lines(load_.seed)]
+        writer = load_.create()
+        for number, (timestamp, user, _) in enumerate(load_.events()):
+            writer.send(user_key(user), lines[number % LINES], timestamp)
+        writer.flush()
+
+    def answer(self, load_: Load) -> dict[bytes, int]:
+        """How often each word comes."""
+        counts: Counter[bytes] = Counter()
+        times, more = divmod(load_.records, LINES)
+        for number, line in enumerate(_lines(load_.seed)):
+            for word in line.split():
+                counts[word.encode()] += times + (number < more)
+        return {word: count for word, count in counts.items() if count}
+
+    def wrong(self, answer: dict[bytes, int], records: Records) -> str | None:
+        """Compares the last count of each word."""
+        return wrong_longs(answer, records, "words")
+
+
+def _lines(seed: int) -> list[str]:
+    draw = random.Random(seed).random
+    return [
+        " ".join(f"word-{int(draw() ** 3 * VOCABULARY)}" for _ in range(WORDS_OF_A_LINE))
+        for _ in range(LINES)
+    ]
+
+
+WORKLOAD = Wordcount()

@@ -1,0 +1,98 @@
+"""docs/performance.md says what the committed results say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import report
+from programs import TITLES
+
+
+def entry(factor: float) -> dict[str, Any]:
+    """What a program did that is so many times as fast as Kafka Streams."""
+    rate, spread = 100_000 * factor, (90_000 * factor, 110_000 * factor)
+    ratios = (factor * 0.9, factor * 1.1)
+    return {
+        "rate": rate,
+        "rate_spread": spread,
+        "ratio": factor,
+        "ratio_spread": ratios,
+        "steady_rate": 2 * rate,
+        "steady_rate_spread": spread,
+        "steady_ratio": factor,
+        "steady_ratio_spread": ratios,
+    }
+
+
+def result(part: str, at: str, **measured: Any) -> report.Saved:
+    """A file of results."""
+    content = {
+        "part": part,
+        "at": at,
+        "machine": {"cpu": "Abacus", "processors": 2, "memory_gb": 8},
+        "versions": {"python": "3.13.0", "millstream-speedups": None},
+        "commit": "abc",
+        "measured": {"rounds": 5, "records": 1_000, **measured},
+    }
+    return report.Saved(f"{at}-{part}.json", content)
+
+
+def test_the_page_is_what_the_committed_results_say() -> None:
+    """Results that are committed without the page, or the other way round, are noticed."""
+    for path, text in report.pages(report.saved()).items():
+        assert path.read_text(encoding="utf-8") == text, "run: python benchmarks/report.py"
+
+
+def test_without_results_the_page_says_how_to_get_them(tmp_path: Path) -> None:
+    """A page without numbers is no page with broken tables."""
+    made = report.pages(report.saved(tmp_path))
+    assert made.keys() == {report.PAGE}
+    assert "No results yet" in made[report.PAGE]
+
+
+def test_the_newest_result_of_a_workload_counts() -> None:
+    """A result that was repeated takes the place of the older one, and of nothing else."""
+    old = {"count": {"ours": entry(1.25), "java": entry(1)}, "sum": {"ours": entry(1.75)}}
+    new = {"count": {"ours": entry(2.25), "java": entry(1)}}
+    page = report.pages(
+        [
+            result("throughput", "2026-01-01", medians=old),
+            result("throughput", "2026-01-02", medians=new),
+            result("throughput", "2026-01-03", medians=new, keys=1_000_000),
+        ]
+    )[report.PAGE]
+    assert "**1.25**" not in page
+    assert "**1.75** (1.57 to 1.93)" in page
+    assert page.count("**2.25** (2.02 to 2.48)") == 4
+    assert "### count, 1,000,000 keys" in page
+    assert all(f"2026-01-0{day}-throughput.json" in page for day in (1, 2, 3))
+
+
+def test_the_picture_has_a_bar_for_each_program() -> None:
+    """It is well-formed, and nobody is left out."""
+    medians = {"count": {"ours": entry(3), "java": entry(1)}, "sum": {"ours": entry(0.4)}}
+    picture = report.pages([result("throughput", "2026-01-01", medians=medians)])[report.PICTURE]
+    texts = [element.text for element in ElementTree.fromstring(picture).iter()]
+    assert {"count", "sum", "3.00", "0.40", TITLES["ours"], TITLES["java"]} <= set(texts)
+
+
+def test_guarantees_and_latencies_have_their_tables() -> None:
+    """Each case is a row, in the order of the intervals."""
+    cases = {f"count eos {ms} ms": {"ours": entry(2)} for ms in (1_000, 100, 30_000)}
+    percentiles = {
+        f"{name}_ms{end}": value
+        for name in ("p50", "p99", "p999")
+        for end, value in (("", 4.5), ("_spread", (4.0, 5.0)))
+    }
+    latencies = [{"job": "count", "rate": 1_000, "program": "ours", **percentiles}]
+    page = report.pages(
+        [
+            result("guarantees", "2026-01-01", medians=cases),
+            result("latency", "2026-01-01", medians=latencies, records=None),
+        ]
+    )[report.PAGE]
+    places = [page.index(f"| {ms} |") for ms in ("100 ms", "1,000 ms", "30,000 ms")]
+    assert places == sorted(places)
+    assert "| `count` | 1,000 | millstream | 4.5 (4.0 to 5.0) |" in page
