@@ -126,7 +126,8 @@ class Fold:
             self._guarded,
         )
         own, mutable = table.own, not table.immutable
-        skips = failed.skips if failed.may_repeat else None
+        # Nothing is skipped before something has failed.
+        skips: Callable[[int], bool] | None = None
         places, offsets = batch.read_at()
         headers = batch.all_headers() or repeat(_NO_HEADERS)
         columns = (
@@ -163,6 +164,7 @@ class Fold:
             except Exception as error:
                 cache.seq = seq
                 failed.add(index, error)
+                skips = failed.skips if failed.may_repeat else None
                 continue
             # A deleted aggregate starts over: its time does not count any more.
             if entry.value is None or timestamp > entry.timestamp or value is None:

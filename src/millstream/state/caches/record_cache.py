@@ -30,8 +30,7 @@ from millstream.state.storage.bytes_store import ByteItems, BytesStore
 from millstream.state.storage.iterators import merged
 from millstream.state.storage.value_formats import ValueFormat
 
-#: How many changes may pass before the sizes of changed values are estimated again, and from how
-#: many of them: about 1 ns a change.
+#: After how many changes the sizes of changed values are estimated anew, from how many: 1 ns each.
 _CHANGES_PER_ESTIMATE: Final = 10_000
 _ESTIMATE_SAMPLE: Final = 32
 _FIRST_VALUE_BYTES_ESTIMATE: Final = 16
@@ -188,16 +187,6 @@ class RecordCache:
         entry.timestamp = timestamp
         self._mark_dirty(entry, place, offset, headers)
 
-    def prefetch(self, keys: Sequence[bytes]) -> None:
-        """Read many keys from below at once, so that loading them costs no read each.
-
-        Worth it where most keys of a batch are not cached: 1.3 us a key instead of 1.8 us.
-        """
-        entries, resting = self.entries, self._resting
-        missing = [key for key in set(keys) if key not in entries and key not in resting]
-        for key, stored in zip(missing, self._inner.get_many(missing), strict=True):
-            self._add(key, stored)
-
     def flush(self, first: CachedEntry | None = None) -> FlushedChanges | None:
         """Write all changes to the layer below, in the order in which keys became dirty last.
 
@@ -276,7 +265,19 @@ class RecordCache:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The stored form of each key's latest value."""
-        return [self.get(key) for key in keys]
+        entries, resting = self.entries, self._resting
+        missing = [key for key in keys if key not in entries and key not in resting]
+        # One call below: 1.3 us a key instead of 2.
+        below = dict(zip(missing, self._inner.get_many(missing), strict=True)) if missing else {}
+        found: list[bytes | None] = []
+        for key in keys:
+            if key in below and key not in entries and key not in resting:
+                found.append(below[key])
+                if below[key] is not None and self._has_room():
+                    self._add(key, below[key])
+            else:
+                found.append(self.get(key))
+        return found
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Replace a key's value, as of the record being processed."""
@@ -423,11 +424,10 @@ class RecordCache:
             return changed
         known: list[bool] = []
         for entry, new in zip(changed.entries, changed.stored, strict=True):
-            passes = new is None and entry.stored is None
-            if passes:
+            known.append(new is not None or entry.stored is not None)
+            if not known[-1]:
                 entry.dirty_seq = 0
                 self._remove(entry)
-            known.append(not passes)
         return changed.select(known)
 
     def _read_stored(self, entries: Iterable[CachedEntry]) -> None:

@@ -97,6 +97,7 @@ class SegmentedWindows:
         base.before_spill = self._save_progress
         self.complete_from = self.observed_time + 1
         self._first_segment = self._segment_of(self.observed_time - retention_ms)
+        self._dies_at = self._death_of(self._first_segment)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -182,7 +183,7 @@ class SegmentedWindows:
             if group is unknown:
                 time = self._time_of(key)
                 if time > self.observed_time:
-                    if self._segment_of(time - self._retention_ms) > self._first_segment:
+                    if time >= self._dies_at:
                         # What was written so far may be in segments that die now.
                         self._write_groups(groups)
                         places.clear()
@@ -310,13 +311,20 @@ class SegmentedWindows:
     def _segment_of(self, time: int) -> int:
         return max(time, 0) // self._segment_ms
 
+    def _death_of(self, segment: int) -> int:
+        """The time at which all of a segment is older than the retention."""
+        return (segment + 1) * self._segment_ms + self._retention_ms
+
     def _advance(self, time: int) -> None:
         """Go to a later time: segments that are dead now are deleted."""
         self.observed_time = time
+        # Most records go to a later time, and hardly one kills a segment.
+        if time < self._dies_at:
+            return
         first = self._segment_of(time - self._retention_ms)
-        if first > self._first_segment:
-            self._base.drop(_SEGMENT.pack(self._first_segment), _SEGMENT.pack(first))
-            self._first_segment = first
+        self._base.drop(_SEGMENT.pack(self._first_segment), _SEGMENT.pack(first))
+        self._first_segment = first
+        self._dies_at = self._death_of(first)
         self._recent.forget_before(first * self._segment_ms)
 
     def _save_progress(self) -> None:

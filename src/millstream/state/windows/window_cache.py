@@ -203,6 +203,10 @@ class WindowCache(RecordCache):
         entry.used_seq = self.seq
         return self._raw(entry)
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The stored form of the latest value of each stored key."""
+        return [self.get(key) for key in keys]
+
     def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
         """What a key has within some time, ascending."""
         raw = self._raw

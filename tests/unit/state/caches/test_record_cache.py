@@ -135,16 +135,39 @@ def test_a_scan_of_changes_ends_before_its_end(cache: RecordCache) -> None:
     assert [key for key, _ in cache.scan(b"b", b"c")] == [b"b"]
 
 
-def test_what_a_processor_has_put_is_not_read_from_below_ahead(
-    cache: RecordCache, stores: TaskStores
+def test_many_are_read_at_once_from_below_where_they_are_not_cached(
+    cache: RecordCache, stores: TaskStores, changelog: Any
 ) -> None:
-    """Reading ahead is for keys of which the cache knows nothing."""
-    store = stores.store("s")
-    store.put("a", ValueAndTimestamp(1, 1))
+    """What is read is cached, in their order; what was put since counts, not what lies below."""
+    for key in (b"a", b"b", b"c", b"d"):
+        change(cache, key, 1, 1)
     cache.flush()
-    store.put("a", ValueAndTimestamp(2, 2))
-    cache.prefetch([b"a", b"b"])
-    assert store.get("a") == ValueAndTimestamp(2, 2)
+    stores.commit({CHANGELOG: changelog.last_offset})
+    cache.clear()
+    stores.store("s").put("a", ValueAndTimestamp(2, 2))
+    change(cache, b"b", 3, 3)
+    loads = cache.statistics().loads
+    table = stores.table("s")
+    keys = [b"d", b"a", b"new", b"c", b"d", b"b", b"c"]
+    assert table.read_many(keys) == [(1, 1), (2, 2), None, (1, 1), (1, 1), (3, 3), (1, 1)]
+    assert cache.statistics().loads == loads + 2
+    assert table.read_many(keys[:5]) == [(1, 1), (2, 2), None, (1, 1), (1, 1)]
+    assert cache.statistics().loads == loads + 2
+
+
+def test_what_is_given_up_while_many_are_read_is_read_again(open_task: OpenTask) -> None:
+    """There is room for two: reading pushes out what it has found before."""
+    stores = open_task(cached(), budget=CacheBudget(200))
+    cache = stores.caches()["s"]
+    for number, key in enumerate((b"a", b"b", b"c", b"d")):
+        change(cache, key, number, number)
+        cache.evict()
+    cache.flush()
+    keys = [b"a", b"b", b"c", b"d", b"a", b"d", b"b"]
+    assert stores.table("s").read_many(keys) == [
+        (number, number) for number in (0, 1, 2, 3, 0, 3, 1)
+    ]
+    assert cache.size_bytes <= 200
 
 
 def test_insert_and_delete_between_flushes_leave_no_trace(
@@ -431,24 +454,6 @@ def test_caches_share_one_budget(open_task: OpenTask, tmp_path: Any) -> None:
 def test_no_budget_means_no_cache(open_task: OpenTask) -> None:
     """With `statestore.cache.max.bytes` 0 the layer is left out."""
     assert open_task(cached(), budget=CacheBudget(0)).caches() == {}
-
-
-def test_prefetch_reads_at_once_what_is_missing(
-    cache: RecordCache, stores: TaskStores, changelog: Any
-) -> None:
-    """Prefetched keys load without another read and keep their values."""
-    for key in (b"a", b"b"):
-        change(cache, key, 1, 1)
-    cache.flush()
-    stores.commit({CHANGELOG: changelog.last_offset})
-    cache.clear()
-    loads = cache.statistics().loads
-    change(cache, b"a", 2, 2)
-    cache.prefetch([b"a", b"b", b"b", b"new"])
-    assert cache.statistics().loads == loads + 3
-    assert (cache.load(b"b").value, cache.load(b"new").value) == (1, None)
-    assert cache.entries[b"a"].value == 2
-    assert cache.statistics().loads == loads + 3
 
 
 def test_a_value_that_does_not_fit_leaves_everything_dirty(
