@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--input-topic", default="lines")
     parser.add_argument("--output-topic", default="word-counts")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--lines", type=int, default=120_000, help="for --demo: so many are sent")
+    parser.add_argument("--lines", type=int, default=300_000, help="for --demo: so many are sent")
     options = parser.parse_args()
     topology = word_count(options.input_topic, options.output_topic)
 

@@ -27,7 +27,7 @@ from millstream.testing import EmbeddedKafka
 TEXT = Path(__file__).parent / "data" / "opticks.txt"
 PARTITIONS = 4
 #: The lines are sent at about this rate, so that the counts can be seen growing.
-LINES_PER_S = 6_000
+LINES_PER_S = 15_000
 SENDING_STEP_S = 0.05
 RUNNING_DEADLINE_S = 90.0
 COUNTING_DEADLINE_S = 180.0
