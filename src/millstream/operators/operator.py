@@ -136,6 +136,12 @@ class Operator:
         """
         return None
 
+    @property
+    def only_fills_cache(self) -> bool:
+        """Whether records just change the cache of `holds_back_in`, of which nothing goes on before
+        a flush or an eviction, and read nothing else. Asked after `init`."""
+        return False
+
     def init(self, context: OperatorContext) -> None:
         """Called once the task's stores are open and restored, before the first batch."""
         self.context = context

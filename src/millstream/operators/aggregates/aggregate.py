@@ -60,6 +60,10 @@ class StreamAggregateOperator(Operator):
     def holds_back_in(self) -> str | None:
         return self._store
 
+    @property
+    def only_fills_cache(self) -> bool:
+        return self._cache is not None
+
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         self._table = context.store(self._store)

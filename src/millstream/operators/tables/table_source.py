@@ -19,6 +19,10 @@ class TableSourceOperator(TableOperator):
     def __init__(self, store: str | None, *, send_old_values: bool = False) -> None:
         super().__init__(store, send_old_values=send_old_values)
 
+    @property
+    def only_fills_cache(self) -> bool:
+        return self._writer is not None and self._writer.is_cached
+
     def process(self, batch: Batch, output: Output) -> None:
         batch = with_keys(batch, self.context)
         if batch.keys:

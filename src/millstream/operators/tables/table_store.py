@@ -54,6 +54,11 @@ class TableWriter:
             self._cache.forwards_changes = True
             self._cache.sends_old_values = send_old_values
 
+    @property
+    def is_cached(self) -> bool:
+        """Whether changes wait in a cache."""
+        return self._cache is not None
+
     def write(self, batch: Batch, output: Output) -> None:
         """Put the values of a batch under its keys, None of which is null.
 

@@ -499,3 +499,51 @@ def test_an_independent_node_and_what_follows_take_many_records_at_a_time() -> N
     assert values_of("out", written) == ["a0", "a1", "b2", "b3", "a4"]
     assert seen["left"] == seen["join-left"] == [2, 1]
     assert seen["right"] == seen["join-right"] == [2]
+
+
+class FillsCache(Holds):
+    """Holds values back, reads nothing, and notes how many records it is given at a time."""
+
+    def __init__(self, store: str, seen: list[int], only: bool) -> None:
+        super().__init__(store)
+        self.seen = seen
+        self._only = only
+
+    @property
+    def only_fills_cache(self) -> bool:
+        return self._only
+
+    def process(self, batch: Batch, output: Output) -> None:
+        self.seen.append(len(batch))
+        super().process(batch, output)
+
+
+@pytest.mark.parametrize(
+    ("stores", "only", "expected"),
+    [
+        (("l", "r"), (True, True), [[3], [2]]),
+        # One of them may show something to the other before it is flushed.
+        (("l", "r"), (True, False), [[1, 2], [1, 1]]),
+        (("l", "l"), (True, True), [[1, 2], [1, 1]]),
+    ],
+)
+def test_who_only_fills_a_cache_needs_no_turns(
+    stores: tuple[str, str], only: tuple[bool, bool], expected: list[list[int]]
+) -> None:
+    """Two tables that are joined when they are flushed take all that waits, one after the other."""
+    seen: list[list[int]] = [[], []]
+    run = Run(
+        source("a", "a"),
+        source("b", "b"),
+        node("left", lambda: FillsCache(stores[0], seen[0], only[0]), "a", stores=(stores[0],)),
+        node("right", lambda: FillsCache(stores[1], seen[1], only[1]), "b", stores=(stores[1],)),
+        node("join-left", PassThrough(), "left", stores=("r",)),
+        node("join-right", PassThrough(), "right", stores=("l",)),
+        sink("out", "out", "join-left", "join-right"),
+    )
+    rows = {"a": [0, 2, 3], "b": [1, 4]}
+    assert run.feed("a0", "b1", "a2", "a3", "b4", rows=rows) == []
+    assert seen == expected
+    run.executor.flush("l")
+    run.executor.flush("r")
+    assert sorted(values_of("out", run.written())) == ["a0", "a2", "a3", "b1", "b4"]
