@@ -128,6 +128,10 @@ class CommittableTimedStore(TimedStore, Committable, Protocol):
 
     last_number: int
 
+    def put_new(self, key: bytes, value: bytes, time: int) -> None:
+        """Write a stored key that is not there, of which the time is known."""
+        ...
+
     def read_expired_too(self, first: int, last: int) -> ByteItems:
         """What all keys have within some time, in the store's own order.
 

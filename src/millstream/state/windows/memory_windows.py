@@ -117,6 +117,10 @@ class MemoryWindows:
         else:
             self._table.put(key, value, time)
 
+    def put_new(self, key: bytes, value: bytes, time: int) -> None:
+        """Write a stored key that is not there."""
+        self.put(key, value, UNKNOWN)
+
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:

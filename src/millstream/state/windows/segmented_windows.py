@@ -116,8 +116,15 @@ class SegmentedWindows:
 
     def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
         """What a key has within some time, ascending."""
-        first = max(first, self.observed_time - self._reach_ms, 0)
-        last = min(last, self.observed_time)
+        # Hot, where streams are joined: comparing takes half of what max() does.
+        observed_time = self.observed_time
+        earliest = observed_time - self._reach_ms
+        if first < earliest:
+            first = earliest
+        if first < 0:
+            first = 0
+        if last > observed_time:
+            last = observed_time
         if first > last:
             return ()
         if first >= self.complete_from:
@@ -165,7 +172,12 @@ class SegmentedWindows:
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Write one stored key, unless its segment is dead; None deletes."""
-        if not self._write(key, value):
+        if not self._write(key, value, self._time_of(key)):
+            self._expired()
+
+    def put_new(self, key: bytes, value: bytes, time: int) -> None:
+        """Write a stored key that is not there, of which the time is known."""
+        if not self._write(key, value, time):
             self._expired()
 
     def put_many(
@@ -200,10 +212,9 @@ class SegmentedWindows:
 
     def remove(self, key: bytes, timestamp: int) -> None:
         """Delete one stored key. That it is too old is not counted."""
-        self._write(key, None)
+        self._write(key, None, self._time_of(key))
 
-    def _write(self, key: bytes, value: bytes | None) -> bool:
-        time = self._time_of(key)
+    def _write(self, key: bytes, value: bytes | None, time: int) -> bool:
         if time > self.observed_time:
             self._advance(time)
         segment = time // self._segment_ms

@@ -126,6 +126,8 @@ class WindowTable(EncodedTable):
         time_of = WINDOWS.time_of
         if self.cache is None or not self.immutable:
             pairs = self._layers.read_key(key, first, last)
+            if not pairs:
+                return []
             return [(time_of(stored), *self.split(raw)) for stored, raw in pairs]
         values: list[WindowValue] = []
         for stored, entry, raw in self.cache.windows_of(key, first, last):
@@ -206,7 +208,7 @@ class WindowTable(EncodedTable):
         stored = window_key(key, start, number)
         if data is not None:
             self._number = number
-            base.put(stored, self._format.join(data, timestamp), timestamp)
+            base.put_new(stored, self._format.join(data, timestamp) or b"", start)
         elif not base.persistent:
             base.put(stored, None, timestamp)
         return stored
