@@ -65,12 +65,13 @@ static void hash_of(const unsigned char *data, size_t size, char result[16]) {
 
 PyObject *murmur3_128(PyObject *module, PyObject *data) {
     (void)module;
-    char *bytes, result[16];
-    Py_ssize_t size;
-    if (PyBytes_AsStringAndSize(data, &bytes, &size) < 0) {
+    Py_buffer view;
+    char result[16];
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    hash_of((const unsigned char *)bytes, (size_t)size, result);
+    hash_of(view.buf, (size_t)view.len, result);
+    PyBuffer_Release(&view);
     return PyBytes_FromStringAndSize(result, sizeof(result));
 }
 
@@ -79,21 +80,21 @@ static PyObject *timed(PyObject *value, PyObject *timestamp) {
     if (value == Py_None) {
         return Py_NewRef(value);
     }
-    char *bytes;
-    Py_ssize_t size;
-    if (PyBytes_AsStringAndSize(value, &bytes, &size) < 0) {
-        return NULL;
-    }
     long long time = PyLong_AsLongLong(timestamp);
     if (time == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    PyObject *joined = PyBytes_FromStringAndSize(NULL, TIME_BYTES + size);
+    Py_buffer view;
+    if (PyObject_GetBuffer(value, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    PyObject *joined = PyBytes_FromStringAndSize(NULL, TIME_BYTES + view.len);
     if (joined != NULL) {
         char *to = PyBytes_AsString(joined);
         put_big_endian((uint64_t)time, to);
-        memcpy(to + TIME_BYTES, bytes, (size_t)size);
+        memcpy(to + TIME_BYTES, view.buf, (size_t)view.len);
     }
+    PyBuffer_Release(&view);
     return joined;
 }
 

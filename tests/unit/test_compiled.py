@@ -27,7 +27,8 @@ def native(pure: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 @given(data=st.binary(max_size=100))
 def test_hashes_are_the_same(data: bytes) -> None:
-    assert native(pure_murmur3_128, "murmur3_128")(data) == pure_murmur3_128(data)
+    hash_of = native(pure_murmur3_128, "murmur3_128")
+    assert hash_of(data) == hash_of(bytearray(data)) == pure_murmur3_128(data)
 
 
 @given(pairs=st.lists(st.tuples(st.none() | st.binary(max_size=20), TIMES), max_size=20))
@@ -36,6 +37,16 @@ def test_values_behind_their_times_are_the_same(pairs: list[tuple[bytes | None, 
     found = native(with_times, "with_times")(values, timestamps)
     assert found == with_times(values, timestamps)
     assert native(with_times, "with_times")(iter(values), iter(timestamps)) == found
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_what_a_serializer_may_give_instead_of_bytes_becomes_bytes(
+    kind: Callable[..., Any],
+) -> None:
+    values = [kind(b"some"), None, kind(b"")]
+    found = native(with_times, "with_times")(values, [1, 2, 3])
+    assert found == with_times(values, [1, 2, 3])
+    assert [type(value) for value in found] == [bytes, type(None), bytes]
 
 
 @pytest.mark.parametrize(
