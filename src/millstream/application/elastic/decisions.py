@@ -233,7 +233,9 @@ class Decisions:
         bounds = self._bounds
         if any(pace.backlog_s > bounds.lag_target_ms / 2_000 for pace in paces):
             return look.threads
-        needed = max(look.busy, self._work(look, paces)) / ROOM
+        # Right behind a backlog they are as busy as what comes in makes them, but the rate is still
+        # that of working it off.
+        needed = max(look.busy / self._full, self._work(look, paces)) / ROOM
         return max(bounds.least, min(math.ceil(round(needed, 3)), look.tasks))
 
     def _work(self, look: Look, paces: Iterable[_Pace], target_s: float | None = None) -> float:
