@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from datetime import timedelta
+from typing import ClassVar
 
 from arguments import Arguments
 from check import wrong_longs
@@ -21,13 +22,19 @@ class TumblingSums(Workload[dict[bytes, int]]):
     """Sums an amount by key and minute (tumbling, no grace) into a cached, changelogged store;
     new sums to a topic."""
 
+    #: From the start of a window to that of the next one.
+    advance_ms: ClassVar[int] = WINDOW_MS
+
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
         """A windowed aggregate."""
         builder = StreamsBuilder()
+        windows = TimeWindows(
+            timedelta(milliseconds=WINDOW_MS), advance=timedelta(milliseconds=self.advance_ms)
+        )
         (
             builder.stream(arguments.input_topic, key=STRING, value=Counting(JSON, progress))
             .group_by_key(key=STRING, value=JSON)
-            .windowed_by(TimeWindows(timedelta(milliseconds=WINDOW_MS)))
+            .windowed_by(windows)
             .aggregate(
                 lambda: 0,
                 lambda _, event, total: total + cents(event["amount"]),
@@ -43,7 +50,10 @@ class TumblingSums(Workload[dict[bytes, int]]):
         sums: defaultdict[bytes, int] = defaultdict(int)
         pack = struct.Struct(">q").pack
         for timestamp, user, amount in load_.events():
-            sums[user_key(user) + pack(timestamp - timestamp % WINDOW_MS)] += cents(amount)
+            key, price = user_key(user), cents(amount)
+            last = timestamp - timestamp % self.advance_ms
+            for start in range(last, timestamp - WINDOW_MS, -self.advance_ms):
+                sums[key + pack(start)] += price
         return dict(sums)
 
     def wrong(self, answer: dict[bytes, int], records: Records) -> str | None:

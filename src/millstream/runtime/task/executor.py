@@ -52,6 +52,11 @@ class Station:
         #: None if nothing is measured here.
         self.meter: NodeMeter | None = None
 
+    def take_inbox(self) -> Batch:
+        """What waits, as one batch; something must."""
+        batches, self.inbox = self.inbox, []
+        return merge_batches(batches)
+
     def work(self, batch: Batch) -> None:
         """Let the operator work on a batch."""
         self.operator.process(batch, self.output)
@@ -296,18 +301,12 @@ class Executor:
 
     def _run_steps(self) -> None:
         for step, team in zip(self._steps, self._teams, strict=True):
-            if len(step) == 1:
-                station = step[0]
-                if station.inbox:
-                    batches, station.inbox = station.inbox, []
-                    station.work(merge_batches(batches))
-            elif team is not None:
+            if team is not None:
                 _run_team(step, team)
-            elif _only_fill_caches(step):
+            elif len(step) == 1 or _only_fill_caches(step):
                 for station in step:
                     if station.inbox:
-                        batches, station.inbox = station.inbox, []
-                        station.work(merge_batches(batches))
+                        station.work(station.take_inbox())
             else:
                 _run_record_by_record(step)
         if self._meeting_sinks:
@@ -369,8 +368,7 @@ def _run_team(step: list[Station], team: Team) -> None:
     waiting: dict[str, Batch] = {}
     for station in step:
         if station.inbox:
-            batches, station.inbox = station.inbox, []
-            waiting[station.name] = merge_batches(batches)
+            waiting[station.name] = station.take_inbox()
     if waiting:
         team.run(waiting, {station.name: station.output for station in step})
     for station in step:

@@ -128,8 +128,8 @@ class CommittableTimedStore(TimedStore, Committable, Protocol):
 
     last_number: int
 
-    def put_new(self, key: bytes, value: bytes, time: int) -> None:
-        """Write a stored key that is not there, of which the time is known."""
+    def put_at(self, key: bytes, value: bytes | None, time: int) -> None:
+        """`put` for a stored key whose time is known."""
         ...
 
     def read_expired_too(self, first: int, last: int) -> ByteItems:

@@ -117,8 +117,8 @@ class MemoryWindows:
         else:
             self._table.put(key, value, time)
 
-    def put_new(self, key: bytes, value: bytes, time: int) -> None:
-        """Write a stored key that is not there."""
+    def put_at(self, key: bytes, value: bytes | None, time: int) -> None:
+        """The same for a stored key whose time is known."""
         self.put(key, value, UNKNOWN)
 
     def put_many(

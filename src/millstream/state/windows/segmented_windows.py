@@ -172,11 +172,10 @@ class SegmentedWindows:
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Write one stored key, unless its segment is dead; None deletes."""
-        if not self._write(key, value, self._time_of(key)):
-            self._expired()
+        self.put_at(key, value, self._time_of(key))
 
-    def put_new(self, key: bytes, value: bytes, time: int) -> None:
-        """Write a stored key that is not there, of which the time is known."""
+    def put_at(self, key: bytes, value: bytes | None, time: int) -> None:
+        """The same for a stored key whose time is known."""
         if not self._write(key, value, time):
             self._expired()
 

@@ -208,7 +208,7 @@ class WindowTable(EncodedTable):
         stored = window_key(key, start, number)
         if data is not None:
             self._number = number
-            base.put_new(stored, self._format.join(data, timestamp) or b"", start)
+            base.put_at(stored, self._format.join(data, timestamp), start)
         elif not base.persistent:
             base.put(stored, None, timestamp)
         return stored

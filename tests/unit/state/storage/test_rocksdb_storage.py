@@ -187,6 +187,22 @@ def test_what_came_in_no_order_is_read_in_order(open_storage: Open) -> None:
     assert again.committed_offset(TP) == 20
 
 
+def test_an_open_scan_goes_on_while_many_records_come(open_storage: Open) -> None:
+    """A query may have begun before the store was to be restored."""
+    storage = open_storage()
+    storage.write_batch({b"00001": b"before", b"00002": b"too"}, (TP, 1))
+    scan = storage.scan(None, None)
+    assert next(scan) == (b"00001", b"before")
+    storage.expect_many(True)
+    storage.write_batch(_mixed(0, 5_000), (TP, 7))
+    assert list(scan) == [(b"00002", b"too")]
+    storage.write_batch(_mixed(5_000, 10_000), (TP, 8))
+    storage.expect_many(False)
+    right = {b"00001": b"before", b"00002": b"too"} | _mixed(0, 10_000)
+    assert dict(storage.scan(None, None)) == right
+    assert storage.committed_offset(TP) == 8
+
+
 def test_closing_in_the_middle_of_many_records_loses_none(open_storage: Open) -> None:
     storage = open_storage()
     storage.expect_many(True)
