@@ -220,6 +220,12 @@ static PyMethodDef functions[] = {
     {"attach", attach, METH_O, NULL},
     {"murmur3_128", murmur3_128, METH_O, NULL},
     {"with_times", with_times, METH_VARARGS, NULL},
+    {"new_entries", new_entries, METH_VARARGS, NULL},
+    {"in_order", in_order, METH_O, NULL},
+    {"columns_of", columns_of, METH_O, NULL},
+    {"settle_entries", settle_entries, METH_VARARGS, NULL},
+    {"count_entries", count_entries, METH_VARARGS, NULL},
+    {"fold_entries", fold_entries, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -233,7 +239,8 @@ PyMODINIT_FUNC PyInit__native(void) {
         return NULL;
     }
     client_type = PyType_FromSpec(&client_spec);
-    if (client_type == NULL || PyModule_AddObjectRef(module, "Client", client_type) < 0) {
+    if (client_type == NULL || PyModule_AddObjectRef(module, "Client", client_type) < 0 || add_entries(module) < 0 ||
+        add_entry_table(module) < 0 || add_eviction_order(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

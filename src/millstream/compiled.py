@@ -1,4 +1,4 @@
-"""Functions that `millstream-speedups` has in C, where that is installed: they give the same."""
+"""What `millstream-speedups` has in C, where that is installed: it does the same."""
 
 from __future__ import annotations
 

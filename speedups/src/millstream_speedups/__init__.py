@@ -8,7 +8,7 @@ The objects of confluent-kafka stay what they are: settings, transactions, callb
 assignments are theirs. Only records do not go through them, as they make an object and a call of
 each. `attach` has to follow on the same thread, before another client is made there.
 
-`murmur3_128` and `with_times` do what Python takes long for, and need no client.
+Whatever else is here does what Python takes long for, and needs no client.
 """
 
 from __future__ import annotations
@@ -18,17 +18,40 @@ from typing import Final
 from confluent_kafka import cimpl
 
 from millstream_speedups import _native
-from millstream_speedups._native import Client, attach, murmur3_128, with_times
+from millstream_speedups._native import (
+    CachedEntry,
+    Client,
+    EntryTable,
+    EvictionOrder,
+    attach,
+    columns_of,
+    count_entries,
+    fold_entries,
+    in_order,
+    murmur3_128,
+    new_entries,
+    settle_entries,
+    with_times,
+)
 from millstream_speedups.shapes import Event, Run
 
 __all__ = [
+    "CachedEntry",
     "Client",
+    "EntryTable",
     "Event",
+    "EvictionOrder",
     "PLUGIN",
     "Run",
     "UNAVAILABLE_BECAUSE",
     "attach",
+    "columns_of",
+    "count_entries",
+    "fold_entries",
+    "in_order",
     "murmur3_128",
+    "new_entries",
+    "settle_entries",
     "with_times",
 ]
 

@@ -1,8 +1,9 @@
 """The C part. What a `Client` does, it does with the GIL held, but waiting for records."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from millstream_speedups.shapes import Event, Run
+from millstream_speedups.shapes import Columns, Event, Run, Updates
 
 def load(library: str, /) -> str | None:
     """Find librdkafka, as what a shared library depends on; why it cannot be used, else None."""
@@ -23,6 +24,99 @@ def with_times(values: Iterable[bytes | None], timestamps: Iterable[int], /) -> 
     Raises:
         TypeError, OverflowError: a value or a timestamp is none.
         ValueError: there are not as many of both.
+    """
+
+class CachedEntry:
+    """An entry of a cache, as Millstream's `PureCachedEntry`."""
+
+    key_bytes: bytes
+    value: Any
+    timestamp: int
+    dirty_seq: int
+    used_seq: int
+    queued_seq: int
+    place: Any
+    offset: int
+    headers: Any
+    stored: bytes | None
+    raw: bytes | None
+    size: int
+
+    def __new__(
+        cls, key_bytes: bytes, stored: bytes | None, size: int, used_seq: int
+    ) -> CachedEntry: ...
+
+class EntryTable:
+    """A dict of entries by their keys, which are bytes. What it gives of all is a list of its own.
+
+    Methods that take a key or an entry raise a TypeError where it is none, and a ValueError where
+    an entry is put under another key than its own.
+    """
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def __getitem__(self, key: bytes, /) -> CachedEntry: ...
+    def __setitem__(self, key: bytes, entry: CachedEntry, /) -> None: ...
+    def __delitem__(self, key: bytes, /) -> None: ...
+    def get(self, key: bytes, otherwise: Any = None, /) -> Any: ...
+    def pop(self, key: bytes, otherwise: Any = ..., /) -> Any: ...
+    def update(self, pairs: Iterable[tuple[bytes, CachedEntry]], /) -> None: ...
+    def clear(self) -> None: ...
+    def keys(self) -> list[bytes]: ...
+    def values(self) -> list[CachedEntry]: ...
+    def items(self) -> list[tuple[bytes, CachedEntry]]: ...
+
+class EvictionOrder:
+    """Entries from the least to the most recently used, as Millstream's `PureEvictionOrder`."""
+
+    def __len__(self) -> int: ...
+    def add(self, entry: CachedEntry, /) -> None: ...
+    def add_many(self, entries: Iterable[CachedEntry], /) -> None: ...
+    def pop(self) -> CachedEntry | None: ...
+    def pop_unchanged(self, size_bytes: int, /) -> list[CachedEntry]: ...
+    def forget_gone(self) -> None: ...
+    def clear(self) -> None: ...
+
+def new_entries(keys: list[bytes], extra_bytes: int, seq: int, /) -> list[CachedEntry]:
+    """Entries without a value, of the size of their keys and what is extra, used one after the
+    other from a number on."""
+
+def in_order(changed: list[CachedEntry], /) -> list[CachedEntry]:
+    """Entries in the order of their changes."""
+
+def columns_of(entries: list[CachedEntry], /) -> Columns:
+    """What entries hold, as columns."""
+
+def settle_entries(entries: list[CachedEntry], stored: list[bytes], overhead_bytes: int, /) -> int:
+    """Make flushed entries clean; by how many bytes they have grown together."""
+
+def count_entries(cache: Any, updates: Updates, /) -> None:
+    """Count records in the entries of a cache.
+
+    Args:
+        cache: has `entries`, `dirty`, `seq` and `load`.
+        updates: the entries, and the columns of records.
+    """
+
+def fold_entries(
+    cache: Any,
+    updates: Updates,
+    initializer: Callable[[], Any],
+    aggregator: Callable[[Any, Any, Any], Any],
+    own: Callable[[Any], Any] | None,
+    failed: Callable[[int, Exception], object],
+    /,
+) -> None:
+    """Fold the values of records into the entries of a cache.
+
+    Args:
+        cache: has `entries`, `dirty`, `seq` and `load`.
+        updates: the entries, and the columns of records.
+        initializer: gives what an entry without a value starts from.
+        aggregator: gives the next value of a record's key, its value, and the value so far.
+        own: makes another object of a record's own value that is to be kept.
+        failed: told the index of a record that these functions fail on, and the error.
     """
 
 class Client:

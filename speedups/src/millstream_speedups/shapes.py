@@ -1,8 +1,10 @@
-"""What is read, as the C part gives it."""
+"""What the C part takes and gives."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from array import array
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 #: Topic, partition, keys, values, timestamps, the first offset, all of them where there are gaps,
 #: headers where any record has some, the leader epoch of the last (-1 where it is not known).
@@ -19,3 +21,19 @@ Run: TypeAlias = tuple[
 ]
 #: librdkafka's number of an error and what it says, topic, partition and offset.
 Event: TypeAlias = tuple[int, str, str | None, int, int]
+#: Keys of entries, values, timestamps, places, offsets and headers.
+Columns: TypeAlias = tuple[list[bytes], list[Any], list[int], list[Any], list[int], list[Any]]
+#: The key of an entry and the index of its record (None where each has one) for each change; then
+#: keys, values, timestamps, places, offsets and headers (None where there are none) of the records,
+#: and room for the index of the record that Python is called for.
+Updates: TypeAlias = tuple[
+    list[bytes],
+    list[int] | None,
+    list[Any],
+    list[Any],
+    list[int],
+    Iterable[Any],
+    Iterable[int],
+    list[Any] | None,
+    "array[int]",
+]

@@ -227,13 +227,13 @@ class Batch:
         if order is not None:
             order = [(*order[i], j) for i, count in enumerate(counts) for j in range(count)]
         return Batch(
-            _repeat(self.keys, counts) if keys is None else keys,
+            repeated(self.keys, counts) if keys is None else keys,
             values,
-            _repeat(self.timestamps, counts),
-            _repeat(self.rows, counts),
+            repeated(self.timestamps, counts),
+            repeated(self.rows, counts),
             self.origin,
             order,
-            None if self.headers is None else _repeat(self.headers, counts),
+            None if self.headers is None else repeated(self.headers, counts),
         )
 
     def headers_of(self, index: int) -> Headers:
@@ -270,6 +270,12 @@ def has_none(column: Iterable[Any]) -> bool:
     Never asks elements whether they are equal to None: an array of numpy's has no answer to that.
     """
     return any(map(is_, column, repeat(None)))
+
+
+def repeated(column: Iterable[Any], counts: Iterable[int]) -> list[Any]:
+    """Each element of a column as many times as is said for it."""
+    # 14 ns an element; indexing through a list of repeated indices takes 45 ns.
+    return list(chain.from_iterable(map(repeat, column, counts)))
 
 
 def merge_batches(batches: Sequence[Batch]) -> Batch:
@@ -325,8 +331,3 @@ def _joined_origin(batches: Sequence[Batch]) -> tuple[Origin, list[int]]:
 
 def _join(columns: Iterable[Iterable[Any]]) -> list[Any]:
     return list(chain.from_iterable(columns))
-
-
-def _repeat(column: Iterable[Any], counts: Iterable[int]) -> list[Any]:
-    # 14 ns an element; indexing through a list of repeated indices takes 45 ns.
-    return list(chain.from_iterable(map(repeat, column, counts)))

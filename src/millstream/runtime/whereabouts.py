@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Final
 
+from millstream.operators.aggregates.cached_loops import Updates
 from millstream.operators.batch import Batch
 from millstream.operators.calls import call_each
 from millstream.operators.operator import Operator
@@ -89,6 +90,8 @@ def _row(frame: FrameType) -> tuple[Batch, int] | None:
         # The results so far are those of the records before; `index` is where the last one failed.
         done = len(found["results"]) - found.get("done", 0)
         index = done if index is None else index + 1 + done
+    if isinstance(updates := found.get("updates"), Updates):
+        index = updates.at[0]
     return (batch, index) if isinstance(index, int) and 0 <= index < len(batch) else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -73,11 +73,11 @@ class WindowedSerde(Serde[Windowed[K]]):
         self._read_bytes = suffix_bytes
 
     def serialize_many(self, topic: str, values: Sequence[Any]) -> list[bytes | None]:
-        # 0.3 us a key with STRING inside; one by one: 0.7.
+        # 0.25 us a key in windows of a fixed size with STRING inside; one by one: 0.7.
         try:
             keys = self.inner.serialize_many(topic, [value[0] for value in values])
-            pack = self._pack
-            return [key + pack(value[1]) for key, value in zip(keys, values, strict=True)]  # type: ignore[operator]
+            suffixes = self._pack_many([value[1] for value in values])
+            return [key + suffix for key, suffix in zip(keys, suffixes, strict=True)]  # type: ignore[operator]
         except (BatchSerializationError, TypeError, IndexError, KeyError, struct.error):
             # A None among them, or one that fails: found, and named, one by one.
             return super().serialize_many(topic, values)
@@ -113,6 +113,9 @@ class WindowedSerde(Serde[Windowed[K]]):
     def _pack(self, window: Window) -> bytes:
         raise NotImplementedError
 
+    def _pack_many(self, windows: list[Window]) -> Iterable[bytes]:
+        return map(self._pack, windows)
+
     def _unpack(self, data: bytes) -> tuple[int, int]:
         raise NotImplementedError
 
@@ -144,6 +147,9 @@ class TimeWindowedSerde(WindowedSerde[K]):
     def _pack(self, window: Window) -> bytes:
         return _TIME.pack(window[0])
 
+    def _pack_many(self, windows: list[Window]) -> Iterable[bytes]:
+        return map(_Suffixes(self._pack).__getitem__, windows)
+
     def _unpack(self, data: bytes) -> tuple[int, int]:
         start: int = _TIME.unpack_from(data, len(data) - self._read_bytes)[0]
         return start, end_of_window(start, self._size_ms)
@@ -172,3 +178,15 @@ class SessionWindowedSerde(WindowedSerde[K]):
     def _unpack(self, data: bytes) -> tuple[int, int]:
         end, start = _TIMES.unpack_from(data, len(data) - _TIMES.size)
         return start, end
+
+
+class _Suffixes(dict[Window, bytes]):
+    """What serialized keys end with, by their window: many keys share one."""
+
+    def __init__(self, pack: Callable[[Window], bytes]) -> None:
+        super().__init__()
+        self._pack = pack
+
+    def __missing__(self, window: Window) -> bytes:
+        self[window] = suffix = self._pack(window)
+        return suffix

@@ -8,18 +8,11 @@ every one does, and is logged. The aggregate's time is the highest of its record
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from millstream.operators.aggregates.fold import (
-    Aggregator,
-    CachedCounts,
-    FailedRecords,
-    Fold,
-    Initializer,
-    Reduced,
-    count_one,
-    nothing,
-)
+from millstream.operators.aggregates.cached_loops import Aggregator, Initializer, count_entries
+from millstream.operators.aggregates.fold import Fold, Reduced, count_one, nothing, updates_of
 from millstream.operators.batch import Batch, Order
 from millstream.operators.flushed import emit_flushed
 from millstream.operators.operator import Operator, OperatorContext, Output
@@ -103,12 +96,12 @@ class StreamAggregateOperator(Operator):
 
     def update_cache(self, cache: RecordCache, batch: Batch, key_bytes: list[bytes]) -> None:
         """Change the aggregates of a batch in the cache."""
-        self._fold.into_cache(cache, batch, key_bytes, FailedRecords(self.context.failed, batch))
+        self._fold.into_cache(cache, batch, key_bytes, None, partial(self.context.failed, batch))
 
     # ---- the common way
 
     def _update_table(self, batch: Batch, key_bytes: list[bytes], output: Output) -> None:
-        folded = self._fold.into_table(batch, key_bytes, FailedRecords(self.context.failed, batch))
+        folded = self._fold.into_table(batch, key_bytes, None, partial(self.context.failed, batch))
         if not folded.positions:
             return
         done = batch if len(folded.positions) == len(batch) else batch.take(folded.positions)
@@ -159,15 +152,10 @@ class StreamCountOperator(StreamAggregateOperator):
 
     def __init__(self, store: str, *, send_old_values: bool = False) -> None:
         super().__init__(store, int, count_one, send_old_values=send_old_values)
-        self._counts = CachedCounts()
 
     def update_cache(self, cache: RecordCache, batch: Batch, key_bytes: list[bytes]) -> None:
         """Count the records of a batch in the cache."""
-        self._counts.add(cache, batch, key_bytes)
-
-    def flush(self) -> None:
-        super().flush()
-        self._counts.flushed()
+        count_entries(cache, updates_of(batch, key_bytes))
 
 
 class StreamReduceOperator(StreamAggregateOperator):

@@ -7,60 +7,21 @@ go downstream when that is flushed; without one, each change is written and logg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import repeat
+from array import array
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from millstream.operators.aggregates.cached_loops import (
+    Aggregator,
+    Failed,
+    Initializer,
+    Updates,
+    fold_entries,
+)
 from millstream.operators.batch import Batch
-from millstream.record import Headers
 from millstream.state.caches.record_cache import RecordCache
 from millstream.state.keyvalue.table import TimestampedTable
 from millstream.state.windows.window_table import WindowTable
-
-#: () → what an aggregate starts from.
-Initializer = Callable[[], Any]
-
-#: (key, value, aggregate) → the next aggregate; None deletes it.
-Aggregator = Callable[[Any, Any, Any], Any]
-
-#: Told the batch, the index of the record that user code failed on, and the error.
-Failed = Callable[[Batch, int, Exception], None]
-
-_NO_HEADERS: Headers = ()
-
-
-class FailedRecords:
-    """A record that fails in one of its windows is left out of the later ones, too.
-
-    Args:
-        failed: lets a record be left out, or raises.
-        batch: the records, repeated for each of their windows.
-        indices: which record each of them is; None where each comes once.
-    """
-
-    __slots__ = ("_batch", "_failed", "_indices", "_last")
-
-    def __init__(self, failed: Failed, batch: Batch, indices: Sequence[int] | None = None) -> None:
-        self._failed = failed
-        self._batch = batch
-        self._indices = indices
-        self._last = -1
-
-    @property
-    def may_repeat(self) -> bool:
-        """Whether a record may come several times."""
-        return self._indices is not None
-
-    def skips(self, position: int) -> bool:
-        """Whether the record at a position of the batch has failed in an earlier window."""
-        indices = self._indices
-        return indices is not None and indices[position] == self._last
-
-    def add(self, position: int, error: Exception) -> None:
-        """The record at a position has failed: leave it out, or raise."""
-        if self._indices is not None:
-            self._last = self._indices[position]
-        self._failed(self._batch, position, error)
 
 
 class Folded(NamedTuple):
@@ -103,86 +64,45 @@ class Fold:
         send_old_values: bool,
     ) -> None:
         self._table = table
+        self._own = None if table.immutable else table.own
         self._initializer = initializer
         self._aggregator = aggregator
-        self._guarded = guarded
+        self._cached_initializer, self._cached_aggregator = initializer, aggregator
+        if guarded:
+            guarded_by = _Guarded(table, initializer, aggregator)
+            self._cached_initializer = guarded_by.initial
+            self._cached_aggregator = guarded_by.step
         self._send_old_values = send_old_values
 
     def into_cache(
         self,
         cache: RecordCache,
         batch: Batch,
-        stored_keys: Sequence[bytes],
-        failed: FailedRecords,
+        stored_keys: list[bytes],
+        indices: list[int] | None,
+        failed: Failed,
     ) -> None:
-        """Change the aggregates of a batch in the cache, by the rules of `RecordCache`."""
-        # Hot, 0.5 us a record: the loop itself changes the cached entries.
-        entries, load, dirty, seq = cache.entries, cache.load, cache.dirty, cache.seq
-        get = entries.get
-        initial, step, table, guarded = (
-            self._initializer,
-            self._aggregator,
-            self._table,
-            self._guarded,
-        )
-        own, mutable = table.own, not table.immutable
-        # Nothing is skipped before something has failed.
-        skips: Callable[[int], bool] | None = None
-        places, offsets = batch.read_at()
-        headers = batch.all_headers() or repeat(_NO_HEADERS)
-        columns = (
-            stored_keys,
-            batch.keys,
-            batch.values,
-            batch.timestamps,
-            places,
-            offsets,
-            headers,
-        )
-        for index, (stored_key, key, record, timestamp, place, offset, its_headers) in enumerate(
-            zip(*columns, strict=False)  # places and headers may be endless
-        ):
-            if skips is not None and skips(index):
-                continue
-            entry = get(stored_key)
-            if entry is None:
-                cache.seq = seq
-                entry = load(stored_key)
-                seq = cache.seq
-            try:
-                before = entry.value
-                if before is None:
-                    before = initial()
-                elif guarded:
-                    before = own(before)
-                value = step(key, record, before)
-                if mutable and value is record:
-                    # The record's own value may be on its way elsewhere: keep another object.
-                    value = own(value)
-                elif guarded:
-                    table.encode(value)
-            except Exception as error:
-                cache.seq = seq
-                failed.add(index, error)
-                skips = failed.skips if failed.may_repeat else None
-                continue
-            # A deleted aggregate starts over: its time does not count any more.
-            if entry.value is None or timestamp > entry.timestamp or value is None:
-                entry.timestamp = timestamp
-            entry.value = value
-            if not entry.dirty_seq:
-                dirty.append(entry)
-            seq += 1
-            entry.dirty_seq = seq
-            entry.place = place
-            entry.offset = offset
-            entry.headers = its_headers
-        cache.seq = seq
+        """Change aggregates in the cache; see `into_table`."""
+        # `runtime/whereabouts.py` reads off these what the user's functions are called for.
+        updates = updates_of(batch, stored_keys, indices)
+        initializer, aggregator = self._cached_initializer, self._cached_aggregator
+        fold_entries(cache, updates, initializer, aggregator, self._own, failed)
 
     def into_table(
-        self, batch: Batch, stored_keys: Sequence[bytes], failed: FailedRecords
+        self,
+        batch: Batch,
+        stored_keys: list[bytes],
+        indices: list[int] | None,
+        failed: Failed,
     ) -> Folded:
-        """Write and log every change of a batch; reads and writes go in one call each."""
+        """Write and log every change; reads and writes go in one call each.
+
+        Args:
+            batch: the records.
+            stored_keys: of the aggregates, one for each change.
+            indices: of each change the index of its record; None where each record makes one.
+            failed: told the record that user code fails on: later windows are without it, too.
+        """
         table, initial, step = self._table, self._initializer, self._aggregator
         distinct = list(dict.fromkeys(stored_keys))
         current = dict(zip(distinct, table.read_encoded_many(distinct), strict=True))
@@ -191,10 +111,11 @@ class Fold:
         written: list[bytes] = []
         encoded: list[bytes | None] = []
         logged: list[int] = []
-        skips = failed.skips if failed.may_repeat else None
-        columns = (stored_keys, batch.keys, batch.values, batch.timestamps)
-        for index, (stored_key, key, record, caused) in enumerate(zip(*columns, strict=True)):
-            if skips is not None and skips(index):
+        left_out = -1
+        keys, records, times = batch.keys, batch.values, batch.timestamps
+        every = range(len(batch)) if indices is None else indices
+        for position, (stored_key, index) in enumerate(zip(stored_keys, every, strict=True)):
+            if index == left_out:
                 continue
             found = current[stored_key]
             try:
@@ -203,11 +124,13 @@ class Fold:
                 before = initial() if found is None else table.decode(found[0])
                 # Follows Kafka Streams: a first aggregate replaces what it starts from.
                 old = None if old_values is None else table.own(before)
-                value = step(key, record, before)
+                value = step(keys[index], records[index], before)
                 data = table.encode(value)
             except Exception as error:
-                failed.add(index, error)
+                failed(index, error)
+                left_out = index
                 continue
+            caused = times[index]
             time = caused if found is None or caused > found[1] else found[1]
             current[stored_key] = None if data is None else (data, time)
             written.append(stored_key)
@@ -215,7 +138,7 @@ class Fold:
             # Follows Kafka Streams: a deletion is forwarded with the time of the aggregate, but
             # logged with that of the record which caused it.
             logged.append(caused if data is None else time)
-            positions.append(index)
+            positions.append(position)
             values.append(value)
             timestamps.append(time)
             if old_values is not None:
@@ -224,60 +147,39 @@ class Fold:
         return folded
 
 
-class CachedCounts:
-    """Counts the records of each stored key in a record cache.
+class _Guarded:
+    """The user's functions where a record that fails may be left out: without any traces.
 
-    No user code can fail in here and counts cannot be changed in place, so the loop is the bare
-    minimum: half of what the general one takes.
+    Args:
+        table: holds the aggregates.
+        initializer: gives what an aggregate starts from.
+        aggregator: gives the next aggregate.
     """
 
-    def __init__(self) -> None:
-        self._headers_cached = False
+    def __init__(
+        self,
+        table: TimestampedTable | WindowTable,
+        initializer: Initializer,
+        aggregator: Aggregator,
+    ) -> None:
+        self._table = table
+        self._initializer = initializer
+        self._aggregator = aggregator
+        self._is_new = False
 
-    def add(self, cache: RecordCache, batch: Batch, stored_keys: Sequence[bytes]) -> None:
-        """Count the records of a batch, by the rules of `RecordCache`."""
-        # Hot: 0.25 us a record.
-        entries, load, dirty, seq = cache.entries, cache.load, cache.dirty, cache.seq
-        get = entries.get
-        places, offsets = batch.read_at()
-        for stored_key, timestamp, place, offset in zip(  # places may be endless
-            stored_keys, batch.timestamps, places, offsets, strict=False
-        ):
-            entry = get(stored_key)
-            if entry is None:
-                cache.seq = seq
-                entry = load(stored_key)
-                seq = cache.seq
-            count = entry.value
-            if count is None:
-                entry.value = 1
-                entry.timestamp = timestamp
-            else:
-                entry.value = count + 1
-                if timestamp > entry.timestamp:
-                    entry.timestamp = timestamp
-            if not entry.dirty_seq:
-                dirty.append(entry)
-            seq += 1
-            entry.dirty_seq = seq
-            entry.place = place
-            entry.offset = offset
-        cache.seq = seq
-        self._keep_headers(cache, batch, stored_keys)
+    def initial(self) -> Any:
+        """What an aggregate starts from. It is nobody's yet, so the next step may change it."""
+        made = self._initializer()
+        self._is_new = True
+        return made
 
-    def flushed(self) -> None:
-        """The cache has given up all changes, with their headers."""
-        self._headers_cached = False
-
-    def _keep_headers(self, cache: RecordCache, batch: Batch, stored_keys: Sequence[bytes]) -> None:
-        """Note the headers of the last record of each key. Usually there are none anywhere."""
-        headers = batch.all_headers()
-        if headers is None and not self._headers_cached:
-            return
-        self._headers_cached = True
-        entries = cache.entries
-        for index, stored_key in enumerate(stored_keys):
-            entries[stored_key].headers = () if headers is None else headers[index]
+    def step(self, key: Any, value: Any, aggregate: Any) -> Any:
+        """The next aggregate, of which it is known that it can be serialized."""
+        before = aggregate if self._is_new else self._table.own(aggregate)
+        self._is_new = False
+        after = self._aggregator(key, value, before)
+        self._table.encode(after)
+        return after
 
 
 class Reduced:
@@ -296,6 +198,28 @@ class Reduced:
     def merge(self, key: Any, one: Any, other: Any) -> Any:
         """The result of two sessions that become one."""
         return other if one is None else self._reducer(one, other)
+
+
+def updates_of(batch: Batch, stored_keys: list[bytes], indices: list[int] | None = None) -> Updates:
+    """Which cached aggregates the records of a batch change.
+
+    Args:
+        batch: the records.
+        stored_keys: of the aggregates, one for each change.
+        indices: of each change the index of its record; None where each record makes one.
+    """
+    places, offsets = batch.read_at()
+    return Updates(
+        stored_keys,
+        indices,
+        batch.keys,
+        batch.values,
+        batch.timestamps,
+        places,
+        offsets,
+        batch.all_headers(),
+        array("q", [-1]),
+    )
 
 
 def count_one(key: Any, value: Any, aggregate: int) -> int:

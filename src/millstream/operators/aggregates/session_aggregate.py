@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from millstream.operators.aggregates.fold import Aggregator, Initializer
+from millstream.operators.aggregates.cached_loops import Aggregator, Initializer
 from millstream.operators.aggregates.windowed import FinalResult, WindowedOperator
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output

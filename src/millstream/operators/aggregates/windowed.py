@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from millstream.metrics.names import NODE_GROUP
 from millstream.metrics.registry import RecordingLevel, Scope
-from millstream.operators.aggregates.fold import Aggregator, Initializer
+from millstream.operators.aggregates.cached_loops import Aggregator, Initializer
 from millstream.operators.batch import Batch, Order
 from millstream.operators.emit_interval import WINDOW_CLOSE_INTERVAL, emit_interval_ms
 from millstream.operators.flushed import emit_flushed

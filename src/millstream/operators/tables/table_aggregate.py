@@ -12,13 +12,8 @@ from typing import Any
 
 from millstream.errors import StreamsError
 from millstream.operators.aggregates.aggregate import StreamAggregateOperator
-from millstream.operators.aggregates.fold import (
-    Aggregator,
-    Initializer,
-    Reduced,
-    count_one,
-    nothing,
-)
+from millstream.operators.aggregates.cached_loops import Aggregator, Initializer
+from millstream.operators.aggregates.fold import Reduced, count_one, nothing
 from millstream.operators.batch import Batch, has_none
 from millstream.operators.operator import Operator, Output
 from millstream.operators.tables.changed import Change

@@ -11,13 +11,8 @@ from typing import Any
 
 from millstream.operators import stateless
 from millstream.operators.aggregates import aggregate
-from millstream.operators.aggregates.fold import (
-    Aggregator,
-    Initializer,
-    Reduced,
-    count_one,
-    nothing,
-)
+from millstream.operators.aggregates.cached_loops import Aggregator, Initializer
+from millstream.operators.aggregates.fold import Reduced, count_one, nothing
 from millstream.operators.aggregates.session_aggregate import SessionAggregateOperator
 from millstream.operators.aggregates.sliding_aggregate import SlidingAggregateOperator
 from millstream.operators.aggregates.window_aggregate import (

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from millstream.compiled import compiled
 from millstream.state.caches.cache_entries import CachedEntry
 
+_dirty_seq: Final[Callable[[CachedEntry], int]] = attrgetter("dirty_seq")
 _queued_seq: Final[Callable[[CachedEntry], int]] = attrgetter("queued_seq")
 
 #: The `used_seq` of an entry that has left its cache.
 GONE: Final = -1
 
 
-class EvictionOrder:
+class PureEvictionOrder:
     """Entries from the least to the most recently used.
 
     A use only writes a number into the entry. The queue is ordered by the numbers of the time it
@@ -34,6 +36,10 @@ class EvictionOrder:
         """Take in a new entry."""
         self._aside.append(entry)
 
+    def add_many(self, entries: Iterable[CachedEntry]) -> None:
+        """Take in new entries."""
+        self._aside.extend(entries)
+
     def pop(self) -> CachedEntry | None:
         """Take out the least recently used entry; None if there is none."""
         while True:
@@ -48,6 +54,25 @@ class EvictionOrder:
             if (dirty_seq if dirty_seq > used_seq else used_seq) == entry.queued_seq:
                 return entry
             self._aside.append(entry)
+
+    def pop_unchanged(self, size_bytes: int) -> list[CachedEntry]:
+        """Take out the least recently used entries up to some size together.
+
+        Args:
+            size_bytes: what they are to have at least; an entry with changes comes before it is
+                reached, or there are no others.
+        """
+        popped: list[CachedEntry] = []
+        while size_bytes > 0:
+            entry = self.pop()
+            if entry is None:
+                break
+            if entry.dirty_seq:
+                self._queue.append(entry)
+                break
+            popped.append(entry)
+            size_bytes -= entry.size
+        return popped
 
     def forget_gone(self) -> None:
         """Drop the entries that have left the cache."""
@@ -67,3 +92,16 @@ class EvictionOrder:
             entry.queued_seq = dirty_seq if dirty_seq > used_seq else used_seq
         waiting.sort(key=_queued_seq, reverse=True)
         self._queue = waiting
+
+
+def pure_in_order(changed: list[CachedEntry]) -> list[CachedEntry]:
+    """Changed entries in the order of their last changes."""
+    return sorted(changed, key=_dirty_seq)
+
+
+if TYPE_CHECKING:
+    EvictionOrder = PureEvictionOrder
+else:
+    EvictionOrder = compiled(PureEvictionOrder, "EvictionOrder")
+
+in_order = compiled(pure_in_order, "in_order")

@@ -6,9 +6,8 @@ commits is serialized, logged and forwarded once, in the order in which keys bec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Final
 
 from millstream.record import Headers, TopicPartition
@@ -20,11 +19,15 @@ from millstream.state.caches.cache_entries import (
     CachedEntry,
     CacheStatistics,
     ChangedEntries,
+    EntryTable,
     FlushedChanges,
     KeyWatcher,
     headers_bytes,
+    new_entries,
+    settle_entries,
 )
-from millstream.state.caches.eviction import GONE, EvictionOrder
+from millstream.state.caches.entry_codec import EntryCodec
+from millstream.state.caches.eviction import GONE, EvictionOrder, in_order
 from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.storage.bytes_store import ByteItems, BytesStore
 from millstream.state.storage.iterators import merged
@@ -38,31 +41,20 @@ _FIRST_VALUE_BYTES_ESTIMATE: Final = 16
 #: How many entries a read may look at to make room for itself.
 _EVICTED_BY_READ: Final = 4
 
-_dirty_seq: Final[Callable[[CachedEntry], int]] = attrgetter("dirty_seq")
-
 
 class RecordCache:
     """The latest values of some keys of a store, above the layer that logs.
 
-    **For operators.** `entries` holds the values as objects, by serialized key. The hot loop of an
-    operator changes entries directly, under these rules:
+    **For operators.** `entries` holds the values as objects, by serialized key. The hot loops of
+    operators change entries themselves (`operators/aggregates/cached_loops.py`), by these rules:
 
-        entries, load, dirty, seq = cache.entries, cache.load, cache.dirty, cache.seq
-        for key_bytes, timestamp, offset in zip(...):
-            entry = entries.get(key_bytes)
-            if entry is None:
-                cache.seq = seq                           # loading counts as a use
-                entry = load(key_bytes)
-                seq = cache.seq
-            entry.value = (entry.value or 0) + 1          # None where there is no value
-            entry.timestamp = max(entry.timestamp, timestamp)     # of a deletion: the record's
-            if not entry.dirty_seq:
-                dirty.append(entry)
-            seq += 1
-            entry.dirty_seq = seq                         # also moves it to the end of the order
-            entry.place, entry.offset = place, offset     # and headers, if there are any
-        cache.seq = seq
-        changes = cache.evict()                           # once a batch; forward them if not None
+    - what `entries` does not have comes from `load`, `load_many` or `overwrite`, which count in
+      `seq`: a loop that counts in a variable gives it back before, and takes it anew after;
+    - a value is None where there is none; the timestamp of a deletion is the record's;
+    - an entry that changes goes to `dirty`, unless its `dirty_seq` says that it is there; `seq` is
+      one more then, and its new `dirty_seq`, which also moves it to the end of the order;
+    - it gets place, offset and headers of the record;
+    - once a batch `evict()` is called, and what it gives is forwarded.
 
     Keep no entry from one batch to the next: `flush` and `evict` take entries out.
 
@@ -98,7 +90,7 @@ class RecordCache:
     ) -> None:
         self.name = name
         #: Values as objects, by serialized key. See the rules above.
-        self.entries: dict[bytes, CachedEntry] = {}
+        self.entries: MutableMapping[bytes, CachedEntry] = EntryTable()
         #: The entries with changes, in any order; `dirty_seq` has the order.
         self.dirty: list[CachedEntry] = []
         #: The running number of changes and reads.
@@ -118,10 +110,9 @@ class RecordCache:
         self._resting: dict[bytes, CachedEntry] = {}
         self._eviction = EvictionOrder()
         self._inner = inner
-        self._format = value_format
+        self._codec = EntryCodec(value_format, value_serde, topic)
         self._topic = topic
         self._key_serde = key_serde
-        self._value_serde = value_serde
         self._budget = budget
         self._context = context
         self._loads = 0
@@ -147,16 +138,25 @@ class RecordCache:
                 entry = self.entries[key_bytes] = self._new(key_bytes, None)
                 return entry
             entry = self._add(key_bytes, stored)
-        raw = entry.raw
-        if raw is not None:
-            data, timestamp = self._format.split(raw)
-            entry.value = self._value_serde.deserialize(self._topic, data)
-            if self._format.timestamped:
-                entry.timestamp = timestamp
-        entry.raw = None
+        self._codec.decode_entries((entry,))
         del self._resting[key_bytes]
         self.entries[key_bytes] = entry
         return entry
+
+    def load_many(self, keys: list[bytes]) -> None:
+        """Load distinct keys that `entries` does not have: 0.5 us for one that is new, not 1 us."""
+        resting = self._resting
+        unknown = [key for key in keys if key not in resting] if resting else keys
+        stored = self._inner.get_many(unknown)
+        if len(unknown) < len(keys) or stored.count(None) < len(unknown):
+            for key, found in zip(unknown, stored, strict=True):
+                if found is not None:
+                    self._add(key, found)
+            known = [resting[key] for key in keys if key in resting]
+            self._codec.decode_entries(known)
+            self.entries.update((entry.key_bytes, resting.pop(entry.key_bytes)) for entry in known)
+            unknown = [key for key, found in zip(unknown, stored, strict=True) if found is None]
+        self._add_new(unknown)
 
     def overwrite(self, key_bytes: bytes) -> CachedEntry:
         """The entry of a key that `entries` does not have, to be given a value at once.
@@ -201,12 +201,12 @@ class RecordCache:
         """
         if not self.dirty:
             return None
-        entries = sorted(self.dirty, key=_dirty_seq)
+        entries = in_order(self.dirty)
         if first is not None:
             entries.remove(first)
             entries.insert(0, first)
         changed = ChangedEntries(entries)
-        self._encode(changed)
+        self._codec.encode(changed, some_are_raw=self._has_raw_changes)
         changes = None
         if self.forwards_changes:
             changed = self._drop_passing(changed)
@@ -231,16 +231,17 @@ class RecordCache:
         excess = self._budget.excess_bytes()
         changes = None
         while excess > 0:
-            entry = self._eviction.pop()
-            if entry is None:
+            for entry in self._eviction.pop_unchanged(excess):
+                excess -= entry.size
+                self._remove(entry)
+            changed = self._eviction.pop() if excess > 0 else None
+            if changed is None:
                 break
-            if entry.dirty_seq:
-                changes = self.flush(first=entry)
-                excess = self._budget.excess_bytes()
-                if entry.used_seq == GONE:
-                    continue
-            excess -= entry.size
-            self._remove(entry)
+            changes = self.flush(first=changed)
+            excess = self._budget.excess_bytes()
+            if changed.used_seq != GONE:
+                excess -= changed.size
+                self._remove(changed)
         return changes
 
     # --- as a bytes store ----------------------------------------------------------------------
@@ -255,13 +256,13 @@ class RecordCache:
             return stored
         self.seq += 1
         entry.used_seq = self.seq
-        return self._raw(entry)
+        return self._codec.raw(entry)
 
     def peek(self, key: bytes) -> bytes | None:
         """The same for who only looks: nothing is cached, and nothing counts as used."""
         # Below the cache of a task that follows its changelog, values change unseen.
         entry = self.entries.get(key) or self._resting.get(key)
-        return self._inner.get(key) if entry is None else self._raw(entry)
+        return self._inner.get(key) if entry is None else self._codec.raw(entry)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The stored form of each key's latest value."""
@@ -308,7 +309,7 @@ class RecordCache:
         """The pairs whose key is in `[start, end)`, changes included, as they are now."""
         every = chain(self.entries.values(), self._resting.values())
         above = [
-            (entry.key_bytes, self._raw(entry))
+            (entry.key_bytes, self._codec.raw(entry))
             for entry in (every if self.remembers_more else self.dirty)
             if (start is None or entry.key_bytes >= start)
             and (end is None or entry.key_bytes < end)
@@ -356,6 +357,19 @@ class RecordCache:
             self._watcher.note(key)
         return entry
 
+    def _add_new(self, keys: list[bytes]) -> None:
+        """Entries without a value of keys that are nowhere yet."""
+        extra = self._value_bytes_estimate + ENTRY_OVERHEAD_BYTES
+        new = new_entries(keys, extra, self.seq + 1)
+        self.seq += len(new)
+        self._loads += len(new)
+        self.size_bytes += sum(map(len, keys)) + extra * len(new)
+        self.entries.update(zip(keys, new, strict=True))
+        self._eviction.add_many(new)
+        if self._watcher is not None:
+            for key in keys:
+                self._watcher.note(key)
+
     def _has_room(self) -> bool:
         """Make room for a value that was read, at the cost of unchanged values only.
 
@@ -392,22 +406,6 @@ class RecordCache:
         entry.place = place
         entry.offset = offset
         entry.headers = headers
-
-    def _raw(self, entry: CachedEntry) -> bytes | None:
-        if entry.raw is not None:
-            return entry.raw
-        if not entry.dirty_seq:
-            return entry.stored
-        data = self._value_serde.serialize(self._topic, entry.value)
-        return self._format.join(data, entry.timestamp)
-
-    def _encode(self, changed: ChangedEntries) -> None:
-        datas = self._value_serde.serialize_many(self._topic, changed.values)
-        stored = changed.stored = self._format.join_many(datas, changed.timestamps)
-        if self._has_raw_changes:
-            for index, entry in enumerate(changed.entries):
-                if entry.raw is not None:
-                    stored[index] = entry.raw
 
     def _drop_passing(self, changed: ChangedEntries) -> ChangedEntries:
         """Leave out what came and went between two flushes: nobody below has heard of it."""
@@ -447,45 +445,42 @@ class RecordCache:
         if self._has_raw_changes:
             for index, entry in enumerate(entries):
                 if entry.raw is not None:
-                    new_values[index] = self._decode([entry.raw])[0]
+                    new_values[index] = self._codec.decode([entry.raw])[0]
         keys = self._key_serde.deserialize_many(self._topic, changed.key_bytes)
         wants_old = self.sends_old_values
-        old_values = self._decode([entry.stored for entry in entries]) if wants_old else None
+        old_values = self._codec.decode([entry.stored for entry in entries]) if wants_old else None
         return changed.flushed(keys, new_values, old_values)
 
-    def _decode(self, stored: Sequence[bytes | None]) -> list[Any]:
-        return self._value_serde.deserialize_many(self._topic, self._format.values_of(stored))
-
     def _settle(self, changed: ChangedEntries) -> None:
-        """Make flushed entries clean: about 0.3 us each."""
-        entries, resting, stored = self.entries, self._resting, changed.stored
-        rests = not self._value_serde.immutable
-        grown = 0
-        for entry, key, new in zip(changed.entries, changed.key_bytes, stored, strict=True):
-            dirty_seq = entry.dirty_seq
-            if dirty_seq > entry.used_seq:
-                entry.used_seq = dirty_seq
-            entry.dirty_seq = 0
-            entry.headers = ()
-            entry.stored = new
-            if new is None:
-                self._remove(entry)
-                continue
-            size = len(key) + len(new) + ENTRY_OVERHEAD_BYTES
-            if size != entry.size:
-                grown += size - entry.size
-                entry.size = size
-            if rests and key in entries:
-                resting[key] = entries.pop(key)
-                entry.value = None
-                entry.raw = new
+        """Make flushed entries clean; those without a value are given up."""
+        entries, stored = changed.entries, changed.stored
+        if not all(stored) and None in stored:
+            for entry, new in zip(entries, stored, strict=True):
+                if new is None:
+                    entry.dirty_seq, entry.headers, entry.stored = 0, (), None
+                    self._remove(entry)
+            entries = [entry for entry in entries if entry.dirty_seq]
+            stored = [new for new in stored if new is not None]
+        grown = settle_entries(entries, stored, ENTRY_OVERHEAD_BYTES)  # type: ignore[arg-type]
+        if not self._codec.immutable:
+            self._rest(entries, stored)
         self.size_bytes += grown - self._growth_bytes
         self._growth_bytes = 0
         self._has_raw_changes = False
-        if stored:
-            self._value_bytes_estimate = sum(map(len, filter(None, stored))) // len(stored)
-        if len(self._eviction) > 2 * (len(entries) + len(resting)) + 1_000:
+        if changed.stored:
+            self._value_bytes_estimate = sum(map(len, stored)) // len(changed.stored)  # type: ignore[arg-type]
+        if len(self._eviction) > 2 * (len(self.entries) + len(self._resting)) + 1_000:
             self._eviction.forget_gone()
+
+    def _rest(self, flushed: list[CachedEntry], stored: list[bytes | None]) -> None:
+        """Keep only the bytes of values that others may hold and change now."""
+        entries, resting = self.entries, self._resting
+        for entry, new in zip(flushed, stored, strict=True):
+            key = entry.key_bytes
+            if key in entries:
+                resting[key] = entries.pop(key)
+                entry.value = None
+                entry.raw = new
 
     def _estimate_growth(self) -> None:
         """Measure some changed values: what grows must count before it is flushed."""
@@ -493,7 +488,7 @@ class RecordCache:
         step = len(self.dirty) // _ESTIMATE_SAMPLE + 1
         grown = 0
         for entry in self.dirty[::step]:
-            size = len(entry.key_bytes) + len(self._raw(entry) or b"") + ENTRY_OVERHEAD_BYTES
+            size = len(entry.key_bytes) + len(self._codec.raw(entry) or b"") + ENTRY_OVERHEAD_BYTES
             grown += size + headers_bytes(entry.headers) - entry.size
         previous = self._growth_bytes
         self._growth_bytes = max(0, grown * step)

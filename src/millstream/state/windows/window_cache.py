@@ -87,7 +87,7 @@ class WindowCache(RecordCache):
         entry = self.entries.get(stored_key) or self._resting.get(stored_key)
         if entry is None:
             raw = self._below.get(stored_key)
-            return None if raw is None else self._split(raw)
+            return None if raw is None else self._codec.split(raw)
         self.seq += 1
         entry.used_seq = self.seq
         return self.value_of(entry)
@@ -95,7 +95,7 @@ class WindowCache(RecordCache):
     def value_of(self, entry: CachedEntry) -> TimedValue | None:
         """The value of an entry, decoded if need be; None where it was deleted."""
         if entry.raw is not None:
-            return self._split(entry.raw)
+            return self._codec.split(entry.raw)
         return None if entry.value is None else (entry.value, entry.timestamp)
 
     def windows_of(
@@ -183,8 +183,8 @@ class WindowCache(RecordCache):
             if entry.stored is not None:
                 return False
         del entries[old]
-        entries[stored_key] = entry
         entry.key_bytes = stored_key
+        entries[stored_key] = entry
         entry.stored = UNREAD
         self._has_raw_changes = True
         if self._index is not None:
@@ -201,7 +201,7 @@ class WindowCache(RecordCache):
             return self._below.get(key)
         self.seq += 1
         entry.used_seq = self.seq
-        return self._raw(entry)
+        return self._codec.raw(entry)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The stored form of the latest value of each stored key."""
@@ -209,7 +209,7 @@ class WindowCache(RecordCache):
 
     def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
         """What a key has within some time, ascending."""
-        raw = self._raw
+        raw = self._codec.raw
         return [
             (stored, value if entry is None else raw(entry) or b"")
             for stored, entry, value in self.windows_of(key, first, last)
@@ -228,7 +228,7 @@ class WindowCache(RecordCache):
         """What all keys between two have within some time. Looks at all that is cached."""
         key_of, time_of, place_of = self._layout.key_of, self._layout.time_of, self.place_of
         above = [
-            (stored, self._raw(entry))
+            (stored, self._codec.raw(entry))
             for entries in (self.entries, self._resting)
             for stored, entry in entries.items()
             if first <= time_of(stored) <= last
@@ -251,10 +251,6 @@ class WindowCache(RecordCache):
         self._index = self._watcher = None
 
     # --- parts -----------------------------------------------------------------------------------
-
-    def _split(self, raw: bytes) -> TimedValue:
-        data, timestamp = self._format.split(raw)
-        return self._value_serde.deserialize(self._topic, data), timestamp
 
     def _cached_of(self, key: bytes, first: int, last: int) -> Sequence[bytes]:
         index = self._index

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from millstream.operators.aggregates.fold import Aggregator
+from millstream.operators.aggregates.cached_loops import Aggregator
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.grouping import Grouping

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.operators.aggregates.fold import Aggregator, Initializer
+from millstream.operators.aggregates.cached_loops import Aggregator, Initializer
 from millstream.topology.operations.operation import (
     TableOperation,
     VersionHeedingOperation,

@@ -1,0 +1,265 @@
+/* The class `EvictionOrder`, as Millstream has it in Python, and sorting entries by their changes. */
+
+#include <stdlib.h>
+
+#include "entries.h"
+
+/* The `used_seq` of an entry that has left its cache. */
+#define GONE (-1)
+
+/* Entries, owned. */
+typedef struct {
+    Entry **entries;
+    size_t count, room;
+} Row;
+
+typedef struct {
+    PyObject_HEAD
+    /* By their last use when they were queued, the latest one first. */
+    Row queue;
+    /* What was used later than all in the queue, in any order. */
+    Row aside;
+} EvictionOrder;
+
+/* An entry and the number to sort it by, which lies beside it: entries are anywhere. */
+typedef struct {
+    long long seq;
+    Entry *entry;
+} Ranked;
+
+static PyObject *order_type;
+
+/* ---- rows */
+
+/* Takes the reference over if it succeeds: 0, or -1 with an exception. */
+static int append(Row *row, Entry *entry) {
+    if (row->count == row->room) {
+        size_t room = row->room == 0 ? 64 : row->room * 2;
+        Entry **larger = PyMem_Realloc(row->entries, room * sizeof(*larger));
+        if (larger == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        row->entries = larger;
+        row->room = room;
+    }
+    row->entries[row->count++] = entry;
+    return 0;
+}
+
+static int append_object(Row *row, PyObject *object) {
+    Entry *entry = as_entry(object);
+    if (entry == NULL || append(row, entry) < 0) {
+        return -1;
+    }
+    Py_INCREF(object);
+    return 0;
+}
+
+/* The row is empty before its entries are: they may be the last ones to hold something. */
+static void drop(Row *row) {
+    Row dropped = *row;
+    *row = (Row){0};
+    for (size_t index = 0; index < dropped.count; index++) {
+        Py_DECREF((PyObject *)dropped.entries[index]);
+    }
+    PyMem_Free(dropped.entries);
+}
+
+/* Drop the entries that have left the cache, in place: 0, or -1 with an exception. */
+static int drop_gone(Row *row) {
+    Row gone = {0};
+    size_t kept = 0;
+    for (size_t index = 0; index < row->count; index++) {
+        Entry *entry = row->entries[index];
+        if (entry->used_seq != GONE || append(&gone, entry) < 0) {
+            row->entries[kept++] = entry;
+        }
+    }
+    row->count = kept;
+    drop(&gone);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* ---- sorting */
+
+static int by_seq(const void *one, const void *other) {
+    long long first = ((const Ranked *)one)->seq, second = ((const Ranked *)other)->seq;
+    return (first > second) - (first < second);
+}
+
+static long long last_use(Entry *entry) {
+    return entry->dirty_seq > entry->used_seq ? entry->dirty_seq : entry->used_seq;
+}
+
+PyObject *in_order(PyObject *module, PyObject *entries) {
+    (void)module;
+    if (!PyList_Check(entries)) {
+        return PyErr_Format(PyExc_TypeError, "a list of entries is needed, not %R", entries);
+    }
+    Py_ssize_t count = PyList_Size(entries);
+    Ranked *ranked = PyMem_Malloc((size_t)count * sizeof(*ranked) + 1);
+    PyObject *sorted = ranked == NULL ? PyErr_NoMemory() : PyList_New(count);
+    for (Py_ssize_t index = 0; sorted != NULL && index < count; index++) {
+        Entry *entry = as_entry(PyList_GetItem(entries, index));
+        if (entry == NULL) {
+            Py_CLEAR(sorted);
+        } else {
+            ranked[index] = (Ranked){entry->dirty_seq, entry};
+        }
+    }
+    if (sorted != NULL) {
+        qsort(ranked, (size_t)count, sizeof(*ranked), by_seq);
+    }
+    for (Py_ssize_t index = 0; sorted != NULL && index < count; index++) {
+        PyList_SetItem(sorted, index, Py_NewRef((PyObject *)ranked[index].entry));
+    }
+    PyMem_Free(ranked);
+    return sorted;
+}
+
+/* Queue all that was set aside: 0, or -1 with an exception. Only called when the queue is empty. */
+static int queue_again(EvictionOrder *self) {
+    if (drop_gone(&self->aside) < 0) {
+        return -1;
+    }
+    size_t count = self->aside.count;
+    Ranked *ranked = PyMem_Malloc(count * sizeof(*ranked) + 1);
+    if (ranked == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t index = 0; index < count; index++) {
+        Entry *entry = self->aside.entries[index];
+        entry->queued_seq = last_use(entry);
+        ranked[index] = (Ranked){-entry->queued_seq, entry};
+    }
+    qsort(ranked, count, sizeof(*ranked), by_seq);
+    for (size_t index = 0; index < count; index++) {
+        self->aside.entries[index] = ranked[index].entry;
+    }
+    PyMem_Free(ranked);
+    Row empty = self->queue;
+    self->queue = self->aside;
+    self->aside = empty;
+    return 0;
+}
+
+/* ---- the order */
+
+/* Take out the least recently used entry, owned; NULL if there is none, or with an exception. */
+static Entry *least(EvictionOrder *self) {
+    for (;;) {
+        if (self->queue.count == 0 && (queue_again(self) < 0 || self->queue.count == 0)) {
+            return NULL;
+        }
+        Entry *entry = self->queue.entries[--self->queue.count];
+        if (entry->used_seq == GONE) {
+            Py_DECREF((PyObject *)entry);
+        } else if (last_use(entry) == entry->queued_seq) {
+            return entry;
+        } else if (append(&self->aside, entry) < 0) {
+            Py_DECREF((PyObject *)entry);
+            return NULL;
+        }
+    }
+}
+
+static PyObject *add(EvictionOrder *self, PyObject *entry) {
+    return append_object(&self->aside, entry) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *add_many(EvictionOrder *self, PyObject *entries) {
+    PyObject *iterator = PyObject_GetIter(entries), *entry;
+    while (iterator != NULL && !PyErr_Occurred() && (entry = PyIter_Next(iterator)) != NULL) {
+        append_object(&self->aside, entry);
+        Py_DECREF(entry);
+    }
+    Py_XDECREF(iterator);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *pop(EvictionOrder *self, PyObject *unused) {
+    (void)unused;
+    Entry *entry = least(self);
+    if (entry != NULL) {
+        return (PyObject *)entry;
+    }
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *pop_unchanged(EvictionOrder *self, PyObject *size_bytes) {
+    long long wanted = PyLong_AsLongLong(size_bytes);
+    PyObject *popped = PyErr_Occurred() ? NULL : PyList_New(0);
+    while (popped != NULL && wanted > 0) {
+        Entry *entry = least(self);
+        if (entry == NULL || entry->dirty_seq != 0) {
+            /* There is room: it has just come from there. */
+            if (entry != NULL) {
+                self->queue.entries[self->queue.count++] = entry;
+            }
+            break;
+        }
+        wanted -= entry->size;
+        if (PyList_Append(popped, (PyObject *)entry) < 0) {
+            Py_CLEAR(popped);
+        }
+        Py_DECREF((PyObject *)entry);
+    }
+    if (popped != NULL && PyErr_Occurred()) {
+        Py_CLEAR(popped);
+    }
+    return popped;
+}
+
+static PyObject *forget_gone(EvictionOrder *self, PyObject *unused) {
+    (void)unused;
+    return drop_gone(&self->queue) < 0 || drop_gone(&self->aside) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *clear(EvictionOrder *self, PyObject *unused) {
+    (void)unused;
+    drop(&self->queue);
+    drop(&self->aside);
+    Py_RETURN_NONE;
+}
+
+static Py_ssize_t length(EvictionOrder *self) { return (Py_ssize_t)(self->queue.count + self->aside.count); }
+
+static void deallocate(EvictionOrder *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    drop(&self->queue);
+    drop(&self->aside);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"add", (PyCFunction)add, METH_O, NULL},
+    {"add_many", (PyCFunction)add_many, METH_O, NULL},
+    {"pop", (PyCFunction)pop, METH_NOARGS, NULL},
+    {"pop_unchanged", (PyCFunction)pop_unchanged, METH_O, NULL},
+    {"forget_gone", (PyCFunction)forget_gone, METH_NOARGS, NULL},
+    {"clear", (PyCFunction)clear, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, deallocate},
+    {Py_tp_methods, methods},
+    {Py_mp_length, length},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {
+    .name = "millstream_speedups._native.EvictionOrder",
+    .basicsize = sizeof(EvictionOrder),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = slots,
+};
+
+int add_eviction_order(PyObject *module) {
+    order_type = PyType_FromSpec(&spec);
+    return order_type == NULL ? -1 : PyModule_AddObjectRef(module, "EvictionOrder", order_type);
+}
