@@ -14,7 +14,7 @@ COVERED := tests/unit tests/properties tests/conformance
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-async test slow fuzz coverage lowest lint types format bench soak chaos cluster simulate mutants ci lock clean
+.PHONY: help venv demo demo-async test slow fuzz coverage pure lowest lint types format bench soak chaos cluster simulate mutants ci lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ fuzz: venv ## compare random topologies with the real Kafka Streams, which it fe
 	MILLSTREAM_EXAMPLES=2000 $(PY) -m pytest tests/properties/test_batch_engine.py tests/conformance/test_batches.py tests/conformance/test_caches.py
 	MILLSTREAM_STEPS=10000 $(PY) -m pytest tests/properties/test_*state_model.py
 	PYTHONPATH=tests $(PY) -m conformance.fuzz $(ARGS)
+
+pure: venv ## run the tests that need no broker without the C extension, ARGS="tests" for all
+	PYTHONPATH=tests $(PY) -m support.without_speedups -m "not slow" $(or $(ARGS),$(COVERED))
 
 lowest: venv ## test on the lowest kafka-python and Spark, which it fetches
 	$(PY) -m pytest -m slow tests/integration/kafka/test_kafka_python_versions.py tests/integration/spark/test_oldest_spark.py $(ARGS)

@@ -1,0 +1,14 @@
+"""Runs pytest in a process that cannot import the C extension: `python without_speedups.py …`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+if __name__ == "__main__":
+    sys.modules["millstream_speedups"] = None  # type: ignore[assignment]
+    # For who asks whether tests of it may be skipped.
+    os.environ["MILLSTREAM_WITHOUT_SPEEDUPS"] = "1"
+    raise SystemExit(pytest.main(["-p", "no:cacheprovider", "-rs", *sys.argv[1:]]))

@@ -1,0 +1,398 @@
+"""Goal: what the extension has in C of a record cache does what Python does, and keeps nothing.
+
+Real parts: the extension and the Python that it stands in for, side by side.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, MutableMapping
+from importlib import import_module
+from itertools import repeat
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.speedups import needed_speedups
+
+from millstream.operators.aggregates.cached_loops import (
+    Updates,
+    pure_count_entries,
+    pure_fold_entries,
+)
+from millstream.record import TopicPartition
+from millstream.state.caches.cache_entries import (
+    PureCachedEntry,
+    pure_columns_of,
+    pure_new_entries,
+    pure_settle_entries,
+)
+from millstream.state.caches.eviction import GONE, PureEvictionOrder, pure_in_order
+
+PLACE: Final = TopicPartition("in", 0)
+#: Few, so that they meet; and of all lengths.
+KEYS: Final = st.sampled_from([b"", b"a", b"b", b"ab", b"a" * 100, *(b"%d" % n for n in range(20))])
+NUMBERS: Final = st.integers(0, 50)
+ATTRIBUTES: Final = tuple(PureCachedEntry.__slots__)
+
+
+@pytest.fixture(scope="module")
+def native() -> ModuleType:
+    needed_speedups()
+    return import_module("millstream_speedups")
+
+
+def seen(entry: Any) -> dict[str, Any]:
+    """All that an entry says."""
+    return {name: getattr(entry, name) for name in ATTRIBUTES}
+
+
+def changed(kind: Callable[..., Any], key: bytes, seq: int, value: Any) -> Any:
+    """An entry of one kind or the other with a change."""
+    entry = kind(key, b"stored", len(key) + 7, seq // 2)
+    entry.value, entry.dirty_seq, entry.timestamp, entry.offset = value, seq, seq * 3, seq * 5
+    entry.place, entry.headers = PLACE, (("name", b"x"),) if seq % 2 else ()
+    return entry
+
+
+class _Cache:
+    """As much of a record cache as the loops know. Every third key is stored, with a number."""
+
+    def __init__(self, kind: Callable[..., Any], entries: Any, make: Callable[..., Any]) -> None:
+        self.entries: MutableMapping[bytes, Any] = entries
+        self.dirty: list[Any] = []
+        self.seq = 0
+        self._kind, self._make = kind, make
+
+    def load(self, key: bytes) -> Any:
+        self.load_many([key])
+        return self.entries[key]
+
+    def load_many(self, keys: list[bytes]) -> None:
+        for key, entry in zip(keys, self._make(keys, 100, self.seq + 1), strict=True):
+            if len(key) % 3 == 2:
+                entry.value, entry.timestamp = 1_000, 20
+            self.entries[key] = entry
+        self.seq += len(keys)
+
+    def seen(self) -> tuple[Any, ...]:
+        """What has changed, in its order: C loads more at once, and more than is changed then."""
+        entries = [
+            {name: value for name, value in seen(entry).items() if not name.endswith("_seq")}
+            for entry in sorted(self.dirty, key=lambda each: each.dirty_seq)
+        ]
+        assert len({id(entry) for entry in self.dirty}) == len(self.dirty)
+        assert all(self.entries[entry.key_bytes] is entry for entry in self.dirty)
+        assert self.seq >= max((entry.dirty_seq for entry in self.dirty), default=0)
+        return tuple(entries)
+
+
+def both_caches(native: ModuleType) -> tuple[_Cache, _Cache]:
+    return (
+        _Cache(PureCachedEntry, {}, pure_new_entries),
+        _Cache(native.CachedEntry, native.EntryTable(), native.new_entries),
+    )
+
+
+# ---- entries
+
+
+@given(key=KEYS, stored=st.none() | st.binary(max_size=5), size=NUMBERS, used_seq=NUMBERS)
+def test_new_entries_are_the_same(
+    native: ModuleType, key: bytes, stored: bytes | None, size: int, used_seq: int
+) -> None:
+    arguments = (key, stored, size, used_seq)
+    assert seen(native.CachedEntry(*arguments)) == seen(PureCachedEntry(*arguments))
+    many = [seen(entry) for entry in native.new_entries([key, b"x"], size, used_seq)]
+    assert many == [seen(entry) for entry in pure_new_entries([key, b"x"], size, used_seq)]
+
+
+@given(changes=st.lists(st.tuples(KEYS, st.integers(1, 10**12), NUMBERS), max_size=20))
+def test_changed_entries_are_read_sorted_and_settled_alike(
+    native: ModuleType, changes: list[tuple[bytes, int, int]]
+) -> None:
+    pure = [changed(PureCachedEntry, *each) for each in changes]
+    ours = [changed(native.CachedEntry, *each) for each in changes]
+    assert native.columns_of(ours) == pure_columns_of(pure)
+    # Of entries that changed at once any may come first, which none do in a cache.
+    sorted_seqs = [entry.dirty_seq for entry in native.in_order(ours)]
+    assert sorted_seqs == [entry.dirty_seq for entry in pure_in_order(pure)]
+    stored = [b"v" * index for index in range(len(changes))]
+    assert native.settle_entries(ours, stored, 9) == pure_settle_entries(pure, stored, 9)
+    assert list(map(seen, ours)) == list(map(seen, pure))
+
+
+def test_what_is_no_entry_is_refused(native: ModuleType) -> None:
+    entry, cache = native.CachedEntry(b"a", None, 1, 1), both_caches(native)[0]
+    table, order = native.EntryTable(), native.EvictionOrder()
+    updates = Updates([b"a"], None, ["a"], [1], [1], repeat(PLACE), [0], None, array("q", [-1]))
+    calls: list[tuple[type[Exception], Callable[[], Any]]] = [
+        (TypeError, lambda: native.CachedEntry("text", None, 1, 1)),
+        (TypeError, lambda: setattr(entry, "size", "text")),
+        (TypeError, lambda: native.columns_of([PureCachedEntry(b"a", None, 1, 1)])),
+        (TypeError, lambda: native.columns_of((entry,))),
+        (TypeError, lambda: native.in_order([None])),
+        (TypeError, lambda: native.new_entries(["text"], 1, 1)),
+        (TypeError, lambda: native.settle_entries([entry], ["text"], 1)),
+        (ValueError, lambda: native.settle_entries([entry], [], 1)),
+        (TypeError, lambda: table.__setitem__("text", entry)),
+        (TypeError, lambda: table.__setitem__(b"a", None)),
+        (ValueError, lambda: table.__setitem__(b"b", entry)),
+        (TypeError, lambda: table.update([(b"a",)])),
+        (KeyError, lambda: table[b"a"]),
+        (KeyError, lambda: table.__delitem__(b"a")),
+        (KeyError, lambda: table.pop(b"a")),
+        (TypeError, lambda: table.get()),
+        (TypeError, lambda: order.add(None)),
+        (TypeError, lambda: order.add_many([entry, None])),
+        (TypeError, lambda: native.count_entries(cache, updates)),
+        (AttributeError, lambda: native.count_entries(None, updates)),
+        (TypeError, lambda: native.count_entries(both_caches(native)[1], updates[:5])),
+    ]
+    for error, call in calls:
+        with pytest.raises(error):
+            call()
+    del entry.value
+    assert native.columns_of([entry])[1] == [None]
+
+
+# ---- the table
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["put", "get", "pop", "delete", "update", "clear"]), KEYS),
+        max_size=300,
+    )
+)
+def test_the_table_is_a_dict(native: ModuleType, steps: list[tuple[str, bytes]]) -> None:
+    table, truth = native.EntryTable(), dict[bytes, Any]()
+    for what, key in steps:
+        entry = native.CachedEntry(key, None, 1, 1)
+        if what == "put":
+            table[key] = truth[key] = entry
+        elif what == "update":
+            pairs = [(key, entry), (b"more", native.CachedEntry(b"more", None, 1, 1))]
+            table.update(iter(pairs))
+            truth.update(pairs)
+        elif what == "pop":
+            assert table.pop(key, 7) is truth.pop(key, 7)
+        elif what == "delete" and key in truth:
+            del table[key], truth[key]
+        elif what == "clear" and len(truth) > 15:
+            table.clear()
+            truth.clear()
+        assert table.get(key) is truth.get(key)
+        assert (key in table, len(table)) == (key in truth, len(truth))
+    assert sorted(table) == sorted(table.keys()) == sorted(truth)
+    assert dict(table.items()) == truth
+    assert sorted(map(id, table.values())) == sorted(map(id, truth.values()))
+    assert [table[key] is truth[key] for key in truth] == [True] * len(truth)
+
+
+def test_a_table_that_grows_and_shrinks_finds_what_is_left(native: ModuleType) -> None:
+    """Of thousands of keys, taken out in another order than they came."""
+    table, keys = native.EntryTable(), [b"key-%d" % number for number in range(5_000)]
+    for key in keys:
+        table[key] = native.CachedEntry(key, None, 1, 1)
+    gone = sorted(keys, key=lambda key: hash(key) % 1_009)[:4_000]
+    for key in gone:
+        assert table.pop(key).key_bytes == key
+    assert sorted(table) == sorted(set(keys) - set(gone))
+    assert all(table[key].key_bytes == key for key in set(keys) - set(gone))
+
+
+# ---- the order
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["add", "add", "many", "use", "change", "flush", "go", "pop", "some"]),
+            NUMBERS,
+        ),
+        max_size=100,
+    )
+)
+def test_entries_leave_in_the_same_order(native: ModuleType, steps: list[tuple[str, int]]) -> None:
+    orders = PureEvictionOrder(), native.EvictionOrder()
+    entries: list[tuple[Any, Any]] = []
+    for seq, (what, number) in enumerate(steps, 1):
+        made = [(b"%d" % (seq * 10 + extra), None, number, seq * 10 + extra) for extra in range(3)]
+        pairs = [(PureCachedEntry(*each), native.CachedEntry(*each)) for each in made]
+        chosen = entries[number % len(entries)] if entries else None
+        if what == "add":
+            entries.append(pairs[0])
+            for order, entry in zip(orders, pairs[0], strict=True):
+                order.add(entry)
+        elif what == "many":
+            entries += pairs
+            for order, new in zip(orders, zip(*pairs, strict=True), strict=True):
+                order.add_many(new)
+        elif what in ("use", "change", "go", "flush") and chosen is not None:
+            for entry in chosen:
+                if what == "change" and entry.used_seq != GONE:
+                    entry.dirty_seq = seq * 10
+                elif what == "flush" and entry.dirty_seq:
+                    entry.used_seq, entry.dirty_seq = max(entry.used_seq, entry.dirty_seq), 0
+                elif what in ("use", "go") and entry.used_seq != GONE:
+                    entry.used_seq = GONE if what == "go" else seq * 10
+        elif what == "pop":
+            popped = [order.pop() for order in orders]
+            keys = [None if entry is None else entry.key_bytes for entry in popped]
+            assert keys[0] == keys[1]
+        elif what == "some":
+            some = [[entry.key_bytes for entry in order.pop_unchanged(number)] for order in orders]
+            assert some[0] == some[1]
+        for order in orders:
+            if number == 0:
+                order.forget_gone()
+        assert len(orders[0]) == len(orders[1])
+    orders[1].clear()
+    assert len(orders[1]) == 0
+    assert orders[1].pop() is None
+
+
+# ---- the loops
+
+
+@given(
+    records=st.lists(st.tuples(KEYS, st.none() | NUMBERS, NUMBERS, st.integers(0, 3)), max_size=40),
+    spreads=st.booleans(),
+    has_headers=st.booleans(),
+    places_are_listed=st.booleans(),
+    owns=st.booleans(),
+)
+def test_records_are_folded_and_counted_alike(
+    native: ModuleType,
+    records: list[tuple[bytes, int | None, int, int]],
+    spreads: bool,
+    has_headers: bool,
+    places_are_listed: bool,
+    owns: bool,
+) -> None:
+    """In batches of ten; each record in up to three windows, a fifth of them fail in one of these,
+    some delete, and some are kept as they are."""
+    told: list[list[Any]] = []
+    for cache, fold, count in zip(
+        both_caches(native),
+        (pure_fold_entries, native.fold_entries),
+        (pure_count_entries, native.count_entries),
+        strict=True,
+    ):
+        failures: list[Any] = []
+        at = array("q", [-1])
+
+        def aggregator(key: bytes, value: int | None, so_far: int) -> Any:
+            if value is None:
+                return None
+            if value % 10 == 3 and so_far > 1_000:
+                raise ValueError(f"{key!r} {value}")
+            return value if value % 10 == 4 else value + so_far
+
+        def failed(
+            index: int, error: Exception, failures: list[Any] = failures, at: Any = at
+        ) -> None:
+            failures.append((index, str(error), at[0]))
+
+        for start in range(0, len(records), 10):
+            batch = records[start : start + 10]
+            copies = [each[3] if spreads else 1 for each in batch]
+            indices = [index for index, times in enumerate(copies) for _ in range(times)]
+            numbered = [
+                (index, number) for index, times in enumerate(copies) for number in range(times)
+            ]
+            updates = Updates(
+                [batch[index][0] + b"w" * number for index, number in numbered],
+                indices if spreads else None,
+                [each[0] for each in batch],
+                [each[1] for each in batch],
+                [each[2] for each in batch],
+                [PLACE] * len(batch) if places_are_listed else repeat(PLACE),
+                range(start, start + len(batch)),
+                [(("name", b"%d" % index),) for index in range(len(batch))]
+                if has_headers
+                else None,
+                at,
+            )
+            own: Any = (lambda value: value and value + 0) if owns else None
+            fold(cache, updates, lambda: 500, aggregator, own, failed)
+        told.append([cache.seen(), failures])
+        if records:
+            count(cache, updates)
+        told[-1].append(cache.seen())
+    assert told[0] == told[1]
+
+
+def test_whatever_is_no_exception_ends_the_loop(native: ModuleType) -> None:
+    """As does the one who is told of a failure; what was done before counts."""
+    cache = both_caches(native)[1]
+    updates = Updates(
+        [b"a", b"b"],
+        None,
+        ["a", "b"],
+        [1, 2],
+        [1, 2],
+        repeat(PLACE),
+        [0, 1],
+        None,
+        array("q", [-1]),
+    )
+
+    def interrupted(key: str, value: int, so_far: int) -> int:
+        if key == "b":
+            raise KeyboardInterrupt
+        return value
+
+    def failing(key: str, value: int, so_far: int) -> int:
+        return value // (value - 2)
+
+    with pytest.raises(KeyboardInterrupt):
+        native.fold_entries(cache, updates, int, interrupted, None, lambda index, error: None)
+    assert (cache.entries[b"a"].value, cache.entries[b"b"].value, cache.seq) == (1, None, 3)
+
+    def told(index: int, error: Exception) -> None:
+        raise RuntimeError(index) from error
+
+    with pytest.raises(RuntimeError, match="1") as raised:
+        native.fold_entries(cache, updates, int, failing, None, told)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert raised.value.__cause__.__traceback__ is not None
+    assert updates.at[0] == 1
+
+
+def test_nothing_is_kept_of_what_is_gone(native: ModuleType) -> None:
+    """Keys, values, headers and functions have as many references afterwards as before."""
+    key, headers = bytes(bytearray(b"a key of its own")), (("name", b"x"),)
+    value, place = object(), TopicPartition("in", 3)
+
+    def aggregator(_: Any, record: Any, so_far: Any) -> Any:
+        return so_far if so_far is record else record
+
+    held = (key, headers, value, place, aggregator)
+    before = [sys.getrefcount(each) for each in held]
+    for _ in range(3):
+        cache, order = both_caches(native)[1], native.EvictionOrder()
+        at = array("q", [-1])
+        updates = Updates([key] * 2, [0, 0], [key], [value], [5], [place], [7], [headers], at)
+        native.fold_entries(cache, updates, object, aggregator, None, lambda index, error: None)
+        order.add_many(cache.entries.values())
+        (entry,) = native.in_order(cache.dirty)
+        assert native.columns_of(cache.dirty) == (
+            [key],
+            [value],
+            [5],
+            [place],
+            [7],
+            [headers],
+        )
+        native.settle_entries(cache.dirty, [key], 1)
+        assert order.pop_unchanged(1) == [entry]
+        cache.entries.pop(key)
+        with pytest.raises(TypeError):
+            native.fold_entries(cache, updates, object, 7, None, 7)
+        del cache, order, updates, entry
+    assert [sys.getrefcount(each) for each in held] == before
