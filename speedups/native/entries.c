@@ -85,6 +85,30 @@ static void free_entry(Entry *self) {
     Py_DECREF(type);
 }
 
+static PyObject *change(Entry *self, PyObject *const *arguments, Py_ssize_t count) {
+    if (count != 6) {
+        return PyErr_Format(PyExc_TypeError, "a change has 6 arguments, not %zd", count);
+    }
+    long long timestamp = PyLong_AsLongLong(arguments[1]), seq = PyLong_AsLongLong(arguments[2]);
+    long long offset = PyLong_AsLongLong(arguments[4]);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    int was_clean = self->dirty_seq == 0;
+    self->timestamp = timestamp;
+    self->dirty_seq = seq;
+    self->offset = offset;
+    set(&self->value, arguments[0]);
+    set(&self->place, arguments[3]);
+    set(&self->headers, arguments[5]);
+    return PyBool_FromLong(was_clean);
+}
+
+static PyMethodDef entry_methods[] = {
+    {"change", (PyCFunction)(void (*)(void))change, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 #define OBJECT(name) {#name, T_OBJECT_EX, offsetof(Entry, name), 0, NULL}
 #define NUMBER(name) {#name, T_LONGLONG, offsetof(Entry, name), 0, NULL}
 
@@ -98,6 +122,7 @@ static PyType_Slot entry_slots[] = {
     {Py_tp_new, new_entry},
     {Py_tp_dealloc, free_entry},
     {Py_tp_members, entry_attributes},
+    {Py_tp_methods, entry_methods},
     {0, NULL},
 };
 

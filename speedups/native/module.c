@@ -240,7 +240,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     }
     client_type = PyType_FromSpec(&client_spec);
     if (client_type == NULL || PyModule_AddObjectRef(module, "Client", client_type) < 0 || add_entries(module) < 0 ||
-        add_entry_table(module) < 0 || add_eviction_order(module) < 0) {
+        add_entry_table(module) < 0 || add_eviction_order(module) < 0 || add_key_index(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -28,10 +28,11 @@ PyObject *produce_columns(ClientObject *self, PyObject *arguments);
 PyObject *murmur3_128(PyObject *module, PyObject *data);
 PyObject *with_times(PyObject *module, PyObject *arguments);
 
-/* Put `CachedEntry`, `EntryTable` and `EvictionOrder` into the module; -1 with an exception. */
+/* Put a class into the module; -1 with an exception. */
 int add_entries(PyObject *module);
 int add_entry_table(PyObject *module);
 int add_eviction_order(PyObject *module);
+int add_key_index(PyObject *module);
 PyObject *new_entries(PyObject *module, PyObject *arguments);
 PyObject *in_order(PyObject *module, PyObject *entries);
 PyObject *columns_of(PyObject *module, PyObject *entries);

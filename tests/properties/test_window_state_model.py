@@ -305,14 +305,19 @@ class WindowModel(StoreModel):
     @precondition(lambda self: self.sessions)
     def merge_as_an_operator(self, key: bytes, time: int, gap: int, number: int) -> None:
         """What an aggregation by sessions does with a record."""
-        start = end = time
-        for first, last, value in self.table.find(key, time - gap, time + gap):
-            assert self.model.values[key, first, last, 0] == value
-            start, end = min(start, first), max(end, last)
-            self.table.remove(key, first, last, self.context.timestamp, SOURCE, 0)
-            del self.model.values[key, first, last, 0]
+        found = self.table.find(key, time - gap, time + gap)
+        start = min([time, *(first for first, _, _ in found)])
+        end = max([time, *(last for _, last, _ in found)])
+        caused = (self.context.timestamp, SOURCE, 0)
+        for first, last, value in found:
+            assert self.model.values.pop((key, first, last, 0)) == value
         self.value(number)
-        self.table.put(key, start, end, number, self.context.timestamp, SOURCE, 0)
+        for first, last, _ in found[:-1]:
+            self.table.remove(key, first, last, *caused)
+        if found:
+            self.table.replace(key, found[-1][:2], start, end, number, *caused)
+        else:
+            self.table.put(key, start, end, number, *caused)
         self.write((key, start, end, 0), number)
         if self.cache is not None:
             self.forward(self.cache.evict())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, Protocol
 
 from millstream.operators.aggregates.cached_loops import Aggregator, Initializer
@@ -17,12 +18,17 @@ from millstream.operators.aggregates.windowed import FinalResult, WindowedOperat
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
 from millstream.operators.results import Results
+from millstream.record import Headers, TopicPartition
 from millstream.state.caches.cache_entries import FlushedChanges
-from millstream.state.windows.session_table import SessionTable
+from millstream.state.windows.session_table import SessionTable, SessionValue
 from millstream.windowed import windowed
 
 #: (key, one aggregate, another) → the aggregate of both.
 SessionMerger = Callable[[Any, Any, Any], Any]
+
+
+#: What a change is caused by: timestamp, place, offset and headers of a record.
+_Caused = tuple[int, TopicPartition | None, int, Headers]
 
 
 class WindowsOfActivity(Protocol):
@@ -68,21 +74,24 @@ class SessionAggregateOperator(WindowedOperator[WindowsOfActivity]):
             send_old_values=send_old_values,
         )
         self._gap = windows.inactivity_gap_ms
+        self._closed_after_ms = windows.grace_ms + windows.inactivity_gap_ms
         self._merger = merger
         self._table: SessionTable
 
     def close_time(self) -> int:
         """Stream time less what late records are given: the gap as well."""
-        return self._stream_time - self._grace_ms - self._gap
+        return self._stream_time - self._closed_after_ms
 
     def update(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
         changes = Results(batch, with_old_values=self._send_old_values)
         late = 0
-        for index, timestamp in enumerate(batch.timestamps):
-            if timestamp > self._stream_time:
-                self._stream_time = timestamp
+        headers = batch.all_headers() or repeat(())
+        columns = zip(batch.timestamps, *batch.read_at(), headers, strict=False)
+        for index, caused in enumerate(columns):
+            if caused[0] > self._stream_time:
+                self._stream_time = caused[0]
             try:
-                late += not self._add(batch, index, key_bytes[index], changes)
+                late += not self._add(batch, index, key_bytes[index], caused, changes)
             except Exception as error:
                 self.failed(batch, index, error)
         self.dropped(late)
@@ -103,34 +112,50 @@ class SessionAggregateOperator(WindowedOperator[WindowsOfActivity]):
         """A session's time is its end, whichever record has changed it."""
         return replace(changes, timestamps=[key.window.end_ms for key in changes.keys])
 
-    def _add(self, batch: Batch, index: int, key_bytes: bytes, changes: Results) -> bool:
+    def _add(
+        self, batch: Batch, index: int, key_bytes: bytes, caused: _Caused, changes: Results
+    ) -> bool:
         """Put one record into its session; False if that is closed."""
-        table, merger = self._table, self._merger
-        key, time = batch.keys[index], batch.timestamps[index]
+        table, key, time = self._table, batch.keys[index], caused[0]
         aggregate = self._initializer()
-        start = end = time
         found = table.find(key_bytes, time - self._gap, time + self._gap)
-        collects = self._cache is None and not self._emit_final
+        start = end = time
         replaced: list[Any] = []
         for session_start, session_end, value in found:
-            if collects and self._send_old_values:
+            if self._send_old_values and self._cache is None:
                 replaced.append(table.own(value))
-            aggregate = merger(key, aggregate, value)
+            aggregate = self._merger(key, aggregate, value)
             start = min(start, session_start)
             end = max(end, session_end)
-        if end < self.close_time():
+        if end < self._stream_time - self._closed_after_ms:
             return False
-        row = batch.rows[index]
-        caused = (time, batch.origin.place(row), batch.origin.offsets[row], batch.headers_of(index))
-        if start != end or start != time:
-            for number, (session_start, session_end, _) in enumerate(found):
+        collects = self._cache is None and not self._emit_final
+        if found and (start != end or start != time):
+            if collects:
+                self._collect_removed(changes, index, found, replaced)
+            for session_start, session_end, _ in found[:-1]:
                 table.remove(key_bytes, session_start, session_end, *caused)
-                if collects:
-                    session = windowed(key, session_start, session_end)
-                    old = replaced[number] if replaced else None
-                    changes.add(index, session, None, session_end, old)
-        aggregate = self._aggregator(key, batch.values[index], aggregate)
-        table.put(key_bytes, start, end, aggregate, *caused)
+            last_start, last_end, _ = found[-1]
+            try:
+                aggregate = self._aggregator(key, batch.values[index], aggregate)
+            except Exception:
+                # Follows Kafka Streams: what was to be merged is gone by now.
+                table.remove(key_bytes, last_start, last_end, *caused)
+                raise
+            table.replace(key_bytes, (last_start, last_end), start, end, aggregate, *caused)
+        else:
+            aggregate = self._aggregator(key, batch.values[index], aggregate)
+            table.put(key_bytes, start, end, aggregate, *caused)
         if collects:
             changes.add(index, windowed(key, start, end), aggregate, end)
         return True
+
+    @staticmethod
+    def _collect_removed(
+        changes: Results, index: int, found: list[SessionValue], replaced: list[Any]
+    ) -> None:
+        """Note that sessions of a record's key are no more."""
+        key = changes.batch.keys[index]
+        for number, (start, end, _) in enumerate(found):
+            old = replaced[number] if replaced else None
+            changes.add(index, windowed(key, start, end), None, end, old)

@@ -67,6 +67,25 @@ class PureCachedEntry:
         self.raw = stored
         self.size = size
 
+    def change(
+        self,
+        value: Any,
+        timestamp: int,
+        seq: int,
+        place: TopicPartition | None,
+        offset: int,
+        headers: Headers,
+    ) -> bool:
+        """Give it another value, by the rules of `RecordCache`: whether it had no change before."""
+        was_clean = not self.dirty_seq
+        self.value = value
+        self.timestamp = timestamp
+        self.dirty_seq = seq
+        self.place = place
+        self.offset = offset
+        self.headers = headers
+        return was_clean
+
 
 if TYPE_CHECKING:
     CachedEntry = PureCachedEntry

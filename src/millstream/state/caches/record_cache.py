@@ -183,9 +183,9 @@ class RecordCache:
         headers: Headers = (),
     ) -> None:
         """Change an entry of `entries` by the rules of the class, outside of a hot loop."""
-        entry.value = value
-        entry.timestamp = timestamp
-        self._mark_dirty(entry, place, offset, headers)
+        self.seq += 1
+        if entry.change(value, timestamp, self.seq, place, offset, headers):
+            self.dirty.append(entry)
 
     def flush(self, first: CachedEntry | None = None) -> FlushedChanges | None:
         """Write all changes to the layer below, in the order in which keys became dirty last.
@@ -292,11 +292,9 @@ class RecordCache:
         size = len(key) + len(value or b"") + ENTRY_OVERHEAD_BYTES
         self.size_bytes += size - entry.size
         entry.size = size
-        entry.value = None
         entry.raw = value
-        entry.timestamp = timestamp
         context = self._context
-        self._mark_dirty(entry, context.place, context.offset, context.headers)
+        self.change(entry, None, timestamp, context.place, context.offset, context.headers)
 
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
@@ -395,17 +393,6 @@ class RecordCache:
             self._watcher.unnote(key)
         self.size_bytes -= entry.size
         entry.used_seq = GONE
-
-    def _mark_dirty(
-        self, entry: CachedEntry, place: TopicPartition | None, offset: int, headers: Headers
-    ) -> None:
-        if not entry.dirty_seq:
-            self.dirty.append(entry)
-        self.seq += 1
-        entry.dirty_seq = self.seq
-        entry.place = place
-        entry.offset = offset
-        entry.headers = headers
 
     def _drop_passing(self, changed: ChangedEntries) -> ChangedEntries:
         """Leave out what came and went between two flushes: nobody below has heard of it."""

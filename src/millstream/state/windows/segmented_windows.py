@@ -189,27 +189,16 @@ class SegmentedWindows:
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
         """Write many stored keys, in order: 0.7 us each if they share starts, one by one 1.4 us."""
-        suffix_bytes = self._layout.suffix_bytes
-        places: dict[bytes, _Writes | None] = {}
         groups: dict[tuple[int, int | None], _Writes] = {}
-        unknown = _UNKNOWN
-        for key, value in zip(keys, values, strict=True):
-            # Few windows are written at a time, so their suffixes tell where most keys belong.
-            suffix = key[-suffix_bytes:]
-            group = places.get(suffix, unknown)
-            if group is unknown:
-                time = self._time_of(key)
-                if time > self.observed_time:
-                    if time >= self._dies_at:
-                        # What was written so far may be in segments that die now.
-                        self._write_groups(groups)
-                        places.clear()
-                    self._advance(time)
-                group = places[suffix] = self._group_at(time, groups)
-            if group is None:
-                self._expired()
-            else:
-                group[key] = value
+        if self._layout is WINDOWS:
+            self._group_windows(keys, values, groups)
+        else:
+            for key, value in zip(keys, values, strict=True):
+                group = self._group_of(key, groups)
+                if group is None:
+                    self._expired()
+                else:
+                    group[key] = value
         self._write_groups(groups)
         recent = self._recent
         while recent.size_bytes > self._recent_bytes:
@@ -296,13 +285,48 @@ class SegmentedWindows:
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def _group_at(self, time: int, groups: dict[tuple[int, int | None], _Writes]) -> _Writes | None:
-        """Where to collect what is written at a time; None if its segment is dead."""
+    def _group_windows(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        groups: dict[tuple[int, int | None], _Writes],
+    ) -> None:
+        """Collect what is written where: few windows are at a time, so their suffixes tell most."""
+        suffix_bytes = self._layout.suffix_bytes
+        places: dict[bytes, _Writes | None] = {}
+        unknown = _UNKNOWN
+        for key, value in zip(keys, values, strict=True):
+            suffix = key[-suffix_bytes:]
+            group = places.get(suffix, unknown)
+            if group is unknown:
+                first_segment = self._first_segment
+                group = self._group_of(key, groups)
+                if first_segment != self._first_segment:
+                    places.clear()
+                places[suffix] = group
+            if group is None:
+                self._expired()
+            else:
+                group[key] = value
+
+    def _group_of(
+        self, key: bytes, groups: dict[tuple[int, int | None], _Writes]
+    ) -> _Writes | None:
+        """Where to collect what is written under a stored key; None if its segment is dead."""
+        time = self._time_of(key)
+        if time > self.observed_time:
+            if time >= self._dies_at:
+                # What was written so far may be in segments that die now.
+                self._write_groups(groups)
+            self._advance(time)
         segment = time // self._segment_ms
         if segment < self._first_segment:
             return None
         bucket = self._recent.bucket_of(time) if time >= self.complete_from else None
-        return groups.setdefault((segment, bucket), {})
+        group = groups.get((segment, bucket))
+        if group is None:
+            group = groups[segment, bucket] = {}
+        return group
 
     def _write_groups(self, groups: dict[tuple[int, int | None], _Writes]) -> None:
         """Write what is collected for each segment and, of recent times, bucket."""

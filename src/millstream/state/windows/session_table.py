@@ -6,7 +6,6 @@ from typing import Any
 
 from millstream.record import UNKNOWN, Headers, TopicPartition
 from millstream.serdes import Serde
-from millstream.state.caches.cache_entries import CachedEntry
 from millstream.state.keyvalue.encoded_table import EncodedTable
 from millstream.state.storage.bytes_store import ByteItems
 from millstream.state.storage.timed_store import CommittableTimedStore, StoredPairs, TimedStore
@@ -65,8 +64,6 @@ class SessionTable(EncodedTable):
         self._base = base
         self._layers = layers
         self._stored_key_serde = StoredKeySerde(key_serde, SESSIONS)
-        # The entry of the session that was removed last, for the one that takes its place.
-        self._spare: CachedEntry | None = None
 
     # --- one record at a time --------------------------------------------------------------------
 
@@ -150,16 +147,11 @@ class SessionTable(EncodedTable):
             offset: its offset.
             headers: its headers.
         """
-        cache, stored = self.cache, session_key(key, start, end)
-        if cache is None:
+        stored = session_key(key, start, end)
+        if self.cache is None:
             self._layers.put(stored, self.encode(value), timestamp)
-            return
-        spare, self._spare = self._spare, None
-        if spare is not None and spare.key_bytes[:-16] == key:
-            cache.move(spare, stored)
-        entry = cache.write(stored, value, timestamp, place, offset, headers)
-        if value is None:
-            self._spare = entry
+        else:
+            self.cache.write(stored, value, timestamp, place, offset, headers)
 
     def remove(
         self,
@@ -176,6 +168,39 @@ class SessionTable(EncodedTable):
             self._layers.remove(session_key(key, start, end), timestamp)
         else:
             self.put(key, start, end, None, timestamp, place, offset, headers)
+
+    def replace(
+        self,
+        key: bytes,
+        old: tuple[int, int],
+        start: int,
+        end: int,
+        value: Any,
+        timestamp: int,
+        place: TopicPartition | None = None,
+        offset: int = UNKNOWN,
+        headers: Headers = (),
+    ) -> None:
+        """Remove a session, and store one in its place; see `put`.
+
+        Args:
+            key: the serialized key.
+            old: start and end of the one that goes.
+            start: of the one that comes, in milliseconds.
+            end: of the one that comes, in milliseconds.
+            value: of the one that comes.
+            timestamp: of the record, for the changelog.
+            place: where the record was read; for the cache, like the rest.
+            offset: its offset.
+            headers: its headers.
+        """
+        caused = (timestamp, place, offset, headers)
+        if self.cache is None:
+            self.remove(key, old[0], old[1], *caused)
+            self.put(key, start, end, value, *caused)
+        else:
+            stored, new = session_key(key, *old), session_key(key, start, end)
+            self.cache.replace(stored, new, value, *caused)
 
     # --- bytes, for the public store -------------------------------------------------------------
 

@@ -70,6 +70,7 @@ class WindowCache(RecordCache):
         # What has expired below is gone for a flush, even if it is still cached.
         self.remembers_more = True
         self._below = inner
+        self._read_below = inner.read_key
         self._layout = layout
         self.place_of = inner.place_of
         # Made when somebody asks for the first time.
@@ -111,10 +112,15 @@ class WindowCache(RecordCache):
         Returns:
             For each its stored key, and its entry if it is cached, else its value below.
         """
-        below = self._below.read_key(key, first, last)
-        cached = self._cached_of(key, first, last)
+        below = self._read_below(key, first, last)
+        index = self._index
+        if index is None:
+            index = self._index = self._watcher = KeyIndex(
+                self._layout, lambda: chain(self.entries, self._resting)
+            )
+        cached = index.of_key(key, first, last)
         if not cached:
-            return [(stored, None, value) for stored, value in below]
+            return [(stored, None, value) for stored, value in below] if below else []
         entries, resting = self.entries, self._resting
         found: list[tuple[bytes, CachedEntry | None, bytes]] = []
         if below:
@@ -138,59 +144,32 @@ class WindowCache(RecordCache):
         place: TopicPartition | None,
         offset: int,
         headers: Headers,
-    ) -> CachedEntry:
+    ) -> None:
         """Replace a value: what is stored below is read only when a flush needs it."""
-        entry = self.entries.get(stored_key)
-        if entry is None:
-            entry = self._resting.pop(stored_key, None)
-            if entry is None:
-                entry = self._new(stored_key, None)
-                entry.stored = UNREAD
-                self._has_raw_changes = True
-            entry.raw = None
-            self.entries[stored_key] = entry
-        entry.value = value
-        entry.timestamp = timestamp
-        self._mark_dirty(entry, place, offset, headers)
-        return entry
+        entry = self.entries.get(stored_key) or self.overwrite(stored_key)
+        self.seq += 1
+        if entry.change(value, timestamp, self.seq, place, offset, headers):
+            self.dirty.append(entry)
 
-    def move(self, entry: CachedEntry, stored_key: bytes) -> bool:
-        """Let a deleted entry that nobody below or downstream knows of serve for another window.
+    def replace(
+        self,
+        old: bytes,
+        stored_key: bytes,
+        value: Any,
+        timestamp: int,
+        place: TopicPartition | None,
+        offset: int,
+        headers: Headers,
+    ) -> None:
+        """Delete what one window has, and write another one of the same key.
 
-        A session that grows gets a new stored key with every record. Moving its entry leaves no
-        trail of deleted ones behind, which a flush would only pass over.
-
-        Args:
-            entry: a changed entry of `entries`.
-            stored_key: the stored key that it gets.
-
-        Returns:
-            Whether it was moved.
+        A session that grows gets a new stored key with every record. If nobody below or downstream
+        knows of the old one, its entry serves for the new one: else it would leave a trail of
+        deleted entries behind, which a flush would only pass over.
         """
-        entries = self.entries
-        old = entry.key_bytes
-        if (
-            not self.forwards_changes
-            or not entry.dirty_seq
-            or entry.stored not in (None, UNREAD)
-            or entries.get(old) is not entry
-            or stored_key in entries
-            or stored_key in self._resting
-        ):
-            return False
-        if entry.stored is UNREAD:
-            entry.stored = self._below.get(old)
-            if entry.stored is not None:
-                return False
-        del entries[old]
-        entry.key_bytes = stored_key
-        entries[stored_key] = entry
-        entry.stored = UNREAD
-        self._has_raw_changes = True
-        if self._index is not None:
-            self._index.unnote(old)
-            self._index.note(stored_key)
-        return True
+        if old != stored_key and not self._move(old, stored_key):
+            self.write(old, None, timestamp, place, offset, headers)
+        self.write(stored_key, value, timestamp, place, offset, headers)
 
     # --- bytes -----------------------------------------------------------------------------------
 
@@ -252,13 +231,32 @@ class WindowCache(RecordCache):
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def _cached_of(self, key: bytes, first: int, last: int) -> Sequence[bytes]:
-        index = self._index
-        if index is None:
-            index = self._index = self._watcher = KeyIndex(
-                self._layout, lambda: chain(self.entries, self._resting)
-            )
-        return index.of_key(key, first, last)
+    def _move(self, old: bytes, stored_key: bytes) -> bool:
+        """Let a changed entry be that of another stored key, if nobody can tell; whether it is."""
+        entries = self.entries
+        entry = entries.get(old)
+        if (
+            entry is None
+            or not entry.dirty_seq
+            or not self.forwards_changes
+            or entry.stored not in (None, UNREAD)
+            or stored_key in entries
+            or stored_key in self._resting
+        ):
+            return False
+        if entry.stored is UNREAD:
+            entry.stored = self._below.get(old)
+            if entry.stored is not None:
+                return False
+        del entries[old]
+        entry.key_bytes = stored_key
+        entries[stored_key] = entry
+        entry.stored = UNREAD
+        self._has_raw_changes = True
+        if self._index is not None:
+            self._index.unnote(old)
+            self._index.note(stored_key)
+        return True
 
 
 def _stored_key(found: tuple[bytes, Any, bytes]) -> bytes:
