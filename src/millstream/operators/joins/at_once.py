@@ -21,8 +21,9 @@ from millstream.state.windows.duplicate_table import Entry
 from millstream.state.windows.duplicate_windows import Arrivals
 from millstream.state.windows.window_table import WindowTable, WindowValue
 
-#: Of fewer records, columns take longer than the records one by one: 30 us whatever is in them.
-FEWEST = 16
+#: Fewer records are done sooner one by one: 24 us each of 8 against 36 us, about 14 us either way
+#: of 32.
+FEWEST = 32
 _NOTHING: Final[list[Entry]] = []
 _SERIALIZED: Final[set[type]] = {bytes, type(None)}
 
@@ -129,8 +130,7 @@ class Passing:
             return [0] * size
         if other is self:
             return range(size)
-        # Sorted together, as the records of two sides mostly alternate: 0.2 us each, where to
-        # search for the place of each takes 0.6 us.
+        # Sorted together: 0.3 us each.
         orders = [*self.orders(), *other.orders()]
         places = sorted(range(len(orders)), key=orders.__getitem__)
         come = accumulate(map(ge, places, repeat(size)))

@@ -235,7 +235,7 @@ class WindowTable(EncodedTable):
         """Values that are to be stored beside the others of their keys and times.
 
         Each is found by those that come behind it (see `Arrivals`), and all are stored at once
-        (`keep`): 1 us each where `put_duplicate` takes 4 us. They are to be logged, too.
+        (`keep`): 1.6 us each where `put_duplicate` takes 4 us. They are to be logged, too.
 
         Args:
             keys: the serialized keys.
