@@ -20,11 +20,15 @@ from millstream.operators.results import Results
 from millstream.operators.usable import INCOMPLETE
 from millstream.record import UNKNOWN
 from millstream.state.buffers.outer_join_store import OuterJoinStore
-from millstream.state.windows.window_table import WindowTable
+from millstream.state.windows.window_table import WindowTable, WindowValue
 from millstream.windowed import MAX_TIME_MS
 
 #: (key, value of this side, value of the other side) → result
 _Join = Callable[[Any, Any, Any], Any]
+
+
+#: For each reach of a join what a record has found there, or why it could not be read.
+Found = Sequence[list[WindowValue] | Exception]
 
 
 @dataclass(frozen=True)
@@ -102,22 +106,30 @@ class StreamStreamJoinOperator(Operator):
     Args:
         side: which side, and its windows and stores.
         joiner: the user's.
+
+    Attributes:
+        other_table: where partners are looked for.
+        reaches: how much earlier and later than a record, in milliseconds.
+        needs_partners: whether nothing comes of a record that finds none.
     """
 
     def __init__(self, side: JoinSide, joiner: StreamJoiner) -> None:
         self.side = side
         self.own_store = side.own_store
+        self.other_store = side.other_store
+        self.needs_partners = side.unjoined_store is None
         self._join = joiner.seen_from(left=side.left)
         before, after = side.before_ms, side.after_ms
         self._before, self._after = (before, after) if side.left else (after, before)
-        self._other: WindowTable
+        self.reaches = ((self._before, self._after),)
+        self.other_table: WindowTable
         self._unjoined: OuterJoinStore | None = None
         self._time: JoinTime
         self._interval_ms = 0
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
-        self._other = context.store(self.side.other_store)
+        self.other_table = context.store(self.side.other_store)
         if self.side.unjoined_store is None:
             self._time = JoinTime()
             return
@@ -127,7 +139,7 @@ class StreamStreamJoinOperator(Operator):
 
     def process(self, batch: Batch, output: Output) -> None:
         results = Results(batch)
-        for index, key_bytes in enumerate(encoded_keys(self._other, batch)):
+        for index, key_bytes in enumerate(encoded_keys(self.other_table, batch)):
             self.join(results, index, key_bytes)
         results.emit(output)
 
@@ -135,13 +147,16 @@ class StreamStreamJoinOperator(Operator):
         if self._unjoined is not None:
             _TIMES.pop(self._unjoined, None)
 
-    def join(self, results: Results, index: int, key_bytes: Any) -> None:
+    def join(
+        self, results: Results, index: int, key_bytes: Any, found: Found | None = None
+    ) -> None:
         """Add what a record is joined to, and what its time gives free.
 
         Args:
             results: of the batch where the record is.
             index: which one it is.
             key_bytes: its entry in `encoded_keys`.
+            found: its partners; None to look for them.
         """
         batch = results.batch
         value, timestamp = batch.values[index], batch.timestamps[index]
@@ -159,23 +174,33 @@ class StreamStreamJoinOperator(Operator):
                 self._give_up(results, index, self._unjoined)
             if key_bytes.__class__ is not bytes:
                 raise key_bytes
-            self._find_partners(results, index, key_bytes, value, timestamp)
+            # Follows Kafka Streams: what ends before the epoch ends there.
+            last = max(0, timestamp + self._after)
+            if found is None:
+                first = timestamp - self._before
+                partners = self.other_table.fetch_between(key_bytes, first, last)
+            else:
+                partners = readable(found[0])
+            self._join_all(results, index, value, timestamp, partners, last)
         except Exception as error:
             self.context.failed(batch, index, error)
 
-    def _find_partners(
-        self, results: Results, index: int, key_bytes: bytes, value: Any, timestamp: int
+    def _join_all(
+        self,
+        results: Results,
+        index: int,
+        value: Any,
+        timestamp: int,
+        partners: list[WindowValue],
+        last: int,
     ) -> None:
         key, join, unjoined = results.batch.keys[index], self._join, self._unjoined
-        # Follows Kafka Streams: what ends before the epoch ends there.
-        last = max(0, timestamp + self._after)
-        found = self._other.fetch_between(key_bytes, timestamp - self._before, last)
-        for start, other, _ in found:
+        for start, other, _ in partners:
             if unjoined is not None:
                 unjoined.remove_joined(start, not self.side.left, key, record_time=timestamp)
             joined = join(key, value, other)
             results.add(index, key, joined, timestamp if timestamp > start else start)
-        if found or unjoined is None or not self.side.keeps_unjoined:
+        if partners or unjoined is None or not self.side.keeps_unjoined:
             return
         time = self._time
         if last < time.stream:
@@ -229,6 +254,13 @@ class StreamStreamJoinOperator(Operator):
                 done = entry.stored_key
         if done is not None:
             unjoined.remove(done, record_time=record_time)
+
+
+def readable(partners: list[WindowValue] | Exception) -> list[WindowValue]:
+    """The partners; raises why they could not be read."""
+    if isinstance(partners, Exception):
+        raise partners
+    return partners
 
 
 def encoded_keys(table: WindowTable, batch: Batch) -> Sequence[Any]:

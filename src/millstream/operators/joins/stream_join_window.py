@@ -6,11 +6,11 @@ together as a team, whole batches of both sides at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from millstream.operators.batch import Batch, Order
+from millstream.operators.batch import Batch
+from millstream.operators.joins.at_once import KeptRecords, Passing, join_at_once, turns
 from millstream.operators.joins.stream_join import (
     StreamStreamJoinOperator,
     encoded_keys,
@@ -31,11 +31,11 @@ class StreamJoinWindowOperator(Operator):
 
     def __init__(self, store: str) -> None:
         self.store = store
-        self._table: WindowTable
+        self.table: WindowTable
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
-        self._table = context.store(self.store)
+        self.table = context.store(self.store)
 
     def team(self, members: Mapping[str, Operator]) -> Team | None:
         return _join_team(members)
@@ -51,7 +51,7 @@ class StreamJoinWindowOperator(Operator):
     def prepare(self, batch: Batch) -> KeptRecords:
         """Serialize the keys and values of a batch, to keep its records one by one."""
         return KeptRecords(
-            batch, encoded_keys(self._table, batch), encoded_values(self._table, batch)
+            batch, encoded_keys(self.table, batch), encoded_values(self.table, batch)
         )
 
     def keep(self, kept: KeptRecords, index: int) -> None:
@@ -65,7 +65,7 @@ class StreamJoinWindowOperator(Operator):
                 raise key
             if data.__class__ is not bytes and data is not None:
                 raise data
-            kept.stored.append(self._table.put_duplicate(key, timestamp, data, timestamp))
+            kept.stored.append(self.table.put_duplicate(key, timestamp, data, timestamp))
             kept.done.append(index)
         except Exception as error:
             self.context.failed(kept.batch, index, error)
@@ -76,32 +76,12 @@ class StreamJoinWindowOperator(Operator):
         if not done:
             return
         headers = batch.all_headers()
-        self._table.log_duplicates(
+        self.table.log_duplicates(
             kept.stored,
             [kept.values[index] for index in done],
             [batch.timestamps[index] for index in done],
             None if headers is None else [headers[index] for index in done],
         )
-
-
-class KeptRecords:
-    """The records of a batch on their way into a window store.
-
-    Args:
-        batch: the records.
-        keys: what `encoded_keys` gives.
-        values: what `encoded_values` gives.
-    """
-
-    __slots__ = ("batch", "done", "keys", "stored", "values")
-
-    def __init__(self, batch: Batch, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        self.batch = batch
-        self.keys = keys
-        self.values = values
-        #: The indices of the records that are kept, and the keys under which they are stored.
-        self.done: list[int] = []
-        self.stored: list[bytes] = []
 
 
 class _Side(NamedTuple):
@@ -138,26 +118,23 @@ class StreamJoinTeam:
             for side in self._sides
             if (batch := waiting.get(side.window)) is not None
         ]
-        for position, index in _turns(work):
-            side, results, kept = work[position]
-            side.joiner.join(results, index, kept.keys[index])
-            side.keeper.keep(kept, index)
+        passing = [
+            Passing(side.joiner, side.keeper.table, results, kept) for side, results, kept in work
+        ]
+        if not join_at_once(passing):
+            _join_one_by_one(work)
         for side, results, kept in work:
             side.keeper.log(kept)
             results.emit(outputs[side.join])
 
 
-def _turns(work: Sequence[_Work]) -> Iterable[tuple[int, int]]:
-    """Whose record comes next, and which one it is."""
-    if len(work) == 1:
-        return zip(repeat(0), range(len(work[0].results.batch)), strict=False)
-    turns: list[tuple[Order, int, int]] = []
-    for position, (_, results, _) in enumerate(work):
-        order = results.batch.order
-        assert order is not None, "records of two sides need their order"
-        turns += zip(order, repeat(position), range(len(order)), strict=False)
-    turns.sort()
-    return [(position, index) for _, position, index in turns]
+def _join_one_by_one(work: Sequence[_Work]) -> None:
+    batches = [each.results.batch for each in work]
+    waiting = [(each, index) for each in work for index in range(len(each.results.batch))]
+    for place in turns(batches):
+        (side, results, kept), index = waiting[place]
+        side.joiner.join(results, index, kept.keys[index])
+        side.keeper.keep(kept, index)
 
 
 def _join_team(members: Mapping[str, Operator]) -> StreamJoinTeam | None:

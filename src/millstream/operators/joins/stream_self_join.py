@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from millstream.operators.batch import Batch
-from millstream.operators.joins.stream_join import StreamJoiner, encoded_keys
+from millstream.operators.joins.stream_join import Found, StreamJoiner, encoded_keys, readable
 from millstream.operators.operator import Operator, OperatorContext, Output
 from millstream.operators.results import Results
 from millstream.operators.usable import INCOMPLETE
 from millstream.record import UNKNOWN
-from millstream.state.windows.window_table import WindowTable
+from millstream.state.windows.window_table import WindowTable, WindowValue
 
 
 class StreamSelfJoinOperator(Operator):
@@ -24,36 +24,47 @@ class StreamSelfJoinOperator(Operator):
         after_ms: how much later.
         retention_ms: how long the store keeps records.
         joiner: the user's.
+
+    Attributes:
+        other_table: where partners are looked for.
+        reaches: how much earlier and later than a record, in milliseconds.
+        needs_partners: whether nothing comes of a record that finds none.
     """
+
+    needs_partners = False
 
     def __init__(
         self, store: str, before_ms: int, after_ms: int, retention_ms: int, joiner: StreamJoiner
     ) -> None:
-        self.own_store = store
+        self.own_store = self.other_store = store
         self._before = before_ms
         self._after = after_ms
+        self.reaches = ((before_ms, after_ms), (after_ms, before_ms))
         self._retention_ms = retention_ms
         self._join = joiner.seen_from(left=True)
         self._stream_time = UNKNOWN
-        self._table: WindowTable
+        self.other_table: WindowTable
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
-        self._table = context.store(self.own_store)
+        self.other_table = context.store(self.own_store)
 
     def process(self, batch: Batch, output: Output) -> None:
         results = Results(batch)
-        for index, key_bytes in enumerate(encoded_keys(self._table, batch)):
+        for index, key_bytes in enumerate(encoded_keys(self.other_table, batch)):
             self.join(results, index, key_bytes)
         results.emit(output)
 
-    def join(self, results: Results, index: int, key_bytes: Any) -> None:
+    def join(
+        self, results: Results, index: int, key_bytes: Any, found: Found | None = None
+    ) -> None:
         """Add what a record is joined to.
 
         Args:
             results: of the batch where the record is.
             index: which one it is.
             key_bytes: its entry in `encoded_keys`.
+            found: its partners; None to look for them.
         """
         batch = results.batch
         value = batch.values[index]
@@ -61,29 +72,37 @@ class StreamSelfJoinOperator(Operator):
             self.context.dropped(1, INCOMPLETE)
             return
         try:
-            self._find_partners(results, index, key_bytes, value, batch.timestamps[index])
+            self._join_all(results, index, key_bytes, value, found)
         except Exception as error:
             self.context.failed(batch, index, error)
 
-    def _find_partners(
-        self, results: Results, index: int, key_bytes: Any, value: Any, timestamp: int
+    def _join_all(
+        self, results: Results, index: int, key_bytes: Any, value: Any, found: Found | None
     ) -> None:
-        key, join, fetch = results.batch.keys[index], self._join, self._table.fetch_between
+        key, join = results.batch.keys[index], self._join
+        timestamp = results.batch.timestamps[index]
         with_itself = join(key, value, value)
         self._stream_time = max(self._stream_time, timestamp)
         # A record that the store would not take is not joined with itself either.
         waits = timestamp > self._stream_time - self._retention_ms + 1
         if key_bytes.__class__ is not bytes:
             raise key_bytes
-        # Follows Kafka Streams: what ends before the epoch ends there.
-        last = max(0, timestamp + self._after)
-        for start, other, _ in fetch(key_bytes, timestamp - self._before, last):
+        for start, other, _ in self._partners(0, key_bytes, timestamp, found):
             results.add(index, key, join(key, value, other), max(timestamp, start))
-        last = max(0, timestamp + self._before)
-        for start, other, _ in fetch(key_bytes, timestamp - self._after, last):
+        for start, other, _ in self._partners(1, key_bytes, timestamp, found):
             if waits and start > timestamp:
                 results.add(index, key, with_itself, timestamp)
                 waits = False
             results.add(index, key, join(key, other, value), max(timestamp, start))
         if waits:
             results.add(index, key, with_itself, timestamp)
+
+    def _partners(
+        self, reach: int, key_bytes: bytes, timestamp: int, found: Found | None
+    ) -> list[WindowValue]:
+        if found is not None:
+            return readable(found[reach])
+        before, after = self.reaches[reach]
+        # Follows Kafka Streams: what ends before the epoch ends there.
+        last = max(0, timestamp + after)
+        return self.other_table.fetch_between(key_bytes, timestamp - before, last)

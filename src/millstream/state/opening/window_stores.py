@@ -15,6 +15,11 @@ from millstream.state.opening.open_store import OpenStore
 from millstream.state.queries.readers import SessionReader, WindowReader
 from millstream.state.storage.timed_store import CommittableTimedStore, TimedStore
 from millstream.state.storage.value_formats import PLAIN, ValueFormat, format_of
+from millstream.state.windows.duplicate_windows import (
+    DuplicateStore,
+    MemoryDuplicates,
+    SegmentedDuplicates,
+)
 from millstream.state.windows.memory_windows import MemoryWindows
 from millstream.state.windows.segmented_windows import SegmentedWindows, segment_length_ms
 from millstream.state.windows.session_store import SessionStore
@@ -37,10 +42,15 @@ def open_window_store(builder: WindowStoreBuilder, environment: StoreEnvironment
     value_format = format_of(builder.timestamped)
     key_serde, value_serde = builder.serdes()
     changelog = environment.changelog_of(builder, value_format)
-    base, layers, cache = _open_layers(builder, environment, WINDOWS, value_format, changelog)
+    # What is ordered by time is sent when it is final: nobody joins that.
+    is_joined = builder.retain_duplicates and not builder.time_ordered
+    duplicates = _open_duplicates(builder, environment) if is_joined else None
+    base = _open_base(builder, environment, WINDOWS) if duplicates is None else duplicates
+    layers, cache = _open_layers(base, builder, environment, WINDOWS, value_format, changelog)
     table = WindowTable(
         builder.name,
         base,
+        duplicates=duplicates,
         layers=layers,
         changelog=changelog,
         cache=cache,
@@ -79,7 +89,8 @@ def open_session_store(builder: SessionStoreBuilder, environment: StoreEnvironme
     """
     key_serde, value_serde = builder.serdes()
     changelog = environment.changelog_of(builder)
-    base, layers, cache = _open_layers(builder, environment, SESSIONS, PLAIN, changelog)
+    base = _open_base(builder, environment, SESSIONS)
+    layers, cache = _open_layers(base, builder, environment, SESSIONS, PLAIN, changelog)
     table = SessionTable(
         builder.name,
         base,
@@ -109,16 +120,16 @@ def open_session_store(builder: SessionStoreBuilder, environment: StoreEnvironme
 
 
 def _open_layers(
+    base: CommittableTimedStore,
     builder: WindowStoreBuilder | SessionStoreBuilder,
     environment: StoreEnvironment,
     layout: KeyLayout,
     value_format: ValueFormat,
     changelog: StoreChangelog,
-) -> tuple[CommittableTimedStore, TimedStore, WindowCache | None]:
-    """The lowest layer, the topmost one, and the cache among them."""
+) -> tuple[TimedStore, WindowCache | None]:
+    """The topmost layer, and the cache among them."""
     name = builder.name
     key_serde, value_serde = builder.serdes()
-    base = _open_base(builder, environment, layout, _counting(environment, name))
     layers: TimedStore = LoggedWindows(base, changelog) if changelog.enabled else base
     cache = None
     if builder.caching and environment.budget.max_bytes > 0:
@@ -134,15 +145,15 @@ def _open_layers(
             budget=environment.budget,
             context=environment.context,
         )
-    return base, layers, cache
+    return layers, cache
 
 
 def _open_base(
     builder: WindowStoreBuilder | SessionStoreBuilder,
     environment: StoreEnvironment,
     layout: KeyLayout,
-    expired: Callable[[], None],
 ) -> CommittableTimedStore:
+    expired = _counting(environment, builder.name)
     if not builder.persistent:
         return MemoryWindows(layout, builder.retention_ms, expired)
     if builder.time_ordered:
@@ -166,7 +177,18 @@ def _open_base(
         retention_ms=builder.retention_ms,
         recent_bytes=environment.uncommitted_max_bytes,
         time_ordered=False,
-        retain_duplicates=isinstance(builder, WindowStoreBuilder) and builder.retain_duplicates,
+        expired=expired,
+    )
+
+
+def _open_duplicates(builder: WindowStoreBuilder, environment: StoreEnvironment) -> DuplicateStore:
+    expired = _counting(environment, builder.name)
+    if not builder.persistent:
+        return MemoryDuplicates(builder.retention_ms, expired)
+    return SegmentedDuplicates(
+        open_overlay(builder.name, environment),
+        retention_ms=builder.retention_ms,
+        recent_bytes=environment.uncommitted_max_bytes,
         expired=expired,
     )
 

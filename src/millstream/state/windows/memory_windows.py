@@ -8,12 +8,19 @@ from typing import Final
 from millstream.record import UNKNOWN, TopicPartition
 from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
 from millstream.state.storage.timed_store import StoredPairs, from_place
+from millstream.state.windows.recent_table import RecentTable
 from millstream.state.windows.time_table import TimeTable
 from millstream.state.windows.window_keys import SESSIONS, WINDOWS, KeyLayout, session_of
 from millstream.windowed import MAX_TIME_MS
 
 #: Stretches of time within the retention.
 _BUCKETS: Final = 64
+
+
+def memory_bucket_ms(retention_ms: int) -> int:
+    """How long the stretches of time are in which what is old is forgotten."""
+    return retention_ms // _BUCKETS
+
 
 #: Told when something comes too late to be kept.
 Expired = Callable[[], None]
@@ -29,6 +36,7 @@ class MemoryWindows:
         layout: `WINDOWS` or `SESSIONS`.
         retention_ms: how far times may lie behind the latest one.
         expired: called for each put that comes too late.
+        table: keeps everything; None for a `TimeTable`.
     """
 
     persistent = False
@@ -36,19 +44,26 @@ class MemoryWindows:
     uncommitted_bytes = 0
     is_full = False
 
-    def __init__(self, layout: KeyLayout, retention_ms: int, expired: Expired) -> None:
+    def __init__(
+        self,
+        layout: KeyLayout,
+        retention_ms: int,
+        expired: Expired,
+        table: RecentTable | None = None,
+    ) -> None:
         self.observed_time = UNKNOWN
         #: The number given to the last duplicate.
         self.last_number = 0
         self._layout = layout
         self._retention_ms = retention_ms
         self._expired = expired
-        self._table = TimeTable(layout, retention_ms // _BUCKETS)
+        bucket_ms = memory_bucket_ms(retention_ms)
+        self._table = TimeTable(layout, bucket_ms) if table is None else table
         self._offsets: dict[TopicPartition, int] = {}
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a stored key, None if there is none."""
-        value = self._table.values.get(key)
+        value = self._table.get(key)
         if value is None or self._layout.time_of(key) < self._first_live():
             return None
         return value
@@ -59,11 +74,11 @@ class MemoryWindows:
 
     def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
         """What a key has within some time, in the store's order."""
-        values = self._table.values
-        stored_keys = self._table.of_key(key, max(first, self._first_live()), last)
-        if self._layout is SESSIONS and len(stored_keys) > 1:
-            stored_keys.sort(key=self.place_of)
-        return [(stored, values[stored]) for stored in stored_keys]
+        pairs = self._table.of_key(key, max(first, self._first_live()), last)
+        if self._layout is SESSIONS and len(pairs) > 1:
+            place_of = self.place_of
+            pairs.sort(key=lambda pair: place_of(pair[0]))
+        return pairs
 
     def read_keys(
         self,
@@ -76,17 +91,16 @@ class MemoryWindows:
         begin: bytes | None = None,
     ) -> ByteItems:
         """What all keys between two have within some time, by time and key, as it is now."""
-        key_of, values = self._layout.key_of, self._table.values
+        key_of = self._layout.key_of
         first = max(first, self._first_live())
         if begin is not None:
             time = self._layout.time_of(begin)
             first, last = (first, min(last, time)) if reverse else (max(first, time), last)
-        found = self._table.between(first, last)
+        pairs = self._table.between(first, last)
         if lowest is not None:
-            found = [stored for stored in found if key_of(stored) >= lowest]
+            pairs = [pair for pair in pairs if key_of(pair[0]) >= lowest]
         if highest is not None:
-            found = [stored for stored in found if key_of(stored) <= highest]
-        pairs = [(stored, values[stored]) for stored in found]
+            pairs = [pair for pair in pairs if key_of(pair[0]) <= highest]
         if begin is not None:
             pairs = from_place(pairs, begin, self.place_of, reverse)
         place_of = self.place_of
@@ -134,7 +148,7 @@ class MemoryWindows:
 
     def approximate_num_entries(self) -> int:
         """How many stored keys there are, some of which may have expired."""
-        return len(self._table.values)
+        return len(self._table)
 
     def commit(self, offset: ChangelogOffset | None) -> None:
         """Remember the offset reached."""
@@ -153,8 +167,6 @@ class MemoryWindows:
                 table.discard(key, time)
             elif time >= self._first_live():
                 table.put(key, value, time)
-        if self._layout is WINDOWS:
-            self.last_number = highest_number(items, self.last_number)
         self.commit(offset)
 
     def expect_many(self, expected: bool) -> None:
@@ -178,8 +190,3 @@ class MemoryWindows:
 
     def _first_live(self) -> int:
         return self.observed_time - self._retention_ms + 1
-
-
-def highest_number(stored_keys: Mapping[bytes, object], so_far: int) -> int:
-    """The highest number that tells duplicates apart among the stored keys of windows."""
-    return max(so_far, *(int.from_bytes(key[-4:], "big") for key in stored_keys), 0)

@@ -16,7 +16,8 @@ from millstream.record import UNKNOWN, TopicPartition
 from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
 from millstream.state.storage.overlay import OverlayStore
 from millstream.state.storage.timed_store import StoredPairs, from_place
-from millstream.state.windows.memory_windows import Expired, highest_number
+from millstream.state.windows.memory_windows import Expired
+from millstream.state.windows.recent_table import RecentTable
 from millstream.state.windows.time_table import TimeTable
 from millstream.state.windows.window_keys import WINDOWS, KeyLayout
 
@@ -43,6 +44,15 @@ def segment_length_ms(retention_ms: int) -> int:
     return max(retention_ms // 2, _SHORTEST_SEGMENT_MS)
 
 
+#: Stands before the stored keys of a segment.
+segment_prefix: Final = _SEGMENT.pack
+
+
+def bucket_length_ms(retention_ms: int) -> int:
+    """How long the stretches of time are in which what is recent is forgotten."""
+    return min(segment_length_ms(retention_ms), retention_ms // _BUCKETS)
+
+
 class SegmentedWindows:
     """A window or session store above RocksDB.
 
@@ -59,7 +69,7 @@ class SegmentedWindows:
         retention_ms: how far times may lie behind the latest one.
         recent_bytes: what recent entries may take in memory.
         time_ordered: whether many keys are read by time and key, rather than by segment and key.
-        retain_duplicates: whether several values of one key at one time are kept beside each other.
+        recent: keeps what is recent; None for a `TimeTable`.
         expired: called for each put that comes too late.
     """
 
@@ -73,7 +83,7 @@ class SegmentedWindows:
         retention_ms: int,
         recent_bytes: int,
         time_ordered: bool,
-        retain_duplicates: bool = False,
+        recent: RecentTable | None = None,
         expired: Expired,
     ) -> None:
         self._layout = layout
@@ -82,12 +92,12 @@ class SegmentedWindows:
         self._segment_ms = segment_length_ms(retention_ms)
         self._recent_bytes = recent_bytes
         self._time_ordered = time_ordered
-        self._retain_duplicates = retain_duplicates
         self._expired = expired
         # Follows Kafka Streams: the last millisecond counts only for windows ordered by time.
         reaches_last = time_ordered and layout is WINDOWS
         self._reach_ms = retention_ms if reaches_last else retention_ms - 1
-        self._recent = TimeTable(layout, min(self._segment_ms, retention_ms // _BUCKETS))
+        bucket_ms = bucket_length_ms(retention_ms)
+        self._recent = TimeTable(layout, bucket_ms) if recent is None else recent
         self._time_of = layout.time_of
         self.observed_time, self.last_number = UNKNOWN, 0
         progress = base.get(_PROGRESS_KEY)
@@ -107,7 +117,7 @@ class SegmentedWindows:
         if time < self.observed_time - self._reach_ms:
             return None
         if time >= self.complete_from:
-            return self._recent.values.get(key)
+            return self._recent.get(key)
         return self._base.get(_SEGMENT.pack(time // self._segment_ms) + key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -134,8 +144,7 @@ class SegmentedWindows:
         if first > last:
             return ()
         if first >= self.complete_from:
-            values = self._recent.values
-            return [(stored, values[stored]) for stored in self._recent.of_key(key, first, last)]
+            return self._recent.of_key(key, first, last)
         return self._scan_key(key, first, last)
 
     def read_keys(
@@ -222,7 +231,7 @@ class SegmentedWindows:
             else:
                 recent.put(key, value, time)
                 while recent.size_bytes > self._recent_bytes:
-                    self.complete_from = recent.forget_oldest()
+                    self.complete_from = max(self.complete_from, recent.forget_oldest())
         return True
 
     # --- life ------------------------------------------------------------------------------------
@@ -248,11 +257,6 @@ class SegmentedWindows:
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
         """Apply changelog records. What comes too late is left out, and not counted."""
-        if self._layout is WINDOWS:
-            self.last_number = highest_number(items, self.last_number)
-        if self._retain_duplicates:
-            # A null was logged, but not put: it did not move the time on, and deletes nothing.
-            items = {key: value for key, value in items.items() if value is not None}
         times = list(map(self._time_of, items))
         latest = max(times, default=UNKNOWN)
         if latest > self.observed_time:
@@ -405,9 +409,7 @@ class SegmentedWindows:
         if first > last:
             return _nothing()
         if first >= self.complete_from:
-            found = self._recent.between(first, last)
-            values = self._recent.values
-            pairs = self._wanted([(key, values[key]) for key in found], lowest, highest)
+            pairs = self._wanted(self._recent.between(first, last), lowest, highest)
         elif self._time_ordered:
             pairs = list(self._scan(lowest, highest, first, last, reverse=False))
         else:

@@ -14,7 +14,8 @@ from typing import Final
 from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset, Storage
 from millstream.state.storage.overlay import OverlayStore
 from millstream.state.windows.memory_windows import Expired
-from millstream.state.windows.segmented_windows import SegmentedWindows
+from millstream.state.windows.segmented_windows import SegmentedWindows, bucket_length_ms
+from millstream.state.windows.time_table import TimeTable
 from millstream.state.windows.window_keys import KeyLayout
 from millstream.windowed import MAX_TIME_MS
 
@@ -139,17 +140,19 @@ class TimeOrderedWindows(SegmentedWindows):
         recent_bytes: int,
         expired: Expired,
     ) -> None:
+        recent = TimeTable(layout, bucket_length_ms(retention_ms))
         super().__init__(
             layout,
             base,
             retention_ms=retention_ms,
             recent_bytes=recent_bytes,
             time_ordered=True,
+            recent=recent,
             expired=expired,
         )
         self._index = base
         # What is known of recent times has been written, and so has its index.
-        base.known = lambda: self._recent.values
+        base.known = lambda: recent.values
 
     def _scan(
         self,

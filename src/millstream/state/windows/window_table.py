@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from millstream.record import UNKNOWN, Headers, TopicPartition
 from millstream.serdes import Serde
@@ -13,11 +13,16 @@ from millstream.state.keyvalue.table import TimedValue
 from millstream.state.storage.bytes_store import ByteItems
 from millstream.state.storage.timed_store import CommittableTimedStore, StoredPairs, TimedStore
 from millstream.state.storage.value_formats import ValueFormat
+from millstream.state.windows.duplicate_windows import Arrivals, DuplicateStore
 from millstream.state.windows.window_cache import WindowCache
-from millstream.state.windows.window_keys import WINDOWS, StoredKeySerde, window_key
+from millstream.state.windows.window_keys import (
+    LAST_NUMBER,
+    WINDOWS,
+    StoredKeySerde,
+    window_key,
+    window_keys,
+)
 from millstream.windowed import Windowed
-
-_LARGEST_NUMBER: Final = 0x7FFFFFFF
 
 #: The start of a window, its value and the value's timestamp.
 WindowValue = tuple[int, Any, int]
@@ -48,6 +53,7 @@ class WindowTable(EncodedTable):
     Args:
         name: the store's name.
         base: the lowest layer.
+        duplicates: the same, if it keeps duplicates and takes many at once.
         layers: the topmost layer: the cache if there is one.
         changelog: where duplicates are logged; the layers log everything else.
         cache: the record cache among the layers, None without caching.
@@ -67,6 +73,7 @@ class WindowTable(EncodedTable):
         name: str,
         base: CommittableTimedStore,
         *,
+        duplicates: DuplicateStore | None,
         layers: TimedStore,
         changelog: StoreChangelog,
         cache: WindowCache | None,
@@ -86,6 +93,7 @@ class WindowTable(EncodedTable):
         self.retention_ms = retention_ms
         self.retain_duplicates = retain_duplicates
         self._base = base
+        self._duplicates = duplicates
         self._layers = layers
         self._changelog = changelog
         self._format = value_format
@@ -204,7 +212,7 @@ class WindowTable(EncodedTable):
             The stored key, for `log_duplicates`.
         """
         base = self._base
-        number = base.last_number = (base.last_number + 1) & _LARGEST_NUMBER
+        number = base.last_number = (base.last_number + 1) & LAST_NUMBER
         stored = window_key(key, start, number)
         if data is not None:
             self._number = number
@@ -212,6 +220,65 @@ class WindowTable(EncodedTable):
         elif not base.persistent:
             base.put(stored, None, timestamp)
         return stored
+
+    def has_in_memory(self, first: int) -> bool:
+        """Whether `arrivals` find all that can be read from a time on."""
+        return self._duplicates is not None and self._duplicates.has_in_memory(first)
+
+    def can_number(self, count: int) -> bool:
+        """Whether so many records can be `arrivals`: their numbers must ascend."""
+        return self._base.last_number + count <= LAST_NUMBER
+
+    def arrivals(
+        self, keys: Sequence[bytes], starts: Sequence[int], datas: Sequence[bytes | None]
+    ) -> Arrivals:
+        """Values that are to be stored beside the others of their keys and times.
+
+        Each is found by those that come behind it (see `Arrivals`), and all are stored at once
+        (`keep`): 1.6 us each where `put_duplicate` takes 4 us. They are to be logged, too.
+
+        Args:
+            keys: the serialized keys.
+            starts: the times, which are those of the values as well.
+            datas: the serialized values; a null takes its number, and that is all.
+        """
+        store = self._duplicates
+        assert store is not None, f"store {self.name} takes no batches"
+        first = store.last_number + 1
+        numbers = range(first, first + len(keys))
+        store.last_number += len(keys)
+        stored = list(window_keys(keys, starts, numbers))
+        values = self._format.join_many(datas, starts)
+        entries = [
+            None if value is None else (start, key, value)
+            for start, key, value in zip(starts, stored, values, strict=True)
+        ]
+        # Those of nulls are not remembered, as there is nothing under them.
+        self._number = next(
+            (
+                number
+                for number, value in zip(reversed(numbers), reversed(values), strict=True)
+                if value is not None
+            ),
+            self._number,
+        )
+        return Arrivals(store, keys, starts, stored, entries)
+
+    def keep(self, arrivals: Arrivals) -> None:
+        """Store all that has come; it is not logged yet."""
+        if self._duplicates is not None and arrivals.entries:
+            self._duplicates.keep(arrivals)
+
+    def decode_stored(self, stored: Sequence[bytes]) -> list[tuple[Any, int]]:
+        """The value and the timestamp of each stored form: new objects.
+
+        Raises:
+            BatchSerializationError: one of them does not fit the value serde.
+        """
+        datas, timestamps = self._format.values_of(stored), self._format.timestamps(stored)
+        return list(
+            zip(self._value_serde.deserialize_many(self._topic, datas), timestamps, strict=True)
+        )
 
     def log_duplicates(
         self,

@@ -24,8 +24,9 @@ def test_many_are_written_as_one_by_one() -> None:
         # Read in between, so that what comes later is kept by key as well.
         assert together.of_key(b"c", 0, 99) == one_by_one.of_key(b"c", 0, 99)
     assert together.values == one_by_one.values == new | later
-    assert together.of_key(b"a", 0, 99) == [window_key(b"a", 10), window_key(b"a", 15)]
-    assert together.of_key(b"c", 0, 99) == [window_key(b"c", 19)]
+    first, last = (window_key(b"a", 10), b"1"), (window_key(b"a", 15), b"longer")
+    assert together.of_key(b"a", 0, 99) == [first, last]
+    assert together.of_key(b"c", 0, 99) == [(window_key(b"c", 19), b"")]
     assert sorted(together.between(15, 99)) == sorted(one_by_one.between(15, 99))
     assert together.size_bytes == one_by_one.size_bytes > 0
 
@@ -37,7 +38,7 @@ def test_nothing_is_left_of_what_is_forgotten() -> None:
     table.put(window_key(b"a", 25), b"new", 25)
     assert len(table.of_key(b"a", 0, 99)) == 2
     assert table.forget_oldest() == BUCKET_MS
-    assert table.of_key(b"a", 0, 99) == [window_key(b"a", 25)]
+    assert table.of_key(b"a", 0, 99) == [(window_key(b"a", 25), b"new")]
     assert table.of_key(b"b", 0, 99) == []
     table.discard(window_key(b"a", 25), 25)
     assert table.values == {}

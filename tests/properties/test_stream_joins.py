@@ -1,0 +1,245 @@
+"""Streams that are joined a batch at a time give what one record at a time gives.
+
+Method: random records of both sides, some of them late, without a key or a value, or such that a
+function or a serde fails on them; in batches of random sizes, with commits in between, against the
+same operators called depth-first, one record at a time, which know no batches. Compared is all that
+can be seen: results, changelogs, what the stores hold, what was dropped and what failed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Literal
+from unittest import mock
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.batches.queued_driver import QueuedDriver
+
+from millstream import JoinWindows, StreamsBuilder, StreamsConfig, Topology
+from millstream.config_optimization import SINGLE_STORE_SELF_JOIN
+from millstream.operators.joins import at_once
+from millstream.processor.handlers import CONTINUE, ErrorContext, HandlerResponse
+from millstream.record import Record
+from millstream.serdes import STRING, Serde
+from millstream.state.opening import window_stores
+from millstream.state.storage.overlay import OverlayStore
+from millstream.state.windows.duplicate_windows import SegmentedDuplicates
+from millstream.testing.driver_topics import Captured
+
+_EXAMPLES: Final = int(os.environ.get("MILLSTREAM_EXAMPLES", "150"))
+
+# Segments are no shorter than a minute: only far times make some of them die.
+times = st.one_of(
+    st.integers(0, 40).map(lambda n: 1_000 * n),
+    st.integers(0, 60).map(lambda n: 10_000 * n),
+    st.integers(100_000, 100_020),
+)
+#: Of most records nothing is odd, as one that is makes its whole batch go one by one.
+keys = st.sampled_from([b"a", b"a", b"a", b"a", b"ab", None])
+values = st.sampled_from([*(b"%d" % n for n in range(10)), b"bad", b"unreadable", None])
+odd_keys = keys | st.just(b"odd")
+odd_values = values | st.sampled_from([b"odd", b"gone"])
+#: Topic, key, value, time, and whether it has a header.
+Event = tuple[str, bytes | None, bytes | None, int, bool]
+topics = st.sampled_from(["left", "right"])
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[list[Event], list[int], list[bool]]:
+    """Records, how many are taken at a time, and whether a commit follows."""
+    is_odd, is_wild = draw(st.sampled_from([False, False, True])), draw(st.booleans())
+    records = st.tuples(
+        topics,
+        odd_keys if is_odd else keys,
+        odd_values if is_odd else values,
+        times,
+        st.booleans(),
+    )
+    fed = draw(st.lists(records, min_size=draw(st.sampled_from([1, 30, 60])), max_size=60))
+    if not is_wild:
+        # Hardly ever late, as most are.
+        now, steps = 0, st.sampled_from([0, 0, 1, 500, 3_000, 20_000])
+        late = st.sampled_from([0, 0, 0, 0, 0, 2_000, 100_000])
+        for index, (topic, key, value, _, header) in enumerate(fed):
+            now += draw(steps)
+            fed[index] = (topic, key, value, max(0, now - draw(late)), header)
+    sizes: list[int] = []
+    while sum(sizes) < len(fed):
+        sizes.append(draw(st.sampled_from([1, 6, 25, 60])))
+    return fed, sizes, [draw(st.booleans()) for _ in sizes]
+
+
+@dataclass(frozen=True)
+class Join:
+    """A join.
+
+    Args:
+        kind: the method of the stream, or `self`.
+        store: what keeps its records.
+        before_ms: how much earlier a partner may be.
+        after_ms: how much later.
+        grace_ms: how late it may come.
+        recent_bytes: what stores above RocksDB may keep in memory.
+    """
+
+    kind: str
+    store: Literal["rocksdb", "in_memory"]
+    before_ms: int
+    after_ms: int
+    grace_ms: int
+    recent_bytes: int
+
+
+joins = st.builds(
+    Join,
+    kind=st.sampled_from(["join", "join", "left_join", "outer_join", "self"]),
+    store=st.sampled_from(["rocksdb", "in_memory"]),
+    before_ms=st.sampled_from([0, 5_000, 20_000]),
+    after_ms=st.sampled_from([0, 5_000, 20_000]),
+    grace_ms=st.sampled_from([0, 1_000, 50_000, 200_000]),
+    recent_bytes=st.sampled_from([1_000, 5_000, 1_000_000]),
+)
+
+
+def refusing(topic: str, value: str) -> bytes | None:
+    if value == "odd":
+        raise ValueError(value)
+    return None if value == "gone" else value.encode()
+
+
+class Moody:
+    """Reads everything, or not."""
+
+    reads_all = False
+
+    def read(self, topic: str, data: bytes) -> str:
+        if data == b"unreadable" and not self.reads_all:
+            raise ValueError(data)
+        return data.decode()
+
+
+KEY: Final[Serde[str]] = Serde(refusing, lambda topic, data: data.decode(), immutable=True)
+
+
+class Failures:
+    """Leaves out the records on which something fails, and remembers them."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    def __call__(
+        self, context: ErrorContext, record: Record[Any, Any], error: Exception
+    ) -> HandlerResponse:
+        self.seen.append((context.topic, context.offset, record.value, type(error)))
+        return CONTINUE
+
+
+def topology_of(join: Join, calls: list[tuple[Any, Any]], moody: Moody) -> Topology:
+    def joined(one: str | None, other: str | None) -> str:
+        calls.append((one, other))
+        if "bad" in (one, other):
+            raise ValueError("bad")
+        return f"{one}+{other}"
+
+    value: Serde[str] = Serde(refusing, moody.read, immutable=True)
+    builder = StreamsBuilder(optimize=SINGLE_STORE_SELF_JOIN)
+    windows = JoinWindows(
+        timedelta(0),
+        before=timedelta(milliseconds=join.before_ms),
+        after=timedelta(milliseconds=join.after_ms),
+        grace=timedelta(milliseconds=join.grace_ms),
+    )
+    left = builder.stream("left", key=STRING, value=STRING)
+    right = left if join.kind == "self" else builder.stream("right", key=STRING, value=STRING)
+    method = getattr(left, "join" if join.kind == "self" else join.kind)
+    method(right, joined, windows, key=KEY, value=value, other_value=value, store_name="s").to(
+        "out", key=STRING, value=STRING
+    )
+    return builder.build()
+
+
+@dataclass
+class Seen:
+    """All that can be seen of a run."""
+
+    written: dict[str, list[Captured]]
+    calls: list[tuple[Any, Any]]
+    failures: list[tuple[Any, ...]]
+    stores: dict[str, Any]
+    dropped: float
+
+
+def run(
+    join: Join, fed: Sequence[Event], sizes: Sequence[int], *, plain: bool, commits: Sequence[bool]
+) -> Seen:
+    calls: list[tuple[Any, Any]] = []
+    failures, moody = Failures(), Moody()
+    config = StreamsConfig(
+        application_id="joins",
+        bootstrap_servers="not-used:9092",
+        default_dsl_store=join.store,
+        processing_exception_handler=failures,
+    )
+
+    def small(base: OverlayStore, **given: Any) -> SegmentedDuplicates:
+        return SegmentedDuplicates(base, **{**given, "recent_bytes": join.recent_bytes})
+
+    with (
+        mock.patch.object(window_stores, "SegmentedDuplicates", small),
+        mock.patch.object(at_once, "FEWEST", 1),
+        QueuedDriver(topology_of(join, calls, moody), config, batch_size=1, plain=plain) as driver,
+    ):
+        start = 0
+        for size, commit in zip(sizes, commits, strict=True):
+            for topic, key, value, time, header in fed[start : start + size]:
+                headers = (("h", value),) if header else ()
+                if join.kind != "self" or topic == "left":
+                    driver.feed(topic, key, value, time, headers)
+            start += size
+            while driver.is_ready:
+                driver.step(1 if plain else size)
+            if commit:
+                driver.commit()
+        driver.commit()
+        dropped = sum(
+            value
+            for name, value in driver.metrics().items()
+            if name.name == "dropped-records-total"
+        )
+        moody.reads_all = True
+        stores = {
+            name: list(store.all())
+            for name, store in driver.get_all_state_stores().items()
+            if "shared" not in name
+        }
+        written = {topic: list(records) for topic, records in driver.outputs.items()}
+        return Seen(written, calls, failures.seen, stores, dropped)
+
+
+def on(topic: str, *at: int) -> list[Event]:
+    return [(topic, b"a", b"%d" % time, time, False) for time in at]
+
+
+#: The second batch makes expire what its last record would find.
+EXPIRING: Final = [*on("left", 0, 49_999, 50_001), *on("right", 50_000, 0)]
+#: Of what the second batch looks for memory holds the last alone.
+BEHIND_MEMORY: Final = [*on("left", 0, 4_000, 8_000, 12_000, 16_000), *on("right", 16_000, 16_001)]
+
+
+@settings(max_examples=_EXAMPLES, deadline=None)
+@given(join=joins, cut=batches())
+@example(Join("join", "rocksdb", 5_000, 5_000, 0, 1_000_000), (EXPIRING, [1, 4], [False] * 2))
+@example(Join("join", "in_memory", 5_000, 5_000, 0, 1_000_000), (EXPIRING, [1, 4], [False] * 2))
+@example(
+    Join("join", "rocksdb", 20_000, 20_000, 200_000, 1_000), (BEHIND_MEMORY, [5, 2], [False] * 2)
+)
+def test_batches_are_joined_as_single_records_are(join: Join, cut: Any) -> None:
+    """Whatever is late, expired or behind memory in a batch, and wherever a function fails."""
+    fed, sizes, commits = cut
+    one_by_one = run(join, fed, sizes, plain=True, commits=commits)
+    together = run(join, fed, sizes, plain=False, commits=commits)
+    assert together == one_by_one
