@@ -43,12 +43,14 @@ class Line:
         unit: of the numbers.
         rounds: how many.
         rows: what is told.
+        records: of each size in each round, where they make a difference.
     """
 
     grows: str
     unit: str
     rounds: int
     rows: Sequence[Row]
+    records: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As it is saved."""

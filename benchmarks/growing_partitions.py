@@ -52,9 +52,11 @@ class Partitions:
         self._programs = [each for each in programs if each in ENGINES]
         jobs: list[str] = list(options.jobs or JOBS)
         self._runs: dict[int, Throughput] = {}
+        usual = SMOKE_RECORDS if options.smoke else RECORDS
+        self._records: int = options.records or usual
         for size in sizes:
-            given = argparse.Namespace(**{**vars(options), "partitions": size})
-            given.records = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
+            changed = {"partitions": size, "records": self._records}
+            given = argparse.Namespace(**{**vars(options), **changed})
             place = folder / f"partitions-{size}"
             # The last one is what no other part of the bench does.
             cases = _cases(jobs, size)[-1:] if options.smoke else _cases(jobs, size)
@@ -74,7 +76,7 @@ class Partitions:
                         self._runs[size].one(program, case, number)
         rows = [row for size, runs in self._runs.items() for row in self._rows(size, runs)]
         rows.sort(key=lambda row: (row.what, row.size))
-        return Line("partitions", "us a record", self._rounds, with_ratios(rows))
+        return Line("partitions", "us a record", self._rounds, with_ratios(rows), self._records)
 
     def _rows(self, size: int, runs: Throughput) -> list[Row]:
         rows = []

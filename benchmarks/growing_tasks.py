@@ -186,4 +186,4 @@ class Growing:
             for work in self._open:
                 work.close()
             self._open.clear()
-        return Line(grows, "us a record", self._rounds, rows)
+        return Line(grows, "us a record", self._rounds, rows, self._records)
