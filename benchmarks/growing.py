@@ -98,10 +98,10 @@ def with_ratios(rows: Sequence[Row]) -> list[Row]:
 def show(name: str, line: Line) -> None:
     """Print a line of the part, a row a size."""
     print(
-        f"\n{name:36} {line.grows:>11} {line.unit:>14} {'least to most':>21} {'ratio':>6}",
+        f"\n{name:44} {line.grows:>11} {line.unit:>14} {'least to most':>21} {'ratio':>6}",
         flush=True,
     )
     for row in line.rows:
         spread = f"{row.least:,.2f} to {row.most:,.2f}"
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        print(f"{row.what:36} {row.size:>11,} {row.median:>14,.2f} {spread:>21} {ratio:>6}")
+        print(f"{row.what:44} {row.size:>11,} {row.median:>14,.2f} {spread:>21} {ratio:>6}")
