@@ -5,8 +5,8 @@
     python benchmarks/bench.py --smoke             # small runs that only show that all works
 
 The parts are throughput, guarantees, latency, restore, failover, queries, async, snapshots,
-dataframes, stores, metrics and scale; each prints its numbers as it goes and medians at its end.
-README.md beside this file says how to read them.
+dataframes, stores, metrics, scale and scaling; each prints its numbers as it goes and medians at
+its end. README.md beside this file says how to read them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 import environment
 import metrics
 import scale
+import scaling
 import stores
 from broker import Cluster, cluster
 from contestants import install
@@ -43,12 +44,18 @@ from waiting import Waiting
 
 RESULTS = Path(__file__).parent / "results"
 
-#: The parts, in the order in which they run. Those without a broker come first.
+#: The parts, in the order in which they run. Those that share no broker come first.
 PARTS = (
-    *("stores", "metrics", "scale", "restore", "failover"),
+    *("stores", "metrics", "scale", "scaling", "restore", "failover"),
     *("queries", "throughput", "guarantees", "latency", "async", "snapshots", "dataframes"),
 )
-_ALONE = {"stores": stores.run, "metrics": metrics.run, "scale": scale.run}
+_ALONE = {
+    "stores": stores.run,
+    "metrics": metrics.run,
+    "scale": scale.run,
+    # Has a broker of its own for some of it, so that the rest is measured without one beside it.
+    "scaling": scaling.run,
+}
 #: Those in which Kafka Streams takes part.
 _BESIDE_STREAMS = ("restore", "failover", "throughput", "guarantees", "latency")
 
@@ -78,9 +85,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--programs",
         type=_names(PROGRAMS),
-        default=["ours", "java"],
         metavar="PROGRAM,…",
-        help=f"of {', '.join(PROGRAMS)} (default: ours,java)",
+        help=f"of {', '.join(PROGRAMS)} (default: ours,java, of scaling ours)",
     )
     parser.add_argument(
         "--baseline", action="store_true", help="throughput of plain Python loops as well"
@@ -97,6 +103,9 @@ def parse() -> argparse.Namespace:
     )
     _add_options_of_parts(parser)
     options = parser.parse_args()
+    #: The programs of the part that is about us alone, unless others are asked for.
+    options.beside = options.programs or ["ours"]
+    options.programs = options.programs or ["ours", "java"]
     if options.smoke:
         options.rounds = 1
     if options.baseline and "baseline" not in options.programs:
@@ -126,6 +135,25 @@ def _add_options_of_parts(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seconds", type=int, default=60, help="of which latency is measured (default: 60)"
+    )
+    parser.add_argument(
+        "--lines",
+        type=_names(scaling.LINES),
+        default=list(scaling.LINES),
+        metavar="LINE,…",
+        help=f"of the part scaling, of {', '.join(scaling.LINES)} (default: all)",
+    )
+    parser.add_argument(
+        "--key-counts",
+        type=_numbers,
+        metavar="KEYS,…",
+        help="of the part scaling (default: 10000,100000,1000000)",
+    )
+    parser.add_argument(
+        "--counts",
+        type=_numbers,
+        metavar="COUNT,…",
+        help="of tasks and partitions of the part scaling (default: 1,10,50,200)",
     )
     parser.add_argument(
         "--restore-partitions", type=int, default=1, help="of the changelog (default: 1)"
@@ -201,7 +229,10 @@ def main() -> None:
     options = parse()
     signal.signal(signal.SIGTERM, _terminated)
     on_broker = [part for part in PARTS if part in options.only and part not in _ALONE]
-    if "java" in options.programs and any(part in _BESIDE_STREAMS for part in on_broker):
+    beside_streams = "java" in options.programs and any(
+        each in _BESIDE_STREAMS for each in on_broker
+    )
+    if beside_streams or ("scaling" in options.only and "java" in options.beside):
         build_peer()
     for program in options.programs:
         install(program)

@@ -1,9 +1,10 @@
 """The moments a program under test reports: one JSON object a line in a file.
 
 Every program, Python or Java, appends `running`, `first` (the first record was decoded) and
-`last` (as many records as expected were decoded), each with the time of the machine's clock. The
-harness reads the file while the program runs. A file, because a stream thread lives in a process
-of Spark's, whose output is not the program's.
+`last` (as many records as expected were decoded), each with the time of the machine's clock; ours
+appends `starting` before, when it calls `KafkaStreams.run`. The harness reads the file while the
+program runs. A file, because a stream thread lives in a process of Spark's, whose output is not
+the program's.
 """
 
 from __future__ import annotations

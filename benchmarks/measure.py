@@ -136,14 +136,17 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     """SIGKILL to a program that still runs, and to all that it started."""
     if process.poll() is not None:
         return
-    for pid in _session(process.pid):
+    for pid in session_of(process.pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
 
 
-def _session(leader: int) -> list[int]:
-    """The processes of a session. Spark's Python workers leave the group, but not the session."""
+def session_of(leader: int) -> list[int]:
+    """The processes of a session, its leader first.
+
+    Spark's Python workers leave the group, but not the session.
+    """
     pids = [leader]
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

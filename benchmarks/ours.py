@@ -59,6 +59,7 @@ def main() -> None:
     streams.set_global_state_restore_listener(Restored(arguments.marks))
     if asks is not None:
         asks.start()
+    marks.put(arguments.marks, "starting")
     streams.run()
     if asks is not None:
         asks.close()

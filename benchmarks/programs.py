@@ -26,6 +26,7 @@ JOBS = tuple(sorted(path.stem for path in (HERE / "workloads").glob("*.py")))
 PROGRAMS = ("ours", "java", "quix", "faust", "spark", "baseline")
 TITLES = {
     "ours": "millstream",
+    "ours_in_session": "millstream in a Spark session that is up",
     "java": "Kafka Streams 4.3.1",
     "quix": "Quix Streams 3.28",
     "faust": "Faust",

@@ -3,7 +3,8 @@
     python benchmarks/report.py            # rewrite the page
     python benchmarks/report.py --check    # exit code 1 if it is not up to date
 
-Of each workload the newest result counts.
+Of each workload the newest result counts, and of each line of the part `scaling`. A workload with
+another number of keys or partitions than usual is one of its own.
 """
 
 from __future__ import annotations
@@ -68,6 +69,29 @@ Records per second as above, and the ratio to Kafka Streams with the same guaran
 `alo` is at least once, `eos` is exactly once (`exactly_once_v2`).
 """
 
+_SCALING = """
+## More of everything
+
+What a record costs one stream thread when there is more of everything, and what else grows.
+Without a broker it is the processor's time of the thread; with one it is the time that passes.
+*Ratio* is to the smallest size of the same, so 1 is what does not grow.
+"""
+
+#: The lines of the part `scaling`, in the order of the page.
+_LINES = {
+    "depth": "Operators in a row, without a broker",
+    "keys": "Keys of a store, without a broker",
+    "tasks": "Tasks of a thread, without a broker: the records of a poll are shared among them",
+    "partitions": "Partitions, with a broker: as many tasks of one thread",
+    "task-memory": "Memory of a task (resident set)",
+    "entry-memory": "Memory of an entry of a record cache (resident set)",
+    "start": "Until the first record is decoded",
+    "idle": "With nothing to do, after some records: a count, with a store for each partition",
+}
+
+#: Of the topics of throughput, if nothing is said.
+_PARTITIONS = 4
+
 _LATENCY = """
 ## Latency
 
@@ -108,6 +132,7 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
     throughput = _cases(known, "throughput")
     guarantees = _cases(known, "guarantees")
     latency = [one for one in known if one.part == "latency"][-1:]
+    scaling = _lines(known)
     if throughput:
         made[PICTURE] = _picture(throughput)
         text.append(_THROUGHPUT)
@@ -119,8 +144,12 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
     if latency:
         text.append(_LATENCY)
         text.append(_latency_table(latency[0].measured))
+    if scaling:
+        text.append(_SCALING)
+        text += [_scaling_table(_LINES[name], line) for name, (line, _) in scaling.items()]
     used = {one.name: one for cases in (throughput, guarantees) for _, one in cases.values()}
     used.update({one.name: one for one in latency})
+    used.update({one.name: one for _, one in scaling.values()})
     text.append(_conditions(sorted(used.items())) if used else _NOTHING_YET)
     made[PAGE] = "".join(text)
     return made
@@ -132,10 +161,36 @@ def _cases(known: Iterable[Saved], part: str) -> dict[str, tuple[Mapping[str, An
     for one in known:
         if one.part == part:
             keys = one.measured.get("keys", USERS)
+            partitions = one.content.get("partitions", _PARTITIONS)
             end = "" if keys == USERS else f", {keys:,} keys"
+            end += "" if partitions == _PARTITIONS else f", {partitions:,} partitions"
             for title, entries in one.measured["medians"].items():
                 found[title + end] = entries, one
     return dict(sorted(found.items()))
+
+
+def _lines(known: Iterable[Saved]) -> dict[str, tuple[Mapping[str, Any], Saved]]:
+    """Each line of the part `scaling`, and the file that says so: the newest that has it."""
+    found: dict[str, tuple[Mapping[str, Any], Saved]] = {}
+    for one in known:
+        if one.part == "scaling":
+            found.update({name: (line, one) for name, line in one.measured["lines"].items()})
+    return {name: found[name] for name in _LINES if name in found}
+
+
+def _scaling_table(title: str, line: Mapping[str, Any]) -> str:
+    records = f" of {line['records']:,} records" if line["records"] else ""
+    head = ("", line["grows"].capitalize(), line["unit"], "Ratio")
+    rows = [
+        (
+            row["what"],
+            f"{row['size']:,}",
+            f"{row['median']:,.2f} ({row['least']:,.2f} to {row['most']:,.2f})",
+            "–" if row["ratio"] is None else f"**{row['ratio']:.2f}**",
+        )
+        for row in line["rows"]
+    ]
+    return f"\n### {title}\n\n{line['rounds']} rounds{records}.\n\n{_table(head, rows)}"
 
 
 def _picture(cases: Mapping[str, tuple[Mapping[str, Any], Saved]]) -> str:
@@ -178,9 +233,10 @@ def _guarantees_table(cases: Mapping[str, Mapping[str, Any]]) -> str:
     ordered = sorted(cases.items(), key=lambda case: _guarantee(case[0]))
     for title, entries in ordered:
         job, guarantee, interval_ms = _guarantee(title)
+        _, comma, more = title.partition(", ")
         rows += [
             (
-                f"`{job}`",
+                f"`{job}`{comma}{more}",
                 f"`{guarantee}`",
                 f"{interval_ms:,} ms",
                 TITLES[program],
@@ -254,7 +310,8 @@ def _conditions(used: Iterable[tuple[str, Saved]]) -> str:
                 one.content["at"][:10],
                 f"{machine['processors']} × {machine['cpu']}, {machine['memory_gb']} GB",
                 f"{records:,}" if records else "–",
-                str(measured["rounds"]),
+                # Of scaling each line has its own.
+                str(measured.get("rounds", "–")),
                 f"`{one.content['commit']}`",
                 ", ".join(f"{what} {version or 'none'}" for what, version in versions),
             )

@@ -33,12 +33,16 @@ GUARANTEES = {"alo": "at_least_once", "eos": "exactly_once_v2"}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A job, and settings that it gets; `name` tells them from others. `closes_on`: see `Run`."""
+    """A job, and settings that it gets; `name` tells them from others. `closes_on`: see `Run`.
+
+    The output has as many partitions as the input, unless `output_partitions` says otherwise.
+    """
 
     job: str
     name: str = ""
     settings: dict[str, str] = field(default_factory=dict)
     closes_on: str = "last"
+    output_partitions: int | None = None
 
     @property
     def title(self) -> str:
@@ -89,11 +93,7 @@ class Throughput:
         """Does every round, and prints what came out; what is to be saved."""
         for case in self.cases:
             self.load_for(case.job)
-        print(
-            f"\n{'job':22} {'round':>5}  {'program':20} {'records/s':>11} {'steady':>11} "
-            f"{'start s':>8} {'run s':>7}  output",
-            flush=True,
-        )
+        print_head()
         for case in self.cases:
             programs = [each for each in self.options.programs if _can(each, case)]
             for number in range(1, self.rounds + 1):
@@ -166,7 +166,8 @@ class Throughput:
             folder=self.folder / name,
             profile=profile,
         )
-        create_topic(load.servers, run.output_topic, self.options.partitions)
+        partitions = case.output_partitions or self.options.partitions
+        create_topic(load.servers, run.output_topic, partitions)
         measured = measure(run)
         wrong = job.wrong(self._answers[case.job], records_of(load.servers, run.output_topic))
         self.cluster.delete_topics(name)
@@ -191,6 +192,15 @@ def _can(program: str, case: Case) -> bool:
     """Whether a program can do that job with the guarantee that is asked for."""
     exactly_once = case.settings.get("processing.guarantee") == GUARANTEES["eos"]
     return case.job in CAN.get(program, JOBS) and (program in ENGINES or not exactly_once)
+
+
+def print_head() -> None:
+    """The head of the table that `Throughput.one` prints the lines of."""
+    print(
+        f"\n{'job':22} {'round':>5}  {'program':20} {'records/s':>11} {'steady':>11} "
+        f"{'start s':>8} {'run s':>7}  output",
+        flush=True,
+    )
 
 
 def _line(measured: Measured) -> str:

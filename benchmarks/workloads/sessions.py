@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from datetime import timedelta
 
 from arguments import Arguments
-from check import wrong_longs
+from check import Numbers
 from load import Load, user_key
 from progress import Counting, Progress
 from rules import cents
@@ -18,7 +19,7 @@ from millstream.serdes import JSON, LONG, STRING
 GAP_MS = 5_000
 
 
-class SessionSums(Workload[dict[bytes, int]]):
+class SessionSums(Workload[Numbers]):
     """Sums an amount by key and session, which 5 seconds without a record end; no grace. A user
     has a record each 10 seconds on average, so about two records make a session."""
 
@@ -40,24 +41,30 @@ class SessionSums(Workload[dict[bytes, int]]):
         )
         return builder.build()
 
-    def answer(self, load_: Load) -> dict[bytes, int]:
+    def answer(self, load_: Load) -> Numbers:
         """The sum of each session, by the bytes of its key: of the user, the end, the start."""
+        #: Start, end and sum of those that may get more. Not of all users: there may be millions.
         sessions: dict[int, tuple[int, int, int]] = {}
-        sums: dict[bytes, int] = {}
+        recent: deque[tuple[int, int]] = deque()
+        sums = Numbers()
         pack = struct.Struct(">qq").pack
         for timestamp, user, amount in load_.events():
-            start, end, total = sessions.get(user, (timestamp, timestamp, 0))
-            if timestamp - end > GAP_MS:
-                sums[user_key(user) + pack(end, start)] = total
-                start, total = timestamp, 0
+            while recent and timestamp - recent[0][0] > GAP_MS:
+                last, other = recent.popleft()
+                start, end, total = sessions[other]
+                if end == last:
+                    sums.add(user_key(other) + pack(end, start), total)
+                    del sessions[other]
+            start, _, total = sessions.get(user, (timestamp, timestamp, 0))
             sessions[user] = start, timestamp, total + cents(amount)
+            recent.append((timestamp, user))
         for user, (start, end, total) in sessions.items():
-            sums[user_key(user) + pack(end, start)] = total
+            sums.add(user_key(user) + pack(end, start), total)
         return sums
 
-    def wrong(self, answer: dict[bytes, int], records: Records) -> str | None:
+    def wrong(self, answer: Numbers, records: Records) -> str | None:
         """Compares the sums of the sessions that were not merged into others."""
-        return wrong_longs(answer, records, "sessions")
+        return answer.wrong(records, "sessions")
 
 
 WORKLOAD = SessionSums()

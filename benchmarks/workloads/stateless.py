@@ -30,8 +30,12 @@ class Stateless(Workload[tuple[int, int]]):
 
     def answer(self, load_: Load) -> tuple[int, int]:
         """How many events pass, and the sum of their cents."""
-        prices = [cents(amount) for _, _, amount in load_.events() if amount > PASS_ABOVE]
-        return len(prices), sum(prices)
+        passed = total = 0
+        for _, _, amount in load_.events():
+            if amount > PASS_ABOVE:
+                passed += 1
+                total += cents(amount)
+        return passed, total
 
     def wrong(self, answer: tuple[int, int], records: Records) -> str | None:
         """Compares number and sum."""

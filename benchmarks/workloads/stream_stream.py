@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from datetime import timedelta
 
 import orjson
@@ -50,20 +50,25 @@ class StreamStream(Workload[Sums]):
 
     def answer(self, load_: Load) -> Sums:
         """The pairs of each record with what came before it."""
-        recent: tuple[defaultdict[int, deque[tuple[int, int, int]]], ...]
-        recent = defaultdict(deque), defaultdict(deque)
+        #: Number and price by side and user, of what may still find a partner, and when that came.
+        #: Not of all users: there may be millions.
+        recent: tuple[dict[int, list[tuple[int, int]]], ...] = {}, {}
+        times: deque[tuple[int, int, int]] = deque()
         pairs = orders = payments = due = 0
         for number, (timestamp, user, amount) in enumerate(load_.events()):
             is_payment, price = number % 2, cents(amount)
-            partners = recent[1 - is_payment][user]
-            while partners and partners[0][0] < timestamp - BEFORE_MS:
-                partners.popleft()
-            for _, other, other_price in partners:
+            while times and times[0][0] < timestamp - BEFORE_MS:
+                _, side, gone = times.popleft()
+                recent[side][gone].pop(0)
+                if not recent[side][gone]:
+                    del recent[side][gone]
+            for other, other_price in recent[1 - is_payment].get(user, ()):
                 pairs += 1
                 orders += other if is_payment else number
                 payments += number if is_payment else other
                 due += other_price - price if is_payment else price - other_price
-            recent[is_payment][user].append((timestamp, number, price))
+            recent[is_payment].setdefault(user, []).append((number, price))
+            times.append((timestamp, is_payment, user))
         return pairs, orders, payments, due
 
     def wrong(self, answer: Sums, records: Records) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
+
 import orjson
 from arguments import Arguments
-from load import Load, user_key
+from load import Load
 from pairs import INPUT, PAYMENTS, fill_pairs, settled
 from progress import Counting, Progress
 from rules import cents
@@ -13,8 +15,14 @@ from workload import Records, Workload
 from millstream import StreamsBuilder, Topology
 from millstream.serdes import JSON, STRING
 
+#: Order, payment and what is due, each by the user's number: of millions they are small.
+Rows = tuple["array[int]", "array[int]", "array[int]"]
+#: Stands for no row: no number and nothing that is due comes near it.
+_NONE = -(1 << 63)
+_NO_ROW = {"order": _NONE, "payment": _NONE, "due": _NONE}
 
-class TableTable(Workload[dict[bytes, tuple[int, int, int]]]):
+
+class TableTable(Workload[Rows]):
     """Joins two tables by key, the last order and the last payment of each user; two topics, whose
     records come in turns. Each table is in a cached, changelogged store."""
 
@@ -40,27 +48,40 @@ class TableTable(Workload[dict[bytes, tuple[int, int, int]]]):
         """Writes both topics."""
         fill_pairs(load_)
 
-    def answer(self, load_: Load) -> dict[bytes, tuple[int, int, int]]:
+    def answer(self, load_: Load) -> Rows:
         """The ids of the last order and payment of each user that has both, and what is due."""
-        last: tuple[dict[int, tuple[int, int]], ...] = {}, {}
+        rows = _no_rows(load_.keys)
+        orders, payments, due = rows
+        prices = array("q", bytes(8 * load_.keys)), array("q", bytes(8 * load_.keys))
         for number, (_, user, amount) in enumerate(load_.events()):
-            last[number % 2][user] = number, cents(amount)
-        orders, payments = last
-        return {
-            user_key(user): (number, payments[user][0], price - payments[user][1])
-            for user, (number, price) in orders.items()
-            if user in payments
-        }
+            side = number % 2
+            rows[side][user], prices[side][user] = number, cents(amount)
+            if orders[user] != _NONE and payments[user] != _NONE:
+                due[user] = prices[0][user] - prices[1][user]
+        for user, (order, payment) in enumerate(zip(orders, payments, strict=True)):
+            if _NONE in (order, payment):
+                orders[user] = payments[user] = _NONE
+        return rows
 
-    def wrong(self, answer: dict[bytes, tuple[int, int, int]], records: Records) -> str | None:
+    def wrong(self, answer: Rows, records: Records) -> str | None:
         """Compares the last row of each user."""
-        last = dict(records)
-        rows = {key: orjson.loads(value) for key, value in last.items() if value}
-        found = {key: (row["order"], row["payment"], row["due"]) for key, row in rows.items()}
+        found = _no_rows(len(answer[0]))
+        orders, payments, due = found
+        for key, value in records:
+            row = orjson.loads(value) if value else _NO_ROW
+            user = int(key[5:])
+            orders[user], payments[user], due[user] = row["order"], row["payment"], row["due"]
         if found == answer:
             return None
-        wrong = sum(found.get(key) != row for key, row in answer.items())
-        return f"{wrong:,} of {len(answer):,} rows are wrong, {len(found):,} came out"
+        rows = zip(zip(*answer, strict=True), zip(*found, strict=True), strict=True)
+        wrong = sum(one != other for one, other in rows)
+        came = len(orders) - orders.count(_NONE)
+        return f"{wrong:,} of {len(answer[0]):,} users have a wrong row, {came:,} came out"
+
+
+def _no_rows(keys: int) -> Rows:
+    none = array("q", [_NONE])
+    return none * keys, none * keys, none * keys
 
 
 WORKLOAD = TableTable()

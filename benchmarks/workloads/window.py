@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
 from datetime import timedelta
 from typing import ClassVar
 
 from arguments import Arguments
-from check import wrong_longs
+from check import Numbers
 from load import Load, user_key
 from progress import Counting, Progress
 from rules import WINDOW_MS, cents
@@ -18,7 +17,7 @@ from millstream import Materialized, StreamsBuilder, TimeWindows, Topology
 from millstream.serdes import JSON, LONG, STRING
 
 
-class TumblingSums(Workload[dict[bytes, int]]):
+class TumblingSums(Workload[Numbers]):
     """Sums an amount by key and minute (tumbling, no grace) into a cached, changelogged store;
     new sums to a topic."""
 
@@ -45,20 +44,20 @@ class TumblingSums(Workload[dict[bytes, int]]):
         )
         return builder.build()
 
-    def answer(self, load_: Load) -> dict[bytes, int]:
+    def answer(self, load_: Load) -> Numbers:
         """The sum of each window, by the bytes of its key: those of the user, then the start."""
-        sums: defaultdict[bytes, int] = defaultdict(int)
+        sums = Numbers()
         pack = struct.Struct(">q").pack
         for timestamp, user, amount in load_.events():
             key, price = user_key(user), cents(amount)
             last = timestamp - timestamp % self.advance_ms
             for start in range(last, timestamp - WINDOW_MS, -self.advance_ms):
-                sums[key + pack(start)] += price
-        return dict(sums)
+                sums.add(key + pack(start), price)
+        return sums
 
-    def wrong(self, answer: dict[bytes, int], records: Records) -> str | None:
+    def wrong(self, answer: Numbers, records: Records) -> str | None:
         """Compares the last sum of each window."""
-        return wrong_longs(answer, records, "windows")
+        return answer.wrong(records, "windows")
 
 
 WORKLOAD = TumblingSums()

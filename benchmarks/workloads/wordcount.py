@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 
 from arguments import Arguments
-from check import wrong_longs
+from check import Numbers
 from load import Load, user_key
 from progress import Counting, Progress, Reading
 from workload import Records, Workload
@@ -20,7 +19,7 @@ LINES = 10_000
 VOCABULARY = 10_000
 
 
-class Wordcount(Workload[dict[bytes, int]]):
+class Wordcount(Workload[Numbers]):
     """Splits lines of eight words, groups by word through a repartition topic, and counts. A few of
     the 10,000 words are frequent, most are rare. A record is a line."""
 
@@ -55,18 +54,19 @@ class Wordcount(Workload[dict[bytes, int]]):
             writer.send(user_key(user), lines[number % LINES], timestamp)
         writer.flush()
 
-    def answer(self, load_: Load) -> dict[bytes, int]:
+    def answer(self, load_: Load) -> Numbers:
         """How often each word comes."""
-        counts: Counter[bytes] = Counter()
+        counts = Numbers()
         times, more = divmod(load_.records, LINES)
         for number, line in enumerate(_lines(load_.seed)):
-            for word in line.split():
-                counts[word.encode()] += times + (number < more)
-        return {word: count for word, count in counts.items() if count}
+            if count := times + (number < more):
+                for word in line.split():
+                    counts.add(word.encode(), count)
+        return counts
 
-    def wrong(self, answer: dict[bytes, int], records: Records) -> str | None:
+    def wrong(self, answer: Numbers, records: Records) -> str | None:
         """Compares the last count of each word."""
-        return wrong_longs(answer, records, "words")
+        return answer.wrong(records, "words")
 
 
 def _lines(seed: int) -> list[str]:

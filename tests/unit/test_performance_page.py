@@ -7,6 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import report
+from growing import Line, Row, with_ratios
 from programs import TITLES
 
 
@@ -70,6 +71,48 @@ def test_the_newest_result_of_a_workload_counts() -> None:
     assert all(f"2026-01-0{day}-throughput.json" in page for day in (1, 2, 3))
 
 
+def test_other_keys_and_partitions_are_lines_of_their_own() -> None:
+    """A result of a larger state takes the place of no usual one."""
+    medians = {"count": {"ours": entry(2)}}
+    cases = {"count eos 100 ms": {"ours": entry(2)}}
+    usual = result("throughput", "2026-01-01", medians=medians)
+    many = result("throughput", "2026-01-02", medians=medians, keys=10_000_000)
+    wide = result("throughput", "2026-01-03", medians=medians)
+    wide = report.Saved(wide.name, {**wide.content, "partitions": 200})
+    guarantees = [
+        result("guarantees", f"2026-02-0{day}", medians=cases, keys=keys)
+        for day, keys in enumerate((10_000, 1_000_000), 1)
+    ]
+    page = report.pages([usual, many, wide, *guarantees])[report.PAGE]
+    titles = [line for line in page.splitlines() if line.startswith("### count")]
+    assert titles == ["### count", "### count, 10,000,000 keys", "### count, 200 partitions"]
+    assert "| `count` | `eos` | 100 ms |" in page
+    assert "| `count`, 1,000,000 keys | `eos` | 100 ms |" in page
+
+
+def line(median: float) -> dict[str, Any]:
+    """A line of the part scaling, of two sizes."""
+    sizes = {1: Row.of("count", 1, [0.5]), 200: Row.of("count", 200, [median, 1, 9])}
+    rows = with_ratios(list(sizes.values()))
+    return Line("tasks", "us a record", 3, rows, records=1_000).to_dict()
+
+
+def test_the_newest_of_each_line_of_scaling_counts() -> None:
+    """Lines that were measured apart are on one page, in one order."""
+    page = report.pages(
+        [
+            result("scaling", "2026-01-01", lines={"idle": line(2), "tasks": line(4)}),
+            result("scaling", "2026-01-02", lines={"tasks": line(3)}),
+        ]
+    )[report.PAGE]
+    assert "| count | 200 | 3.00 (1.00 to 9.00) | **6.00** |" in page
+    assert "| count | 200 | 2.00 (1.00 to 9.00) | **4.00** |" in page
+    assert "4.00 (1.00" not in page
+    assert page.index("### Tasks of a thread") < page.index("### With nothing to do")
+    assert page.count("3 rounds of 1,000 records.") == 2
+    assert "2026-01-01-scaling.json" in page
+
+
 def test_the_picture_has_a_bar_for_each_program() -> None:
     """It is well-formed, and nobody is left out."""
     medians = {"count": {"ours": entry(3), "java": entry(1)}, "sum": {"ours": entry(0.4)}}
@@ -93,6 +136,7 @@ def test_guarantees_and_latencies_have_their_tables() -> None:
             result("latency", "2026-01-01", medians=latencies, records=None),
         ]
     )[report.PAGE]
+    assert "| `count` | `eos` | 100 ms | millstream | 200,000" in page
     places = [page.index(f"| {ms} |") for ms in ("100 ms", "1,000 ms", "30,000 ms")]
     assert places == sorted(places)
     assert "| `count` | 1,000 | millstream | 4.5 (4.0 to 5.0) |" in page

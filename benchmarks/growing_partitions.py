@@ -1,0 +1,104 @@
+"""What a record costs by partitions, that is by tasks of one thread, with a broker.
+
+The records are the same ones, spread over all partitions. If not said otherwise, the output has as
+many partitions as the input. What `throughput` measures is told as microseconds a record: `warm`
+is its steady rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker import Cluster
+from growing import Line, Row, with_ratios
+from growing_tasks import TASKS
+from programs import ENGINES, TITLES
+from throughput import Case, Throughput, print_head
+
+#: The same numbers as of tasks without a broker, so that it is seen what is the tasks' part.
+SIZES = TASKS
+JOBS = ("stateless", "count")
+RECORDS = 2_000_000
+SMOKE_RECORDS = 20_000
+#: The job that also writes to a topic of one partition.
+_GATHERED = "count"
+
+
+class Partitions:
+    """The rounds of each number of partitions, in turns.
+
+    Args:
+        options: of the bench.
+        cluster: the broker.
+        folder: for the states of programs.
+        rounds: how many.
+        programs: those that take part.
+        sizes: numbers of partitions.
+    """
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        cluster: Cluster,
+        folder: Path,
+        *,
+        rounds: int,
+        programs: Sequence[str],
+        sizes: Sequence[int] = SIZES,
+    ) -> None:
+        self._rounds = rounds
+        self._programs = [each for each in programs if each in ENGINES]
+        jobs: list[str] = list(options.jobs or JOBS)
+        self._runs: dict[int, Throughput] = {}
+        usual = SMOKE_RECORDS if options.smoke else RECORDS
+        self._records: int = options.records or usual
+        for size in sizes:
+            changed = {"partitions": size, "records": self._records}
+            given = argparse.Namespace(**{**vars(options), **changed})
+            place = folder / f"partitions-{size}"
+            # The last one is what no other part of the bench does.
+            cases = _cases(jobs, size)[-1:] if options.smoke else _cases(jobs, size)
+            self._runs[size] = Throughput(given, cluster, place, cases)
+
+    def line(self) -> Line:
+        """Does every round, and prints each run."""
+        for runs in self._runs.values():
+            for case in runs.cases:
+                runs.load_for(case.job)
+        print_head()
+        for number in range(1, self._rounds + 1):
+            sizes = list(self._runs)
+            for size in sizes if number % 2 else reversed(sizes):
+                for case in self._runs[size].cases:
+                    for program in self._programs:
+                        self._runs[size].one(program, case, number)
+        rows = [row for size, runs in self._runs.items() for row in self._rows(size, runs)]
+        rows.sort(key=lambda row: (row.what, row.size))
+        return Line("partitions", "us a record", self._rounds, with_ratios(rows), self._records)
+
+    def _rows(self, size: int, runs: Throughput) -> list[Row]:
+        rows = []
+        for case in runs.cases:
+            for program in self._programs:
+                found = [
+                    each
+                    for each in runs.results
+                    if (each.job, each.program) == (case.title, program)
+                ]
+                what = case.job if case.output_partitions is None else f"{case.job} to one"
+                if program != "ours":
+                    what = f"{what}, {TITLES[program]}"
+                rows.append(Row.of(what, size, [1e6 / each.rate for each in found]))
+                warm = [1e6 / each.steady_rate for each in found if each.steady_rate]
+                if warm:
+                    rows.append(Row.of(f"{what}, warm", size, warm))
+        return rows
+
+
+def _cases(jobs: Sequence[str], size: int) -> list[Case]:
+    cases = [Case(job, f"of {size}") for job in jobs]
+    if _GATHERED in jobs:
+        cases.append(Case(_GATHERED, f"of {size} to one", output_partitions=1))
+    return cases

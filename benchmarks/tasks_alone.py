@@ -1,0 +1,196 @@
+"""Tasks of one stream thread at work, without a broker and without Spark."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from millstream import StreamsConfig, TaskId, TopicPartition, Topology
+from millstream.clock import SystemClock
+from millstream.kafka.data.record_columns import RecordColumns
+from millstream.kafka.data.watch import Watch
+from millstream.kafka.member.events import CommitOffset
+from millstream.metrics.frames import FrameWriter
+from millstream.metrics.registry import Recording
+from millstream.record import Headers
+from millstream.runtime.loop.thread_meters import ThreadMeters
+from millstream.runtime.rocksdb_tuning import rocksdb_storages
+from millstream.runtime.task.build_task import TaskServices, build_task
+from millstream.runtime.task.stream_task import StreamTask
+from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.changelogs.store_changelog import ChangelogWriter
+from millstream.state.directories.state_directory import StateDirectory
+
+#: What the tasks read, a partition each.
+TOPIC = "in"
+#: As many records go through a task at once, and come with a poll, as in a stream thread.
+MOST_RECORDS = 5_000
+
+#: The records of some partitions that a poll has brought.
+Poll = Mapping[TopicPartition, RecordColumns]
+
+_COMMIT_S, _REPORT_S = 1.0, 0.5
+_CLOCK = SystemClock()
+
+
+class Nowhere:
+    """Takes outputs and changelogs, and forgets them. It is `Collector`."""
+
+    def __init__(self) -> None:
+        self._written: dict[TopicPartition, int] = {}
+
+    def partition_count(self, topic: str) -> int:
+        return 1
+
+    def send_many(
+        self,
+        topic: str,
+        partitions: int | Sequence[int | None] | None,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int] | None,
+        headers: Sequence[Headers] | None,
+    ) -> None:
+        # Changelogs say which; to the one partition of an output all go.
+        place = TopicPartition(topic, partitions if isinstance(partitions, int) else 0)
+        self._written[place] = self._written.get(place, -1) + len(keys)
+
+    def send_watched(
+        self,
+        topic: str,
+        partitions: Sequence[int | None] | None,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        headers: Sequence[Headers] | None,
+        watch: Watch,
+    ) -> None:
+        self.send_many(topic, partitions, keys, values, timestamps, headers)
+
+    def acked(self) -> Mapping[TopicPartition, int]:
+        return self._written
+
+    def changelog_writer(self, task_id: TaskId, topics: Mapping[str, str]) -> ChangelogWriter:
+        return _Changelogs(self, task_id.partition, topics)
+
+
+class _Changelogs:
+    def __init__(self, nowhere: Nowhere, partition: int, topics: Mapping[str, str]) -> None:
+        self._nowhere = nowhere
+        self._partition = partition
+        self._topics = topics
+
+    def log_many(
+        self,
+        store_name: str,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int] | None,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        topic = self._topics[store_name]
+        self._nowhere.send_many(topic, self._partition, keys, values, timestamps, headers)
+
+
+class TasksAlone:
+    """The tasks of a topology that reads one topic, and what measures them.
+
+    Args:
+        topology: what they compute; it reads `TOPIC`.
+        folder: for their state.
+        tasks: how many, each with a partition.
+        level: of recording metrics; None for none at all.
+        cache_bytes: for the caches of all of them; by default as much as a thread has.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        folder: Path,
+        tasks: int = 1,
+        level: int | None = 0,
+        cache_bytes: int | None = None,
+    ) -> None:
+        recording = Recording(-1 if level is None else level)
+        self._tells = level is not None
+        self._meters = ThreadMeters("thread", _CLOCK, recording)
+        self._frames = FrameWriter(self._meters.scope)
+        self._nowhere = Nowhere()
+        config = StreamsConfig(application_id="bench", bootstrap_servers="not-used:9092")
+        self.budget = CacheBudget(cache_bytes or config.statestore_cache_max_bytes)
+        self._services = TaskServices(
+            config=config,
+            clock=_CLOCK,
+            collector=self._nowhere,
+            changelog_writer=self._nowhere.changelog_writer,
+            directory=StateDirectory(folder, "bench"),
+            budget=self.budget,
+            storages=rocksdb_storages(config),
+            metrics=self._meters.scope,
+            of_thread=self._meters.of_tasks,
+        )
+        (self._part,) = topology._subtopologies()
+        self._tasks: dict[TopicPartition, StreamTask] = {}
+        self.add(tasks)
+
+    def add(self, tasks: int) -> None:
+        """Have so many tasks more, which have nothing to restore."""
+        for number in range(len(self._tasks), len(self._tasks) + tasks):
+            place = TopicPartition(TOPIC, number)
+            task = build_task(self._part, TaskId(0, number), frozenset({place}), self._services)
+            task.open_stores()
+            task.start({place: None})
+            self._tasks[place] = task
+        self._meters.tasks_are(list(self._tasks.values()))
+
+    def run(self, polls: Iterable[Poll]) -> float:
+        """Work on all of them, and commit; the seconds of the processor that it took."""
+        gc.collect()
+        began = time.thread_time()
+        committed = reported = time.perf_counter()
+        for poll in polls:
+            self.work(poll)
+            now = time.perf_counter()
+            if now - committed > _COMMIT_S:
+                committed = now
+                self.commit()
+            if self._tells and now - reported > _REPORT_S:
+                reported = now
+                self._frames.next()
+        self.commit()
+        return time.thread_time() - began
+
+    def work(self, poll: Poll) -> None:
+        """Work on what a poll has brought."""
+        meters = self._meters
+        meters.round_begins()
+        began_ms = _CLOCK.monotonic_ms()
+        if self._tells:
+            meters.polled(poll, began_ms)
+        for place, records in poll.items():
+            self._tasks[place].add_records(place, records)
+        for place in poll:
+            task = self._tasks[place]
+            while task.is_processable(lambda _: True, 0):
+                began_ms = _CLOCK.monotonic_ms()
+                done = task.step(MOST_RECORDS)
+                if self._tells:
+                    meters.processed(task, done, began_ms)
+
+    def commit(self) -> None:
+        """Commit what was worked on."""
+        working = [task for task in self._tasks.values() if task.commit_needed]
+        offsets: dict[TopicPartition, CommitOffset] = {}
+        for task in working:
+            task.prepare_commit()
+            offsets |= task.offsets_to_commit()
+        acked = self._nowhere.acked()
+        for task in working:
+            task.post_commit(offsets, acked)
+
+    def close(self) -> None:
+        """Give the tasks up."""
+        for task in self._tasks.values():
+            task.close(clean=False)
