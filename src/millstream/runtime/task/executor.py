@@ -303,10 +303,11 @@ class Executor:
         for step, team in zip(self._steps, self._teams, strict=True):
             if team is not None:
                 _run_team(step, team)
-            elif len(step) == 1 or _only_fill_caches(step):
-                for station in step:
-                    if station.inbox:
-                        station.work(station.take_inbox())
+            elif len(step) == 1:
+                if step[0].inbox:
+                    step[0].work(step[0].take_inbox())
+            elif _only_fill_caches(step):
+                _fill_caches(step)
             else:
                 _run_record_by_record(step)
         if self._meeting_sinks:
@@ -392,6 +393,20 @@ def _only_fill_caches(step: list[Station]) -> bool:
                 return False
             stores.add(operator.holds_back_in)
     return True
+
+
+def _fill_caches(step: list[Station]) -> None:
+    """Let the nodes of a step take all that waits, one after the other.
+
+    What a cache gives up meanwhile has seen all that was done before, and goes on in that order:
+    not by the records after which it was given up, or an older result would come last.
+    """
+    waiting = [(station, station.take_inbox()) for station in step if station.inbox]
+    last = max((batch.order[-1] for _, batch in waiting if batch.order), default=None)
+    for turn, (station, batch) in enumerate(waiting):
+        if last is not None:
+            batch = batch.with_order([(*last, turn)] * len(batch))
+        station.work(batch)
 
 
 def _run_record_by_record(step: list[Station]) -> None:

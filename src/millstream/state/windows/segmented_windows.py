@@ -127,7 +127,7 @@ class SegmentedWindows:
         times = list(map(self._time_of, {key[-size:] for key in keys}))
         earliest = max(self.complete_from, self.observed_time - self._reach_ms)
         if times and min(times) >= earliest:
-            return list(map(self._recent.values.get, keys))
+            return list(map(self._recent.get, keys))
         return list(map(self.get, keys))
 
     def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
