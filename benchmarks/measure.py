@@ -28,6 +28,9 @@ T = TypeVar("T")
 POLL_S = 0.02
 START_DEADLINE_S = 120.0
 CLOSE_DEADLINE_S = 60.0
+#: A program is asked to close this long after it has decoded its last record: decoded is not
+#: processed, and what is not processed then is not committed at the end.
+PROCESSED_S = 0.1
 #: Within which two programs have done what a measurement waits for.
 STEP_DEADLINE_S = 180.0
 #: A program slower than this is stuck.
@@ -197,6 +200,7 @@ def _watch(run: Run, process: subprocess.Popen[bytes], committed: Committed) -> 
         if not samples or samples[-1].committed != total:
             samples.append(Sample(marks.now_ms(), total))
         if not told and run.closes_on in marks.read(run.marks):
+            time.sleep(PROCESSED_S)
             process.send_signal(signal.SIGTERM)
             told = True
         is_over = told or run.closes_on == "last"
