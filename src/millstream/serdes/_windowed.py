@@ -175,6 +175,10 @@ class SessionWindowedSerde(WindowedSerde[K]):
     def _pack(self, window: Window) -> bytes:
         return _TIMES.pack(window[1], window[0])
 
+    def _pack_many(self, windows: list[Window]) -> Iterable[bytes]:
+        pack = _TIMES.pack
+        return [pack(end, start) for start, end in windows]
+
     def _unpack(self, data: bytes) -> tuple[int, int]:
         end, start = _TIMES.unpack_from(data, len(data) - _TIMES.size)
         return start, end

@@ -110,7 +110,7 @@ class SessionAggregateOperator(WindowedOperator[WindowsOfActivity]):
 
     def flushed(self, changes: FlushedChanges) -> FlushedChanges:
         """A session's time is its end, whichever record has changed it."""
-        return replace(changes, timestamps=[key.window.end_ms for key in changes.keys])
+        return replace(changes, timestamps=[key[1][1] for key in changes.keys])
 
     def _add(
         self, batch: Batch, index: int, key_bytes: bytes, caused: _Caused, changes: Results
@@ -145,7 +145,7 @@ class SessionAggregateOperator(WindowedOperator[WindowsOfActivity]):
             table.replace(key_bytes, (last_start, last_end), start, end, aggregate, *caused)
         else:
             aggregate = self._aggregator(key, batch.values[index], aggregate)
-            table.put(key_bytes, start, end, aggregate, *caused)
+            table.put(key_bytes, start, end, aggregate, *caused, is_new=not found)
         if collects:
             changes.add(index, windowed(key, start, end), aggregate, end)
         return True

@@ -116,7 +116,9 @@ class RecordCache:
         self._budget = budget
         self._context = context
         self._loads = 0
-        self._has_raw_changes = False
+        # Until the next flush: whether some changes are bytes, and whether some replace what was
+        # not read.
+        self._has_raw_changes = self._has_unread = False
         self._value_bytes_estimate = _FIRST_VALUE_BYTES_ESTIMATE
         self._growth_bytes = 0
         self._estimated_at_seq = 0
@@ -158,17 +160,21 @@ class RecordCache:
             unknown = [key for key, found in zip(unknown, stored, strict=True) if found is None]
         self._add_new(unknown)
 
-    def overwrite(self, key_bytes: bytes) -> CachedEntry:
+    def overwrite(self, key_bytes: bytes, *, is_absent: bool = False) -> CachedEntry:
         """The entry of a key that `entries` does not have, to be given a value at once.
 
         Unlike `load` this reads nothing from below: a flush does, if it needs to.
+
+        Args:
+            key_bytes: the serialized key.
+            is_absent: whether it is known that the layers below do not have it.
         """
         entry = self._resting.pop(key_bytes, None)
         if entry is None:
             entry = self._new(key_bytes, None)
-            entry.stored = UNREAD
-        # Until the next flush, which must look at what was not read.
-        self._has_raw_changes = True
+            if not is_absent:
+                entry.stored = UNREAD
+                self._has_unread = True
         entry.raw = None
         self.entries[key_bytes] = entry
         return entry
@@ -287,6 +293,7 @@ class RecordCache:
             # What lies below is read when a flush needs it; most writes replace it unseen.
             entry = self._add(key, None)
             entry.stored = UNREAD
+            self._has_unread = True
         self._resting[key] = entry
         self._has_raw_changes = True
         size = len(key) + len(value or b"") + ENTRY_OVERHEAD_BYTES
@@ -329,7 +336,7 @@ class RecordCache:
         self.dirty.clear()
         self._eviction.clear()
         self.size_bytes = self._growth_bytes = 0
-        self._has_raw_changes = False
+        self._has_raw_changes = self._has_unread = False
 
     def close(self) -> None:
         """Drop everything and leave the budget to others."""
@@ -399,7 +406,7 @@ class RecordCache:
         anew, old = self.remembers_more, self.sends_old_values
         # Most often nothing is deleted and nothing is empty: all() is quicker than a search.
         deletes = not all(changed.stored) and None in changed.stored
-        if (deletes or old) and (self._has_raw_changes or anew):
+        if (deletes or old) and (self._has_unread or anew):
             self._read_stored(
                 entry
                 for entry, new in zip(changed.entries, changed.stored, strict=True)
@@ -453,7 +460,7 @@ class RecordCache:
             self._rest(entries, stored)
         self.size_bytes += grown - self._growth_bytes
         self._growth_bytes = 0
-        self._has_raw_changes = False
+        self._has_raw_changes = self._has_unread = False
         if changed.stored:
             self._value_bytes_estimate = sum(map(len, stored)) // len(changed.stored)  # type: ignore[arg-type]
         if len(self._eviction) > 2 * (len(self.entries) + len(self._resting)) + 1_000:

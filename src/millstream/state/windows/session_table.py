@@ -134,6 +134,8 @@ class SessionTable(EncodedTable):
         place: TopicPartition | None = None,
         offset: int = UNKNOWN,
         headers: Headers = (),
+        *,
+        is_new: bool = False,
     ) -> None:
         """Store the value of a session; None removes it.
 
@@ -146,12 +148,13 @@ class SessionTable(EncodedTable):
             place: where the record was read; for the cache, like the rest.
             offset: its offset.
             headers: its headers.
+            is_new: whether it is known that there is no such session.
         """
         stored = session_key(key, start, end)
         if self.cache is None:
             self._layers.put(stored, self.encode(value), timestamp)
         else:
-            self.cache.write(stored, value, timestamp, place, offset, headers)
+            self.cache.write(stored, value, timestamp, place, offset, headers, is_absent=is_new)
 
     def remove(
         self,
@@ -181,7 +184,7 @@ class SessionTable(EncodedTable):
         offset: int = UNKNOWN,
         headers: Headers = (),
     ) -> None:
-        """Remove a session, and store one in its place; see `put`.
+        """Remove a session, and store the one that it grows to; see `put`.
 
         Args:
             key: the serialized key.

@@ -144,9 +144,21 @@ class WindowCache(RecordCache):
         place: TopicPartition | None,
         offset: int,
         headers: Headers,
+        *,
+        is_absent: bool = False,
     ) -> None:
-        """Replace a value: what is stored below is read only when a flush needs it."""
-        entry = self.entries.get(stored_key) or self.overwrite(stored_key)
+        """Replace a value: what is stored below is read only when a flush needs it.
+
+        Args:
+            stored_key: of the window.
+            value: the value; None deletes.
+            timestamp: of the value.
+            place: where the record was read that is the cause.
+            offset: its offset.
+            headers: its headers.
+            is_absent: whether it is known that the store has no such window.
+        """
+        entry = self.entries.get(stored_key) or self.overwrite(stored_key, is_absent=is_absent)
         self.seq += 1
         if entry.change(value, timestamp, self.seq, place, offset, headers):
             self.dirty.append(entry)
@@ -161,7 +173,7 @@ class WindowCache(RecordCache):
         offset: int,
         headers: Headers,
     ) -> None:
-        """Delete what one window has, and write another one of the same key.
+        """Delete what one window has, and write another one of the same key that is new.
 
         A session that grows gets a new stored key with every record. If nobody below or downstream
         knows of the old one, its entry serves for the new one: else it would leave a trail of
@@ -169,7 +181,8 @@ class WindowCache(RecordCache):
         """
         if old != stored_key and not self._move(old, stored_key):
             self.write(old, None, timestamp, place, offset, headers)
-        self.write(stored_key, value, timestamp, place, offset, headers)
+        is_absent = old != stored_key
+        self.write(stored_key, value, timestamp, place, offset, headers, is_absent=is_absent)
 
     # --- bytes -----------------------------------------------------------------------------------
 
@@ -251,8 +264,6 @@ class WindowCache(RecordCache):
         del entries[old]
         entry.key_bytes = stored_key
         entries[stored_key] = entry
-        entry.stored = UNREAD
-        self._has_raw_changes = True
         if self._index is not None:
             self._index.unnote(old)
             self._index.note(stored_key)

@@ -5,7 +5,9 @@ Real parts: the extension and the Python that it stands in for, side by side.
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from array import array
 from collections.abc import Callable, MutableMapping
 from importlib import import_module
@@ -31,6 +33,14 @@ from millstream.state.caches.cache_entries import (
     pure_settle_entries,
 )
 from millstream.state.caches.eviction import GONE, PureEvictionOrder, pure_in_order
+from millstream.state.windows.key_index import PureKeyIndex
+from millstream.state.windows.window_keys import (
+    SESSIONS,
+    WINDOWS,
+    KeyLayout,
+    session_key,
+    window_key,
+)
 
 PLACE: Final = TopicPartition("in", 0)
 #: Few, so that they meet; and of all lengths.
@@ -254,6 +264,72 @@ def test_entries_leave_in_the_same_order(native: ModuleType, steps: list[tuple[s
     orders[1].clear()
     assert len(orders[1]) == 0
     assert orders[1].pop() is None
+
+
+# ---- the index
+
+
+@pytest.mark.parametrize("layout", [WINDOWS, SESSIONS])
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["note", "note", "unnote", "ask"]), KEYS, NUMBERS, NUMBERS),
+        max_size=100,
+    )
+)
+def test_windows_of_a_key_are_found_alike(
+    native: ModuleType, layout: KeyLayout, steps: list[tuple[str, bytes, int, int]]
+) -> None:
+    stored: set[bytes] = set()
+    indexes = [kind(layout, lambda: iter(stored)) for kind in (PureKeyIndex, native.KeyIndex)]
+    for what, key, time, other in steps:
+        one = window_key(key, time) if layout is WINDOWS else session_key(key, other, time)
+        if what == "ask":
+            found = [index.of_key(key, time, other) for index in indexes]
+            assert found[0] == found[1]
+        elif what == "note" and one not in stored:
+            stored.add(one)
+            for index in indexes:
+                index.note(one)
+        elif what == "unnote" and one in stored:
+            stored.remove(one)
+            for index in indexes:
+                index.unnote(one)
+        assert indexes[0].is_asleep is indexes[1].is_asleep
+    for index in indexes:
+        by_key = {key: index.of_key(key, 0, 2**63 - 1) for key in map(layout.key_of, stored)}
+        assert by_key == {
+            key: sorted(each for each in stored if layout.key_of(each) == key) for key in by_key
+        }
+
+
+def test_an_index_goes_to_sleep_and_is_collected(native: ModuleType) -> None:
+    """Although whoever owns it is what it asks for all stored keys."""
+
+    class Owner:
+        def __init__(self) -> None:
+            self.stored = [window_key(b"k", number) for number in range(20_000)]
+            self.index = native.KeyIndex(WINDOWS, lambda: self.stored)
+
+    owner = Owner()
+    index, gone = owner.index, weakref.ref(owner)
+    assert len(index.of_key(b"k", 5, 19_994)) == 19_990
+    for number in range(20_000):
+        index.note(window_key(b"j", number))
+    assert not index.is_asleep
+    index.note(b"j" * 20)
+    assert index.is_asleep
+    index.unnote(b"unknown")
+    assert index.of_key(b"j", 0, 100) == []
+    with pytest.raises(KeyError):
+        index.unnote(window_key(b"k", 20_000))
+    for wrong in (b"short", "text"):
+        with pytest.raises(TypeError):
+            index.note(wrong)
+    with pytest.raises(TypeError):
+        index.of_key("text", 0, 1)
+    del owner, index
+    gc.collect()
+    assert gone() is None
 
 
 # ---- the loops
