@@ -24,7 +24,7 @@ EntryTable *as_table(PyObject *object) {
 
 /* The hash of a key; -1 with an exception. */
 static Py_hash_t hash_of(PyObject *key) {
-    if (!PyBytes_CheckExact(key)) {
+    if (!PyBytes_Check(key)) {
         PyErr_Format(PyExc_TypeError, "a key is bytes, not %R", Py_TYPE(key));
         return -1;
     }
@@ -201,6 +201,56 @@ static PyObject *clear(EntryTable *self, PyObject *unused) {
     }
     PyMem_Free(slots);
     Py_RETURN_NONE;
+}
+
+/* ---- giving entries up */
+
+#define AHEAD 16
+
+/* Have the slot of an entry on its way, and its hash known. */
+static void fetch_slot(EntryTable *self, PyObject *object) {
+    Entry *entry = as_entry(object);
+    Py_hash_t hash = entry == NULL || entry->key_bytes == NULL ? -1 : hash_of(entry->key_bytes);
+    if (hash == -1) {
+        PyErr_Clear();
+    } else if (self->slots != NULL) {
+        __builtin_prefetch(&self->slots[(size_t)hash & self->mask], 1);
+    }
+}
+
+PyObject *remove_entries(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *given, *entries;
+    if (!PyArg_ParseTuple(arguments, "OO!", &given, &PyList_Type, &entries)) {
+        return NULL;
+    }
+    EntryTable *table = as_table(given);
+    PyObject *others = table == NULL ? NULL : PyList_New(0);
+    long long size = 0;
+    for (Py_ssize_t index = 0; others != NULL && index < PyList_Size(entries); index++) {
+        if (index % AHEAD == 0) {
+            for (Py_ssize_t next = index; next < index + AHEAD && next < PyList_Size(entries); next++) {
+                fetch_slot(table, PyList_GetItem(entries, next));
+            }
+        }
+        Entry *entry = as_entry(PyList_GetItem(entries, index));
+        if (entry == NULL || entry->key_bytes == NULL) {
+            Py_CLEAR(others);
+            break;
+        }
+        PyObject *taken = take(table, entry->key_bytes);
+        size += entry->size;
+        entry->used_seq = -1;
+        if (PyErr_Occurred() || (taken == NULL && PyList_Append(others, (PyObject *)entry) < 0)) {
+            Py_CLEAR(others);
+        }
+        /* The list has it still. */
+        Py_XDECREF(taken);
+    }
+    if (others == NULL && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_AttributeError, "an entry has no key");
+    }
+    return others == NULL ? NULL : Py_BuildValue("(LN)", size, others);
 }
 
 /* ---- all of it, as lists of what there is now */

@@ -254,7 +254,7 @@ static int take_block(Block *block, Cache *cache, Updates *updates, Py_ssize_t f
     block->first = first;
     for (Py_ssize_t index = 0; index < count; index++) {
         stored_keys[index] = PyList_GetItem(updates->stored_keys, first + index);
-        if (stored_keys[index] == NULL || !PyBytes_CheckExact(stored_keys[index])) {
+        if (stored_keys[index] == NULL || !PyBytes_Check(stored_keys[index])) {
             PyErr_SetString(PyExc_TypeError, "stored keys are bytes");
             return -1;
         }

@@ -221,6 +221,7 @@ static PyMethodDef functions[] = {
     {"murmur3_128", murmur3_128, METH_O, NULL},
     {"with_times", with_times, METH_VARARGS, NULL},
     {"new_entries", new_entries, METH_VARARGS, NULL},
+    {"remove_entries", remove_entries, METH_VARARGS, NULL},
     {"in_order", in_order, METH_O, NULL},
     {"columns_of", columns_of, METH_O, NULL},
     {"settle_entries", settle_entries, METH_VARARGS, NULL},

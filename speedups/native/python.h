@@ -33,6 +33,7 @@ int add_entries(PyObject *module);
 int add_entry_table(PyObject *module);
 int add_eviction_order(PyObject *module);
 int add_key_index(PyObject *module);
+PyObject *remove_entries(PyObject *module, PyObject *arguments);
 PyObject *new_entries(PyObject *module, PyObject *arguments);
 PyObject *in_order(PyObject *module, PyObject *entries);
 PyObject *columns_of(PyObject *module, PyObject *entries);

@@ -31,6 +31,7 @@ from millstream_speedups._native import (
     in_order,
     murmur3_128,
     new_entries,
+    remove_entries,
     settle_entries,
     with_times,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "in_order",
     "murmur3_128",
     "new_entries",
+    "remove_entries",
     "settle_entries",
     "with_times",
 ]

@@ -96,6 +96,11 @@ def new_entries(keys: list[bytes], extra_bytes: int, seq: int, /) -> list[Cached
     """Entries without a value, of the size of their keys and what is extra, used one after the
     other from a number on."""
 
+def remove_entries(
+    table: EntryTable, entries: list[CachedEntry], /
+) -> tuple[int, list[CachedEntry]]:
+    """Take entries out of a table; their size, and those that were not in it."""
+
 def in_order(changed: list[CachedEntry], /) -> list[CachedEntry]:
     """Entries in the order of their changes."""
 

@@ -27,7 +27,7 @@ from millstream.state.caches.cache_entries import (
     settle_entries,
 )
 from millstream.state.caches.entry_codec import EntryCodec
-from millstream.state.caches.eviction import GONE, EvictionOrder, in_order
+from millstream.state.caches.eviction import GONE, EvictionOrder, in_order, remove_entries
 from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.storage.bytes_store import ByteItems, BytesStore
 from millstream.state.storage.iterators import merged
@@ -237,17 +237,14 @@ class RecordCache:
         excess = self._budget.excess_bytes()
         changes = None
         while excess > 0:
-            for entry in self._eviction.pop_unchanged(excess):
-                excess -= entry.size
-                self._remove(entry)
+            excess -= self._remove_many(self._eviction.pop_unchanged(excess))
             changed = self._eviction.pop() if excess > 0 else None
             if changed is None:
                 break
             changes = self.flush(first=changed)
             excess = self._budget.excess_bytes()
             if changed.used_seq != GONE:
-                excess -= changed.size
-                self._remove(changed)
+                excess -= self._remove_many([changed])
         return changes
 
     # --- as a bytes store ----------------------------------------------------------------------
@@ -393,13 +390,18 @@ class RecordCache:
         return self._budget.excess_bytes() < 0
 
     def _remove(self, entry: CachedEntry) -> None:
-        key = entry.key_bytes
-        if self.entries.pop(key, None) is None:
-            del self._resting[key]
+        self._remove_many([entry])
+
+    def _remove_many(self, entries: list[CachedEntry]) -> int:
+        """Give entries up; the bytes that were counted for them."""
+        size_bytes, rested = remove_entries(self.entries, entries)
+        for entry in rested:
+            del self._resting[entry.key_bytes]
         if self._watcher is not None:
-            self._watcher.unnote(key)
-        self.size_bytes -= entry.size
-        entry.used_seq = GONE
+            for entry in entries:
+                self._watcher.unnote(entry.key_bytes)
+        self.size_bytes -= size_bytes
+        return size_bytes
 
     def _drop_passing(self, changed: ChangedEntries) -> ChangedEntries:
         """Leave out what came and went between two flushes: nobody below has heard of it."""

@@ -32,7 +32,12 @@ from millstream.state.caches.cache_entries import (
     pure_new_entries,
     pure_settle_entries,
 )
-from millstream.state.caches.eviction import GONE, PureEvictionOrder, pure_in_order
+from millstream.state.caches.eviction import (
+    GONE,
+    PureEvictionOrder,
+    pure_in_order,
+    pure_remove_entries,
+)
 from millstream.state.windows.key_index import PureKeyIndex
 from millstream.state.windows.window_keys import (
     SESSIONS,
@@ -157,6 +162,8 @@ def test_what_is_no_entry_is_refused(native: ModuleType) -> None:
         (KeyError, lambda: table.pop(b"a")),
         (TypeError, lambda: table.get()),
         (TypeError, lambda: order.add(None)),
+        (TypeError, lambda: native.remove_entries({}, [entry])),
+        (TypeError, lambda: native.remove_entries(table, [entry, None])),
         (TypeError, lambda: order.add_many([entry, None])),
         (TypeError, lambda: native.count_entries(cache, updates)),
         (AttributeError, lambda: native.count_entries(None, updates)),
@@ -213,6 +220,28 @@ def test_a_table_that_grows_and_shrinks_finds_what_is_left(native: ModuleType) -
         assert table.pop(key).key_bytes == key
     assert sorted(table) == sorted(set(keys) - set(gone))
     assert all(table[key].key_bytes == key for key in set(keys) - set(gone))
+
+
+@given(keys=st.lists(KEYS, unique=True, max_size=30), stay=st.sets(KEYS))
+def test_entries_are_given_up_alike(
+    native: ModuleType, keys: list[bytes], stay: set[bytes]
+) -> None:
+    """Those that were not there are told."""
+    told: list[Any] = []
+    sides: list[tuple[Any, Any, Any]] = [
+        (PureCachedEntry, {}, pure_remove_entries),
+        (native.CachedEntry, native.EntryTable(), native.remove_entries),
+    ]
+    for kind, table, remove in sides:
+        entries = [kind(key, None, len(key) + 3, 1) for key in keys]
+        for entry in entries:
+            if len(entry.key_bytes) % 5:
+                table[entry.key_bytes] = entry
+        gone = [entry for entry in entries if entry.key_bytes not in stay]
+        size_bytes, others = remove(table, gone)
+        states = [entry.used_seq for entry in entries]
+        told.append((size_bytes, [entry.key_bytes for entry in others], states, sorted(table)))
+    assert told[0] == told[1]
 
 
 # ---- the order
