@@ -12,7 +12,7 @@ from millstream.record import UNKNOWN, Headers, TopicPartition
 
 #: What an entry counts besides its key and value: record context and links, about as in Kafka
 #: Streams, so that a budget holds as many entries. The memory really used is larger: about 400
-#: bytes an entry in Python, 250 with the extension.
+#: bytes an entry in Python, 220 with the extension.
 ENTRY_OVERHEAD_BYTES: Final = 64
 
 #: Stands in `CachedEntry.stored` for «not read»; compared by identity. Made at run time, since
