@@ -21,7 +21,8 @@ from millstream.state.windows.duplicate_windows import (
     SegmentedDuplicates,
 )
 from millstream.state.windows.memory_windows import MemoryWindows
-from millstream.state.windows.segmented_windows import SegmentedWindows, segment_length_ms
+from millstream.state.windows.segmented_windows import SegmentedWindows
+from millstream.state.windows.segments import segment_length_ms
 from millstream.state.windows.session_store import SessionStore
 from millstream.state.windows.session_table import SessionTable
 from millstream.state.windows.time_index import TimeIndexedOverlay, TimeOrderedWindows

@@ -17,11 +17,8 @@ from millstream.state.storage.overlay import OverlayStore
 from millstream.state.storage.timed_store import CommittableTimedStore
 from millstream.state.windows.duplicate_table import DuplicateTable, Entry, within
 from millstream.state.windows.memory_windows import Expired, MemoryWindows, memory_bucket_ms
-from millstream.state.windows.segmented_windows import (
-    SegmentedWindows,
-    bucket_length_ms,
-    segment_prefix,
-)
+from millstream.state.windows.segmented_windows import SegmentedWindows
+from millstream.state.windows.segments import bucket_length_ms, segment_prefix
 from millstream.state.windows.window_keys import LAST_NUMBER, WINDOWS, number_of
 from millstream.windowed import MAX_TIME_MS
 

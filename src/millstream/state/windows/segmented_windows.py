@@ -2,8 +2,7 @@
 
 Kafka Streams keeps each segment of time in a database of its own, to delete it as a whole. Here a
 segment is a range of keys in one database, `int64 segment + stored key`, and is deleted by one
-range tombstone, so that data and changelog offset are still written in one batch. What a segment is
-decides what Kafka Streams still takes when it comes late, so its length is Kafka Streams' own.
+range tombstone, so that data and changelog offset are still written in one batch.
 """
 
 from __future__ import annotations
@@ -18,39 +17,27 @@ from millstream.state.storage.overlay import OverlayStore
 from millstream.state.storage.timed_store import StoredPairs, from_place
 from millstream.state.windows.memory_windows import Expired
 from millstream.state.windows.recent_table import RecentTable
+from millstream.state.windows.segments import (
+    SEGMENT_BYTES,
+    bucket_length_ms,
+    segment_length_ms,
+    segment_prefix,
+)
 from millstream.state.windows.time_table import TimeTable
 from millstream.state.windows.window_keys import WINDOWS, KeyLayout
 
-_SEGMENT: Final = struct.Struct(">q")
-_SEGMENT_BYTES: Final = _SEGMENT.size
 _PROGRESS: Final = struct.Struct(">qi")
 #: Behind all segments. Its value: the latest time, and the number given to the last duplicate.
 _PROGRESS_KEY: Final = b"\xffprogress"
 
 #: What is written by stored key; None deletes.
 _Writes = dict[bytes, bytes | None]
+#: By segment and, of recent times, bucket.
+_Groups = dict[tuple[int, int | None], _Writes]
 _UNKNOWN: Final[_Writes] = {}
 
-#: Kafka Streams makes segments no shorter than a minute.
-_SHORTEST_SEGMENT_MS: Final = 60_000
-#: Stretches of time within the retention, for what is kept in memory.
-_BUCKETS: Final = 64
 #: In how many segments a range of keys is looked for one by one: beyond, all are looked through.
 _MOST_SEEKS: Final = 50
-
-
-def segment_length_ms(retention_ms: int) -> int:
-    """How long the segments of a store are: half of its retention, but at least a minute."""
-    return max(retention_ms // 2, _SHORTEST_SEGMENT_MS)
-
-
-#: Stands before the stored keys of a segment.
-segment_prefix: Final = _SEGMENT.pack
-
-
-def bucket_length_ms(retention_ms: int) -> int:
-    """How long the stretches of time are in which what is recent is forgotten."""
-    return min(segment_length_ms(retention_ms), retention_ms // _BUCKETS)
 
 
 class SegmentedWindows:
@@ -118,7 +105,7 @@ class SegmentedWindows:
             return None
         if time >= self.complete_from:
             return self._recent.get(key)
-        return self._base.get(_SEGMENT.pack(time // self._segment_ms) + key)
+        return self._base.get(segment_prefix(time // self._segment_ms) + key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The value of each stored key, in their order: 0.2 us for a recent one, else 1 us."""
@@ -198,7 +185,7 @@ class SegmentedWindows:
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
         """Write many stored keys, in order: 0.7 us each if they share starts, one by one 1.4 us."""
-        groups: dict[tuple[int, int | None], _Writes] = {}
+        groups: _Groups = {}
         if self._layout is WINDOWS:
             self._group_windows(keys, values, groups)
         else:
@@ -209,9 +196,8 @@ class SegmentedWindows:
                 else:
                     group[key] = value
         self._write_groups(groups)
-        recent = self._recent
-        while recent.size_bytes > self._recent_bytes:
-            self.complete_from = max(self.complete_from, recent.forget_oldest())
+        while self._recent.size_bytes > self._recent_bytes:
+            self.complete_from = max(self.complete_from, self._recent.forget_oldest())
 
     def remove(self, key: bytes, timestamp: int) -> None:
         """Delete one stored key. That it is too old is not counted."""
@@ -223,7 +209,7 @@ class SegmentedWindows:
         segment = time // self._segment_ms
         if segment < self._first_segment:
             return False
-        self._base.put(_SEGMENT.pack(segment) + key, value, UNKNOWN)
+        self._base.put(segment_prefix(segment) + key, value, UNKNOWN)
         if time >= self.complete_from:
             recent = self._recent
             if value is None:
@@ -261,7 +247,7 @@ class SegmentedWindows:
         latest = max(times, default=UNKNOWN)
         if latest > self.observed_time:
             self._advance(latest)
-        segment_ms, first_segment, pack = self._segment_ms, self._first_segment, _SEGMENT.pack
+        segment_ms, first_segment, pack = self._segment_ms, self._first_segment, segment_prefix
         segments = [time // segment_ms for time in times]
         live = {
             pack(segment) + key: value
@@ -290,10 +276,7 @@ class SegmentedWindows:
     # --- parts -----------------------------------------------------------------------------------
 
     def _group_windows(
-        self,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        groups: dict[tuple[int, int | None], _Writes],
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], groups: _Groups
     ) -> None:
         """Collect what is written where: few windows are at a time, so their suffixes tell most."""
         suffix_bytes = self._layout.suffix_bytes
@@ -303,8 +286,7 @@ class SegmentedWindows:
             suffix = key[-suffix_bytes:]
             group = places.get(suffix, unknown)
             if group is unknown:
-                first_segment = self._first_segment
-                group = self._group_of(key, groups)
+                first_segment, group = self._first_segment, self._group_of(key, groups)
                 if first_segment != self._first_segment:
                     places.clear()
                 places[suffix] = group
@@ -313,9 +295,7 @@ class SegmentedWindows:
             else:
                 group[key] = value
 
-    def _group_of(
-        self, key: bytes, groups: dict[tuple[int, int | None], _Writes]
-    ) -> _Writes | None:
+    def _group_of(self, key: bytes, groups: _Groups) -> _Writes | None:
         """Where to collect what is written under a stored key; None if its segment is dead."""
         time = self._time_of(key)
         if time > self.observed_time:
@@ -332,10 +312,10 @@ class SegmentedWindows:
             group = groups[segment, bucket] = {}
         return group
 
-    def _write_groups(self, groups: dict[tuple[int, int | None], _Writes]) -> None:
-        """Write what is collected for each segment and, of recent times, bucket."""
+    def _write_groups(self, groups: _Groups) -> None:
+        """Write what is collected."""
         for (segment, bucket), written in groups.items():
-            prefix = _SEGMENT.pack(segment)
+            prefix = segment_prefix(segment)
             values = list(written.values())
             self._base.put_many([prefix + key for key in written], values, ())
             if bucket is not None:
@@ -366,7 +346,7 @@ class SegmentedWindows:
         if time < self._dies_at:
             return
         first = self._segment_of(time - self._retention_ms)
-        self._base.drop(_SEGMENT.pack(self._first_segment), _SEGMENT.pack(first))
+        self._base.drop(segment_prefix(self._first_segment), segment_prefix(first))
         self._first_segment = first
         self._dies_at = self._death_of(first)
         self._recent.forget_before(first * self._segment_ms)
@@ -380,14 +360,14 @@ class SegmentedWindows:
     def _scan_key(self, key: bytes, first: int, last: int) -> list[tuple[bytes, bytes]]:
         start, end = self._layout.first_at(key, first), self._layout.after(key, last)
         # Longer keys that begin with this one, and bytes that look like a time, lie in between.
-        size = _SEGMENT_BYTES + len(key) + self._layout.suffix_bytes
+        size = SEGMENT_BYTES + len(key) + self._layout.suffix_bytes
         segments = range(self._segment_of(first), self._segment_of(last) + 1)
         found: list[tuple[bytes, bytes]] = []
         for segment in segments:
-            prefix = _SEGMENT.pack(segment)
+            prefix = segment_prefix(segment)
             for stored, value in self._base.scan(prefix + start, prefix + end):
                 if len(stored) == size:
-                    found.append((stored[_SEGMENT_BYTES:], value))
+                    found.append((stored[SEGMENT_BYTES:], value))
         return found
 
     def _between(
@@ -442,19 +422,19 @@ class SegmentedWindows:
     ) -> ByteItems:
         segments = range(self._segment_of(first), self._segment_of(last) + 1)
         if (lowest is None and highest is None) or len(segments) > _MOST_SEEKS:
-            ranges = [(_SEGMENT.pack(segments.start), _SEGMENT.pack(segments.stop))]
+            ranges = [(segment_prefix(segments.start), segment_prefix(segments.stop))]
         else:
             # What lies beside these keys is not looked at.
             end = None if highest is None else _behind(highest, self._layout.after(b"", last))
             ranges = [
                 (
-                    _SEGMENT.pack(segment) + (lowest or b""),
-                    _SEGMENT.pack(segment + 1) if end is None else _SEGMENT.pack(segment) + end,
+                    segment_prefix(segment) + (lowest or b""),
+                    segment_prefix(segment + 1) if end is None else segment_prefix(segment) + end,
                 )
                 for segment in (reversed(segments) if reverse else segments)
             ]
         if begin is not None:
-            raw = _SEGMENT.pack(self._segment_of(self._time_of(begin))) + begin
+            raw = segment_prefix(self._segment_of(self._time_of(begin))) + begin
             ranges = [
                 (start, min(stop, raw + b"\0")) if reverse else (max(start, raw), stop)
                 for start, stop in ranges
@@ -480,7 +460,7 @@ class SegmentedWindows:
         key_of, time_of = self._layout.key_of, self._time_of
         try:
             for raw, value in items:
-                stored = raw[_SEGMENT_BYTES:]
+                stored = raw[SEGMENT_BYTES:]
                 if not first <= time_of(stored) <= last:
                     continue
                 key = key_of(stored)

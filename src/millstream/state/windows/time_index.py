@@ -14,7 +14,8 @@ from typing import Final
 from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset, Storage
 from millstream.state.storage.overlay import OverlayStore
 from millstream.state.windows.memory_windows import Expired
-from millstream.state.windows.segmented_windows import SegmentedWindows, bucket_length_ms
+from millstream.state.windows.segmented_windows import SegmentedWindows
+from millstream.state.windows.segments import bucket_length_ms
 from millstream.state.windows.time_table import TimeTable
 from millstream.state.windows.window_keys import KeyLayout
 from millstream.windowed import MAX_TIME_MS

@@ -11,7 +11,8 @@ import pytest
 from millstream.record import TaskId, TopicPartition
 from millstream.state.storage.overlay import OverlayStore
 from millstream.state.storage.rocksdb import RocksDBStorage, RocksDBStorages
-from millstream.state.windows.segmented_windows import SegmentedWindows, segment_length_ms
+from millstream.state.windows.segmented_windows import SegmentedWindows
+from millstream.state.windows.segments import segment_length_ms
 from millstream.state.windows.time_index import TimeIndexedOverlay, TimeOrderedWindows
 from millstream.state.windows.window_keys import (
     SESSIONS,
