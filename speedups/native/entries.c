@@ -94,14 +94,8 @@ static PyObject *change(Entry *self, PyObject *const *arguments, Py_ssize_t coun
     if (PyErr_Occurred()) {
         return NULL;
     }
-    int was_clean = self->dirty_seq == 0;
-    self->timestamp = timestamp;
-    self->dirty_seq = seq;
-    self->offset = offset;
-    set(&self->value, arguments[0]);
-    set(&self->place, arguments[3]);
-    set(&self->headers, arguments[5]);
-    return PyBool_FromLong(was_clean);
+    return PyBool_FromLong(
+        change_entry(self, arguments[0], timestamp, seq, arguments[3], offset, arguments[5]));
 }
 
 static PyMethodDef entry_methods[] = {

@@ -34,4 +34,20 @@ static inline void give(PyObject **attribute, PyObject *object) {
 /* The same with an object that stays the caller's. */
 static inline void set(PyObject **attribute, PyObject *object) { give(attribute, Py_NewRef(object)); }
 
+/* The `used_seq` of an entry that has left its cache. */
+#define GONE (-1)
+
+/* Give an entry another value, and say who did; whether it had no change before. */
+static inline int change_entry(Entry *entry, PyObject *value, long long timestamp, long long seq, PyObject *place,
+                               long long offset, PyObject *headers) {
+    int was_clean = entry->dirty_seq == 0;
+    entry->timestamp = timestamp;
+    entry->dirty_seq = seq;
+    entry->offset = offset;
+    set(&entry->value, value);
+    set(&entry->place, place);
+    set(&entry->headers, headers);
+    return was_clean;
+}
+
 #endif

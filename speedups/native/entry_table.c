@@ -240,7 +240,7 @@ PyObject *remove_entries(PyObject *module, PyObject *arguments) {
         }
         PyObject *taken = take(table, entry->key_bytes);
         size += entry->size;
-        entry->used_seq = -1;
+        entry->used_seq = GONE;
         if (PyErr_Occurred() || (taken == NULL && PyList_Append(others, (PyObject *)entry) < 0)) {
             Py_CLEAR(others);
         }

@@ -4,9 +4,6 @@
 
 #include "entries.h"
 
-/* The `used_seq` of an entry that has left its cache. */
-#define GONE (-1)
-
 /* Entries, owned. */
 typedef struct {
     Entry **entries;

@@ -326,16 +326,13 @@ static int change(Cache *cache, Entry *entry, PyObject *value, Updates *updates,
         return -1;
     }
     /* A deleted aggregate starts over: its time does not count any more. */
-    if (is_none(entry->value) || is_none(value) || context.timestamp > entry->timestamp) {
-        entry->timestamp = context.timestamp;
-    }
-    int was_dirty = entry->dirty_seq != 0;
-    entry->dirty_seq = ++cache->seq;
-    entry->offset = context.offset;
-    set(&entry->value, value);
-    give(&entry->place, context.place);
-    give(&entry->headers, context.headers);
-    return was_dirty ? 0 : PyList_Append(cache->dirty, (PyObject *)entry);
+    int moves = is_none(entry->value) || is_none(value) || context.timestamp > entry->timestamp;
+    long long timestamp = moves ? context.timestamp : entry->timestamp;
+    int was_clean =
+        change_entry(entry, value, timestamp, ++cache->seq, context.place, context.offset, context.headers);
+    Py_DECREF(context.place);
+    Py_DECREF(context.headers);
+    return was_clean ? PyList_Append(cache->dirty, (PyObject *)entry) : 0;
 }
 
 /* ---- counting */

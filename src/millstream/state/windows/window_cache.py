@@ -159,9 +159,7 @@ class WindowCache(RecordCache):
             is_absent: whether it is known that the store has no such window.
         """
         entry = self.entries.get(stored_key) or self.overwrite(stored_key, is_absent=is_absent)
-        self.seq += 1
-        if entry.change(value, timestamp, self.seq, place, offset, headers):
-            self.dirty.append(entry)
+        self.change(entry, value, timestamp, place, offset, headers)
 
     def replace(
         self,
@@ -179,9 +177,9 @@ class WindowCache(RecordCache):
         knows of the old one, its entry serves for the new one: else it would leave a trail of
         deleted entries behind, which a flush would only pass over.
         """
-        if old != stored_key and not self._move(old, stored_key):
-            self.write(old, None, timestamp, place, offset, headers)
         is_absent = old != stored_key
+        if is_absent and not self._move(old, stored_key):
+            self.write(old, None, timestamp, place, offset, headers)
         self.write(stored_key, value, timestamp, place, offset, headers, is_absent=is_absent)
 
     # --- bytes -----------------------------------------------------------------------------------
