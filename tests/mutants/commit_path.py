@@ -41,16 +41,19 @@ _PENDING = "runtime/task/queues/pending_offsets.py"
 _QUEUE = "runtime/task/queues/record_queue.py"
 _DELIVERY = "kafka/data/delivery.py"
 
-_POST_COMMIT = """        acked = self._producer.acked_offsets()
-        for task in needing:
+_PUBLISH = """            self._publication.publish(offsets, whole)
+        acked = self._producer.acked_offsets()
+"""
+_END = """            self._end(needing, offsets, acked, meanwhile)
+"""
+_FLUSH = "        self._flush(whole)\n        self.commit(offsets, whole)\n"
+_FLUSH_SOON = "        self._flush(whole)\n        if not offsets:"
+_BEGIN = "return _Offsets(offsets, self._committer.begin_commit(offsets, _COMMIT_TIMEOUT_MS), self)"
+_WRITE = """        for task in tasks:
             meanwhile()
             task.post_commit(offsets, acked)
 """
-_PUBLISH = "        self._publication.publish(offsets, whole)\n"
-_INSIST_OFFSETS = """        self._insist(
-            "offsets are not committed","""
-_FLUSH = "        self._flush(whole)\n" + _INSIST_OFFSETS
-_COMMITTED = "            whole,\n        )\n\n    def settle("
+_DUE = "            if (now_ms < due_ms and not self._commit_wanted) or self._rebalances.under_way:"
 _FLUSH_TRANSACTION = "            self._insist(self._producer.flush, deadline)\n"
 _SEND_OFFSETS = """            if offsets:
                 self._send_offsets(offsets, deadline)
@@ -62,21 +65,105 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "offsets are committed before the producer is flushed",
         _AT_LEAST_ONCE,
-        *(_FLUSH, _INSIST_OFFSETS),
-        *(_COMMITTED, _COMMITTED.replace(")\n\n", ")\n        self._flush(whole)\n\n", 1)),
+        *(_FLUSH, "        self.commit(offsets, whole)\n        self._flush(whole)\n"),
     ),
     _mutant(
         "stores are written before the offsets are committed",
         _COMMITS,
-        *(_PUBLISH + _POST_COMMIT, _POST_COMMIT + _PUBLISH),
+        "        confirmation = None\n",
+        "        confirmation = None\n        acked = self._producer.acked_offsets()\n"
+        "        for task in needing:\n            task.post_commit(offsets, acked)\n",
     ),
     _mutant(
         "acknowledged offsets are looked at before the flush",
         _COMMITS,
-        *(_PUBLISH, "        acked = self._producer.acked_offsets()\n" + _PUBLISH),
-        *(_POST_COMMIT, _POST_COMMIT.partition("\n")[2]),
+        *("        confirmation = None\n", "        acked, confirmation = {}, None\n"),
+        *(_PUBLISH, _PUBLISH.partition("\n")[0] + "\n"),
     ),
-    _mutant("the producer is not flushed", _AT_LEAST_ONCE, _FLUSH, _INSIST_OFFSETS),
+    _mutant(
+        "the producer is not flushed",
+        *(_AT_LEAST_ONCE, _FLUSH, "        self.commit(offsets, whole)\n"),
+    ),
+    _mutant(
+        "the producer is not flushed before offsets are on their way",
+        *(_AT_LEAST_ONCE, _FLUSH_SOON, "        if not offsets:"),
+    ),
+    # --- a commit that the group has not answered ---
+    _mutant(
+        "stores do not wait for the answer",
+        _COMMITS,
+        "            self._begun = _Begun(confirmation, needing, offsets, acked)\n",
+        "            self._begun = _Begun(confirmation, needing, offsets, acked)\n" + _END,
+    ),
+    _mutant(
+        "nobody hears of the answer",
+        _COMMITS,
+        "        if self._begun is not None and self._begun.confirmation.is_there:\n",
+        "        if False:\n",
+    ),
+    _mutant(
+        "the loop never asks for the answer",
+        *(_THREAD, "            self._commits.hear()\n", ""),
+    ),
+    _mutant(
+        "an answer is waited for where it is only to be heard of",
+        _COMMITS,
+        "        if self._begun is not None and self._begun.confirmation.is_there:\n",
+        "        if self._begun is not None:\n",
+    ),
+    _mutant(
+        "a commit does not wait for the one before",
+        _COMMITS,
+        "        self._finish(whole)\n        began_ms",
+        "        began_ms",
+    ),
+    _mutant(
+        "what the group refuses later is not committed any more",
+        *(_COMMITS, "                task.commit_failed()\n", "                pass\n"),
+    ),
+    _mutant(
+        "tasks that were closed meanwhile are written",
+        _COMMITS,
+        "[task for task in begun.tasks if task.state is TaskState.RUNNING]",
+        "list(begun.tasks)",
+    ),
+    _mutant(
+        "a commit goes on when its tasks are dropped",
+        *(
+            _COMMITS,
+            "        self._begun = None\n        self._publication.forget_sent()",
+            "        self._publication.forget_sent()",
+        ),
+    ),
+    _mutant(
+        "tasks are given up with a commit that is not over",
+        _COMMITS,
+        "return self._publication.is_open or self._begun is not None",
+        "return self._publication.is_open",
+    ),
+    _mutant(
+        "a task that is rebuilt does not wait for the answer",
+        _COMMITS,
+        "        try:\n            self._finish(Deadline(self._clock, None))\n",
+        "        try:\n            pass\n",
+    ),
+    _mutant(
+        "offsets that were not answered are not sent again",
+        *(
+            _AT_LEAST_ONCE,
+            "self._guarantee.commit(self._offsets, whole, self._begun)",
+            "self._begun.take()",
+        ),
+    ),
+    _mutant(
+        "offsets are begun to be committed and never are",
+        _AT_LEAST_ONCE,
+        *(_BEGIN, "return None"),
+    ),
+    _mutant(
+        "a store does not say that it is ahead",
+        *(_TASK, "            ahead=self.commit_needed,\n", "            ahead=False,\n"),
+    ),
     _mutant(
         "caches are not flushed",
         _COMMITS,
@@ -86,7 +173,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "stores are not written",
         _COMMITS,
-        *("            task.post_commit(offsets, acked)", "            task.commit_needed = False"),
+        *("            task.post_commit(offsets, acked)", "            pass"),
     ),
     _mutant(
         "offsets are not committed",
@@ -115,8 +202,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "stores of the first task only are written",
         _COMMITS,
-        "        for task in needing:\n            meanwhile()\n            task.post_commit",
-        "        for task in needing[:1]:\n            meanwhile()\n            task.post_commit",
+        *(_WRITE, _WRITE.replace("in tasks:", "in tasks[:1]:")),
     ),
     _mutant(
         "tasks that have nothing to commit are committed",
@@ -133,8 +219,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "the cluster is asked though nothing is to be committed",
         _COMMITS,
-        "        if not needing and not self.is_open:\n            return {}\n",
-        "",
+        "        if not needing and not self.is_open:\n            return {}\n        confirmation",
+        "        confirmation",
     ),
     _mutant("commits are not counted", _COMMITS, "        self.total += 1\n", ""),
     # --- what fails ---
@@ -212,7 +298,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a transaction without offsets is left open",
-        *(_COMMITS, "        if not needing and not self.is_open:", "        if not needing:"),
+        _COMMITS,
+        "        if not needing and not self.is_open:\n            return {}\n        confirmation",
+        "        if not needing:\n            return {}\n        confirmation",
     ),
     _mutant(
         "a transaction is committed after the broker has aborted it",
@@ -479,26 +567,26 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "stores whose changelog has not moved are not written",
         _STORES,
-        "                opened.base.commit(None)\n            else:",
+        "                opened.base.commit(None, ahead=ahead)\n            else:",
         "                pass\n            else:",
     ),
     _mutant(
         "stores do not keep the offset that they stand for",
         _STORES,
-        "opened.base.commit((partition, offset) if opened.keeps_offset else None)",
-        "opened.base.commit(None)",
+        "opened.base.commit(kept, ahead=ahead)",
+        "opened.base.commit(None, ahead=ahead)",
     ),
     _mutant(
         "stores keep an offset that is one ahead",
         _STORES,
-        "opened.base.commit((partition, offset) if",
-        "opened.base.commit((partition, offset + 1) if",
+        "kept = (partition, offset) if",
+        "kept = (partition, offset + 1) if",
     ),
     _mutant(
         "stores keep an offset that is one behind",
         _STORES,
-        "opened.base.commit((partition, offset) if",
-        "opened.base.commit((partition, offset - 1) if",
+        "kept = (partition, offset) if",
+        "kept = (partition, offset - 1) if",
     ),
     _mutant(
         "one store of several is written",
@@ -540,14 +628,18 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "an overlay is forgotten instead of written",
         _OVERLAY,
-        "self._storage.write_batch(self._writes, offset, dropped=self._dropped)",
-        "self._storage.write_batch({}, offset, dropped=self._dropped)",
+        "write_batch(self._writes, offset, ",
+        "write_batch({}, offset, ",
+    ),
+    _mutant(
+        "an overlay that is ahead says nothing of it",
+        *(_OVERLAY, "spilled=ahead", "spilled=False"),
     ),
     _mutant(
         "an overlay is written without its offset",
         _OVERLAY,
-        "self._storage.write_batch(self._writes, offset, dropped=self._dropped)",
-        "self._storage.write_batch(self._writes, None, dropped=self._dropped)",
+        "write_batch(self._writes, offset, ",
+        "write_batch(self._writes, None, ",
     ),
     _mutant(
         "an overlay that is closed is written",
@@ -717,26 +809,22 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "commits come at any time",
         _THREAD,
-        "        if now_ms < due_ms and not self._commit_wanted:\n            return\n",
-        "",
+        *(_DUE, "            if self._rebalances.under_way:"),
     ),
     _mutant(
         "commits come only when they are asked for",
         _THREAD,
-        "        if now_ms < due_ms and not self._commit_wanted:",
-        "        if not self._commit_wanted:",
+        *(_DUE, "            if not self._commit_wanted or self._rebalances.under_way:"),
     ),
     _mutant(
         "commits that are asked for wait for the interval",
         _THREAD,
-        "        if now_ms < due_ms and not self._commit_wanted:",
-        "        if now_ms < due_ms:",
+        *(_DUE, "            if now_ms < due_ms or self._rebalances.under_way:"),
     ),
     _mutant(
         "commits are made while the group rebalances",
         _THREAD,
-        "        if self._rebalances.under_way:\n            return\n",
-        "",
+        *(_DUE, "            if now_ms < due_ms and not self._commit_wanted:"),
     ),
     _mutant(
         "a commit that the group refused is forgotten",

@@ -80,6 +80,8 @@ class Checks:
         #: Where changelogs ended when a task that is to be active began to restore.
         self._ends: dict[tuple[Process, TopicPartition], int] = {}
         self._uncommitted: dict[Process, Counter[TaskId]] = defaultdict(Counter)
+        #: How many of these are done with when the group has taken the offsets.
+        self._committing: dict[Process, dict[TaskId, int]] = defaultdict(dict)
         self.processed: Counter[TaskId] = Counter()
         self.allowed: Counter[TaskId] = Counter()
         self.commits = 0
@@ -222,9 +224,14 @@ class Checks:
         self.processed[task.task_id] += count
         self._uncommitted[process][task.task_id] += count
 
+    def begins_commit(self, process: Process, task: StreamTask) -> None:
+        """A task's offsets are on their way."""
+        done = self._uncommitted[process][task.task_id] - _pending(task)
+        self._committing[process][task.task_id] = done
+
     def has_committed(self, process: Process, task: StreamTask) -> None:
-        """A task was committed."""
-        self._uncommitted[process][task.task_id] = _pending(task)
+        """A task was committed, which may have processed more meanwhile."""
+        self._uncommitted[process][task.task_id] -= self._committing[process].pop(task.task_id)
 
     def stops(self, process: Process, task: StreamTask, *, clean: bool) -> None:
         """A task does not process any more."""

@@ -43,7 +43,7 @@ def _commit_before_flush() -> list[Replacement]:
         self._committer.commit(offsets, _COMMIT_MS)
         self._flush(whole)
 
-    return [(AtLeastOnce, "publish", publish)]
+    return [(AtLeastOnce, "publish", publish), (AtLeastOnce, "publish_soon", publish)]
 
 
 def _no_flush() -> list[Replacement]:
@@ -132,11 +132,11 @@ def _store_not_written() -> list[Replacement]:
     """A commit moves the changelog's offset, and the writes that it stands for are dropped."""
     right = TaskStores.commit
 
-    def wrong(self: Any, offsets: Any) -> None:
+    def wrong(self: Any, offsets: Any, **named: Any) -> None:
         for opened in self._stores.values():
             if hasattr(opened.base, "_writes"):
                 opened.base._forget()
-        right(self, offsets)
+        right(self, offsets, **named)
 
     return [(TaskStores, "commit", wrong)]
 

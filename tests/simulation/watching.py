@@ -71,7 +71,8 @@ def _task_methods(
     scheduler: Scheduler, checks: Checks
 ) -> dict[tuple[type, str], Callable[..., Any]]:
     open_stores, start = StreamTask.open_stores, StreamTask.start
-    step, post_commit = StreamTask.step, StreamTask.post_commit
+    step, commit_begun = StreamTask.step, StreamTask.commit_begun
+    post_commit = StreamTask.post_commit
     suspend, close = StreamTask.suspend, StreamTask.close
     add = Restoration.add
 
@@ -100,6 +101,11 @@ def _task_methods(
             if where is not None and where.alive:
                 checks.processes(where, self, self.processed_total - before)
 
+    def watched_commit_begun(self: StreamTask) -> None:
+        if (where := living()) is not None:
+            checks.begins_commit(where, self)
+        commit_begun(self)
+
     def watched_post_commit(self: StreamTask, offsets: Any, acked: Any) -> None:
         where = living()
         if where is not None:
@@ -127,6 +133,7 @@ def _task_methods(
         (StreamTask, "open_stores"): watched_open,
         (StreamTask, "start"): watched_start,
         (StreamTask, "step"): watched_step,
+        (StreamTask, "commit_begun"): watched_commit_begun,
         (StreamTask, "post_commit"): watched_post_commit,
         (StreamTask, "suspend"): watched_suspend,
         (StreamTask, "close"): watched_close,

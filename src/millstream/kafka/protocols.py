@@ -100,6 +100,14 @@ class TransactionalProducer(Producer, Protocol):
     def commit_transaction(self, timeout_ms: int) -> None: ...
 
 
+class CommitAnswer(Protocol):
+    """What a group answers to a commit that was begun."""
+
+    @property
+    def is_there(self) -> bool: ...
+    def take(self) -> object: ...
+
+
 class Member(Protocol):
     """A thread's place in the consumer group, of which it sees events."""
 
@@ -110,6 +118,9 @@ class Member(Protocol):
     @property
     def rounds(self) -> int: ...
     def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None: ...
+    def begin_commit(
+        self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int
+    ) -> CommitAnswer: ...
     def committed(
         self, partitions: Collection[TopicPartition], timeout_ms: int
     ) -> dict[TopicPartition, CommitOffset | None]: ...

@@ -20,7 +20,8 @@ class Work(Protocol):
 
     Records are taken in by `step` and finished by then or later. The loop commits all its work
     together, since it shares one producer: `drain` where the work is given up, then
-    `prepare_commit`, `offsets_to_commit`, the producer's flush, the commit, `post_commit`.
+    `prepare_commit`, the producer's flush, `offsets_to_commit`, the commit, `commit_begun`, and
+    when it went through `post_commit`. Records may be taken between the last two.
 
     Invariant: `offsets_to_commit` names no offset before which a record is not finished, and a
     record is finished only when everything that it caused is handed to the producer.
@@ -152,6 +153,14 @@ class Work(Protocol):
 
     def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:
         """Where to go on after a restart, for each partition that was read."""
+        ...
+
+    def commit_begun(self) -> None:
+        """The offsets are on their way: what comes from now on is for the next commit."""
+        ...
+
+    def commit_failed(self) -> None:
+        """They were not committed: the next commit has them, too."""
         ...
 
     def post_commit(

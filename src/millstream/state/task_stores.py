@@ -46,8 +46,8 @@ class TaskStores:
 
     A commit goes: flush the caches (the operators theirs, then `flush_silently`, store by store,
     until they have no changes), flush the producer, commit the input offsets, then `commit` with
-    the acknowledged changelog offsets. Nothing may be written in between: what is in the stores at
-    `commit` must be what the offsets stand for.
+    the acknowledged changelog offsets. Where state may be ahead of them, under at-least-once, more
+    may be written meanwhile: what was not committed with its changelog offset is restored over it.
 
     Owned by one thread at a time; it may be opened again after it was closed.
 
@@ -308,12 +308,13 @@ class TaskStores:
         for opened in self._stores.values():
             opened.base.spill()
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], *, ahead: bool = False) -> None:
         """Keep what was written, with the changelog offsets it stands for.
 
         Args:
             offsets: the last acknowledged offset of each changelog partition that was written to
                 (for a source topic that serves as changelog: the last one consumed).
+            ahead: whether more was written since these were reached. Never under exactly-once.
         """
         self._writer.has_written = False
         for name, opened in self._stores.items():
@@ -321,14 +322,15 @@ class TaskStores:
             partition = self._changelogs.get(name)
             offset = None if partition is None else offsets.get(partition)
             if partition is None or offset is None:
-                opened.base.commit(None)
+                opened.base.commit(None, ahead=ahead)
             else:
                 restorer = self._restorers[partition]
                 assert restorer.reached is None or offset >= restorer.reached, (
                     f"store {name} has reached offset {restorer.reached} of {partition}, "
                     f"not {offset}"
                 )
-                opened.base.commit((partition, offset) if opened.keeps_offset else None)
+                kept = (partition, offset) if opened.keeps_offset else None
+                opened.base.commit(kept, ahead=ahead)
                 restorer.reached = offset
             self._meters.committed(name, opened, began_ns)
         with disk_errors(f"commit the state of task {self.task_id}", self.task_id):

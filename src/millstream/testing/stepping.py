@@ -198,6 +198,7 @@ class SteppingDriver:
         with self._failing():
             self._land(self._may_commit)
             self._task.prepare_commit()
+            self._task.commit_begun()
             self._task.post_commit(self._task.offsets_to_commit(), self._collector.acked_offsets())
         self.deliver()
 

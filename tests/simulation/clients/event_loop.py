@@ -357,9 +357,8 @@ class SimulatedLink(MemberLink):
     def alive(self) -> bool:
         return not self._net.closed
 
-    def run(self, call: Callable[..., Any], *args: Any, timeout_ms: int) -> Any:
-        """Call a coroutine function on the loop; the running actor waits for what it returns."""
-        future = self.call_soon(call, *args)
+    def value_of(self, future: Any, timeout_ms: int) -> Any:
+        """The running actor waits for what a call on the loop comes to."""
         waiting: Actor = self._scheduler.current
         future.add_both(lambda _: waiting.wake(future))
         until_us = self._scheduler.now_us + timeout_ms * 1000

@@ -16,6 +16,7 @@ from kafka.future import Future
 from millstream.clock import Clock
 from millstream.errors import BrokerUnavailableError
 from millstream.kafka.data.group_metadata import GroupMetadata
+from millstream.kafka.member.answer import Answer
 from millstream.kafka.member.events import Failed, MemberEvent
 from millstream.kafka.member.group_member import GroupMember
 from millstream.kafka.member.life import Membership
@@ -148,11 +149,16 @@ class SimulatedMember(GroupMember):
         return self._events.take(0)
 
     def commit(self, offsets: Any, timeout_ms: int) -> None:
-        self._freeze()
-        self._scheduler.step(10)
         super().commit(offsets, timeout_ms)
         # The answer is here, and what it is followed by is not done yet.
         self._scheduler.step(10)
+
+    def begin_commit(self, offsets: Any, timeout_ms: int) -> Answer:
+        self._freeze()
+        self._scheduler.step(10)
+        begun = super().begin_commit(offsets, timeout_ms)
+        self._scheduler.step(10)
+        return begun
 
     def committed(self, partitions: Any, timeout_ms: int) -> Any:
         self._scheduler.step(10)

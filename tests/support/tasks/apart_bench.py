@@ -117,6 +117,7 @@ class ApartBench:
         self.committed = offsets.get(IN, self.committed)
         self.outputs += self._open
         self._open = []
+        self.task.commit_begun()
         self.task.post_commit(offsets, self._collector.acked_offsets())
         return True
 

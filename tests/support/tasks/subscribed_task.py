@@ -179,6 +179,7 @@ class SubscribedTask:
         if self.task.awaits_sent:
             self.task.sent()
         offsets = self.task.offsets_to_commit()
+        self.task.commit_begun()
         self.task.post_commit(offsets, {})
         return offsets[PLACE].offset if PLACE in offsets else 0
 

@@ -311,6 +311,7 @@ class TaskBench:
             task.prepare_commit()
             offsets = task.offsets_to_commit()
             self.main.group |= offsets
+            task.commit_begun()
             task.post_commit(offsets, self.acked)
 
     def counts(self, partition: int = 0) -> dict[str, int]:

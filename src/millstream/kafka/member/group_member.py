@@ -25,10 +25,12 @@ from millstream.errors import (
     GroupMembershipError,
     IllegalStateError,
     RebalanceInProgressError,
+    StreamsError,
     TaskMigratedError,
 )
 from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.kafka_python import ClientFuture, new_future
+from millstream.kafka.member.answer import Answer
 from millstream.kafka.member.errors import commit_error, membership_error
 from millstream.kafka.member.events import (
     Assigned,
@@ -189,7 +191,21 @@ class GroupMember:
             StreamsError: the broker refused the commit.
         """
         if offsets:
-            self._call_coordinator(self._connected().commit, offsets, timeout_ms)
+            self.begin_commit(offsets, timeout_ms).take()
+
+    def begin_commit(
+        self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int
+    ) -> Answer:
+        """The same without waiting. Commits reach the broker in the order in which they were begun.
+
+        Args:
+            offsets: not empty, as for `commit`.
+            timeout_ms: how long errors that pass are waited out.
+
+        Returns:
+            What raises, when it is taken, what `commit` would.
+        """
+        return self._ask_coordinator(self._connected().commit, offsets, timeout_ms)
 
     def committed(
         self, partitions: Collection[TopicPartition], timeout_ms: int
@@ -202,9 +218,9 @@ class GroupMember:
             BrokerUnavailableError: no (stable) answer in time.
             StreamsError: the broker refused to answer.
         """
-        fetched: dict[TopicPartition, CommitOffset | None] = self._call_coordinator(
+        fetched: dict[TopicPartition, CommitOffset | None] = self._ask_coordinator(
             self._connected().fetch, partitions, timeout_ms
-        )
+        ).take()
         return fetched
 
     # What it does now and then.
@@ -411,7 +427,7 @@ class GroupMember:
             raise IllegalStateError(f"The member of group {self._group_id!r} {state}.")
         return self._offsets
 
-    def _call_coordinator(self, call: Callable[..., Any], what: Any, timeout_ms: int) -> Any:
+    def _ask_coordinator(self, call: Callable[..., Any], what: Any, timeout_ms: int) -> Answer:
         link = self._link
         assert link is not None
         if not link.alive:
@@ -420,15 +436,20 @@ class GroupMember:
                 "for its partitions."
             )
         generation = self.generation
-        try:
-            return link.run(call, what, timeout_ms, timeout_ms=timeout_ms + _GRACE_MS)
-        except Exception as error:
-            raise commit_error(
+
+        def told(error: Exception) -> StreamsError:
+            return commit_error(
                 error,
                 group_id=self._group_id,
                 generation=generation,
                 user=user_of(self._settings),
-            ) from error
+            )
+
+        try:
+            future = link.call_soon(call, what, timeout_ms)
+        except Exception as error:
+            raise told(error) from error
+        return Answer(link, future, timeout_ms + _GRACE_MS, told)
 
 
 __all__ = [

@@ -18,7 +18,7 @@ from millstream.clock import Clock, Deadline, SystemClock
 from millstream.config_fields import did_you_mean
 from millstream.errors import BrokerUnavailableError, ConfigError
 from millstream.kafka.cluster.listener_probe import ProtocolProbe, protocol_hint
-from millstream.kafka.kafka_python import ClientConnections
+from millstream.kafka.kafka_python import ClientConnections, ClientFuture
 from millstream.kafka.member.errors import is_login_error, membership_error
 from millstream.kafka.rights import user_of
 from millstream.kafka.settings.tokens import KafkaPythonTokens
@@ -52,8 +52,11 @@ class MemberLink(ClientConnections):
             KafkaTimeoutError: it took longer than `timeout_ms`; it is not stopped by that.
             KafkaError: what it raised.
         """
+        return self.value_of(self.call_soon(call, *args), timeout_ms)
+
+    def value_of(self, future: ClientFuture, timeout_ms: int) -> Any:
+        """Wait for what a call on the event loop comes to; raises as `run`."""
         done = threading.Event()
-        future = self.call_soon(call, *args)
         future.add_both(lambda _: done.set())
         deadline = Deadline(SystemClock(), timeout_ms)
         # In slices: an event loop that died resolves nothing any more.

@@ -9,8 +9,9 @@ from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError
 from millstream.kafka.cluster.insisting import in_steps, insist
 from millstream.kafka.member.events import CommitOffset
-from millstream.kafka.protocols import Producer
+from millstream.kafka.protocols import CommitAnswer, Producer
 from millstream.record import TopicPartition
+from millstream.runtime.loop.publication import Confirmation
 
 #: How long one attempt to commit offsets may take.
 _COMMIT_TIMEOUT_MS = 15_000
@@ -20,6 +21,10 @@ class OffsetCommitter(Protocol):
     """The group member, as far as commits go."""
 
     def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None: ...
+
+    def begin_commit(
+        self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int
+    ) -> CommitAnswer: ...
 
     def progress(self) -> None:
         """The processing loop is alive, though it waits (`max.poll.interval.ms`)."""
@@ -67,12 +72,39 @@ class AtLeastOnce:
     def publish(self, offsets: Mapping[TopicPartition, CommitOffset], whole: Deadline) -> None:
         """Wait for all acknowledgements, then commit; see `Publication`."""
         self._flush(whole)
-        self._insist(
-            "offsets are not committed",
-            lambda timeout_ms: self._committer.commit(offsets, timeout_ms),
-            _COMMIT_TIMEOUT_MS,
-            whole,
-        )
+        self.commit(offsets, whole)
+
+    def publish_soon(
+        self, offsets: Mapping[TopicPartition, CommitOffset], whole: Deadline
+    ) -> Confirmation | None:
+        """Wait for all acknowledgements, then let the offsets be committed."""
+        self._flush(whole)
+        if not offsets:
+            return None
+        return _Offsets(offsets, self._committer.begin_commit(offsets, _COMMIT_TIMEOUT_MS), self)
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, CommitOffset],
+        whole: Deadline,
+        begun: CommitAnswer | None = None,
+    ) -> None:
+        """Have offsets committed, for which all acknowledgements are there.
+
+        Args:
+            offsets: what to commit.
+            whole: nothing is tried after it.
+            begun: the first try, if it was made already.
+        """
+        tries = [] if begun is None else [begun]
+
+        def attempt(timeout_ms: int) -> None:
+            if tries:
+                tries.pop().take()
+            else:
+                self._committer.commit(offsets, timeout_ms)
+
+        self._insist("offsets are not committed", attempt, _COMMIT_TIMEOUT_MS, whole)
 
     def settle(self, whole: Deadline) -> None:
         """Wait for all acknowledgements."""
@@ -109,3 +141,26 @@ class AtLeastOnce:
             pause_ms=0,
             whole=whole,
         )
+
+
+class _Offsets:
+    """Offsets that the group was sent, with everything acknowledged that they stand for."""
+
+    def __init__(
+        self,
+        offsets: Mapping[TopicPartition, CommitOffset],
+        begun: CommitAnswer,
+        guarantee: AtLeastOnce,
+    ) -> None:
+        self._offsets = offsets
+        self._begun = begun
+        self._guarantee = guarantee
+
+    @property
+    def is_there(self) -> bool:
+        """See `Confirmation`."""
+        return self._begun.is_there
+
+    def take(self, whole: Deadline) -> None:
+        """See `Confirmation`. What the cluster does not answer is tried again here."""
+        self._guarantee.commit(self._offsets, whole, self._begun)

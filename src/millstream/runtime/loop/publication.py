@@ -10,6 +10,28 @@ from millstream.kafka.member.events import CommitOffset
 from millstream.record import TopicPartition
 
 
+class Confirmation(Protocol):
+    """What the group answers to offsets that it was sent."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it need not be waited for."""
+        ...
+
+    def take(self, whole: Deadline) -> None:
+        """See that the offsets are committed, and wait for it if need be.
+
+        Args:
+            whole: nothing is tried after it.
+
+        Raises:
+            RebalanceInProgressError: the group took none; commit again after the rebalance.
+            TaskMigratedError: the member is not in the group any more.
+            BrokerUnavailableError: no answer in time.
+        """
+        ...
+
+
 class Publication(Protocol):
     """One of the processing guarantees, as far as the cluster is concerned.
 
@@ -47,6 +69,19 @@ class Publication(Protocol):
             TaskMigratedError: what was sent is lost: it has to be dropped, and done again.
             ProductionError: an output could not be written.
             BrokerUnavailableError: no answer in time.
+        """
+        ...
+
+    def publish_soon(
+        self, offsets: Mapping[TopicPartition, CommitOffset], whole: Deadline
+    ) -> Confirmation | None:
+        """The same, but records may go on, and stores be written, before the group has answered.
+
+        Returns:
+            The answer that is to come; None if nothing is waited for any more.
+
+        Raises:
+            StreamsError: as `publish`.
         """
         ...
 

@@ -377,15 +377,14 @@ class StreamThread:
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()
         due_ms = self._last_commit_ms + self._settings.commit_interval_ms
-        if now_ms < due_ms and not self._commit_wanted:
-            return
-        # A group that rebalances takes no commits; what is due is made up for right after.
-        if self._rebalances.under_way:
-            return
-        self._last_commit_ms = now_ms
-        self._tasks.pass_over_ends()
         try:
-            self._commits.commit(self._tasks.running, meanwhile=self._answer_meanwhile)
+            self._commits.hear()
+            # A group that rebalances takes no commits; what is due is made up for right after.
+            if (now_ms < due_ms and not self._commit_wanted) or self._rebalances.under_way:
+                return
+            self._last_commit_ms = now_ms
+            self._tasks.pass_over_ends()
+            self._commits.commit(self._tasks.running, meanwhile=self._answer_meanwhile, soon=True)
             self._commit_wanted = False
         except UnfinishedError as error:
             logger.debug("commit put off: %s", error)

@@ -17,6 +17,7 @@ from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import TransactionalProducer
 from millstream.record import TopicPartition
+from millstream.runtime.loop.publication import Confirmation
 from millstream.runtime.retry import Retry
 
 #: How long the loop may stand still for taking the transactional id over.
@@ -105,6 +106,13 @@ class Transactions:
                 f"The transaction is given up, since it could not be committed within {least_ms} "
                 f"ms: {error.message}"
             ) from error
+
+    def publish_soon(
+        self, offsets: Mapping[TopicPartition, CommitOffset], whole: Deadline
+    ) -> Confirmation | None:
+        """As `publish`: nothing may be written before the transaction is committed."""
+        self.publish(offsets, whole)
+        return None
 
     def _send_offsets(
         self, offsets: Mapping[TopicPartition, CommitOffset], deadline: Deadline

@@ -10,6 +10,7 @@ from typing import Final
 from millstream.errors import IllegalStateError
 from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.member.events import Assigned, CommitOffset, MemberEvent
+from millstream.kafka.protocols import CommitAnswer
 from millstream.record import TopicPartition
 from millstream.waker import Waker
 
@@ -60,6 +61,12 @@ class NoGroup:
         Raises:
             IllegalStateError: it was called all the same.
         """
+        raise IllegalStateError("Without a group there is nowhere to commit offsets.")
+
+    def begin_commit(
+        self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int
+    ) -> CommitAnswer:
+        """Never called, as `commit`."""
         raise IllegalStateError("Without a group there is nowhere to commit offsets.")
 
     def committed(

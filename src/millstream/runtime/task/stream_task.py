@@ -13,6 +13,7 @@ from millstream.record import TaskId, TopicPartition
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import TASK_STATES, TaskState
 from millstream.runtime.task.commit_metadata import CommitMetadata
+from millstream.runtime.task.placed_error import placed
 from millstream.runtime.task.processing import Processing
 from millstream.runtime.task.punctuations import AT_ONCE, Agenda
 from millstream.runtime.task.queues.batch_size import BatchSize
@@ -452,10 +453,20 @@ class StreamTask:
                 offsets[place] = CommitOffset(offset, metadata.encode(), epoch)
         return offsets
 
+    def commit_begun(self) -> None:
+        """The offsets are on their way: what comes from now on is for the next commit."""
+        # What has come to its end since they were asked for may have sent something.
+        self.commit_needed = self.awaits_sent
+        self.processing.engine_task.notes.commit_requested = False
+
+    def commit_failed(self) -> None:
+        """They were not committed: the next commit has them, too."""
+        self.commit_needed = True
+
     def post_commit(
         self, offsets: Mapping[TopicPartition, CommitOffset], acked: Mapping[TopicPartition, int]
     ) -> None:
-        """The offsets are committed: let the stores write what they stand for.
+        """The offsets are committed: let the stores write what they stand for, and what came since.
 
         Args:
             offsets: what was committed, of other tasks as well.
@@ -473,28 +484,16 @@ class StreamTask:
                 place: offset
                 for place, offset in known.items()
                 if (before := reached[place]) is None or offset > before
-            }
+            },
+            ahead=self.commit_needed,
         )
         for place in self.partitions:
             if place in offsets:
                 self.committed[place] = offsets[place].offset
-        # What has come to its end since may have sent something.
-        self.commit_needed = self.awaits_sent
-        self.processing.engine_task.notes.commit_requested = False
 
     def fail(self, error: Exception) -> StreamsError:
         """The error with this task as its place, and the line that declared its node."""
-        if isinstance(error, StreamsError):
-            if error.task_id is None:
-                error.task_id = self.task_id
-            if error.declared_at is None:
-                error.declared_at = self._declared_at(error.node)
-            return error
-        failure = StreamsError(
-            f"Task {self.task_id} failed: {type(error).__name__}: {error}.", task_id=self.task_id
-        )
-        failure.__cause__ = error
-        return failure
+        return placed(error, self.task_id, self._declared_at)
 
     def _log_state(self, new: TaskState, old: TaskState, why: str) -> None:
         logger.info("task %s: %s to %s (%s)", self.task_id, old.name, new.name, why)

@@ -91,12 +91,13 @@ class Committable(Protocol):
         """Make room without a commit, where state may be ahead of what is committed."""
         ...
 
-    def commit(self, offset: ChangelogOffset | None) -> None:
+    def commit(self, offset: ChangelogOffset | None, *, ahead: bool = False) -> None:
         """Keep what was put so far, together with the changelog offset it stands for.
 
         Args:
             offset: None leaves the offset as it is, for stores without a changelog and for
                 commits in which nothing was logged.
+            ahead: whether something was put since that offset was reached, as in a spill.
         """
         ...
 

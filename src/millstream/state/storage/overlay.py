@@ -121,9 +121,9 @@ class OverlayStore:
         self._order.clear()
         self._dropped.append((start, end))
 
-    def commit(self, offset: ChangelogOffset | None) -> None:
-        """Write what waits, and the offset it stands for, at once."""
-        self._storage.write_batch(self._writes, offset, dropped=self._dropped)
+    def commit(self, offset: ChangelogOffset | None, *, ahead: bool = False) -> None:
+        """Write what waits, and the offset, at once."""
+        self._storage.write_batch(self._writes, offset, dropped=self._dropped, spilled=ahead)
         self._forget()
 
     def spill(self) -> None:

@@ -150,7 +150,7 @@ class MemoryWindows:
         """How many stored keys there are, some of which may have expired."""
         return len(self._table)
 
-    def commit(self, offset: ChangelogOffset | None) -> None:
+    def commit(self, offset: ChangelogOffset | None, *, ahead: bool = False) -> None:
         """Remember the offset reached."""
         if offset is not None:
             self._offsets[offset[0]] = offset[1]

@@ -236,10 +236,10 @@ class SegmentedWindows:
         """Make room without a commit, where state may be ahead of what is committed."""
         self._base.spill()
 
-    def commit(self, offset: ChangelogOffset | None) -> None:
+    def commit(self, offset: ChangelogOffset | None, *, ahead: bool = False) -> None:
         """Keep what was put so far, together with the changelog offset it stands for."""
         self._save_progress()
-        self._base.commit(offset)
+        self._base.commit(offset, ahead=ahead)
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
         """Apply changelog records. What comes too late is left out, and not counted."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
 from millstream.errors import RebalanceInProgressError, StreamsError, TaskMigratedError
@@ -96,6 +97,7 @@ class Group:
         self.times = 0
         self.look: Callable[[], None] = lambda: None
         self.failure: Exception | None = None
+        self.answer: Answer | None = None
 
     def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None:
         self.times += 1
@@ -104,7 +106,24 @@ class Group:
             raise self.failure
         self.committed |= offsets
 
+    def begin_commit(
+        self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int
+    ) -> Answer:
+        self.answer = Answer(lambda: self.commit(offsets, timeout_ms))
+        return self.answer
+
     def progress(self) -> None: ...
+
+
+class Answer:
+    """What a group says to offsets; whoever does not want to wait hears of it when told."""
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        self._ask = ask
+        self.is_there = False
+
+    def take(self) -> None:
+        self._ask()
 
 
 class Bench:
@@ -113,15 +132,20 @@ class Bench:
     Args:
         folder: an empty one.
         logged: whether the stores have changelogs.
+        guarantee: which processing guarantee the stores are for.
     """
 
-    def __init__(self, folder: Path, *, logged: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, logged: bool = True, guarantee: str = AT_LEAST_ONCE
+    ) -> None:
         self._logged = logged
         self.clock = ManualClock(1_000)
         self.log = Log()
         self.group = Group()
         admin: Any = _Admin()
-        config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
+        config = StreamsConfig(
+            application_id="app", bootstrap_servers="not-used:9092", processing_guarantee=guarantee
+        )
         collector = KafkaCollector(self.log, admin, self.clock, 60_000, 0)
         self._services = TaskServices(
             config=config,
@@ -166,6 +190,16 @@ class Bench:
 
     def commit(self) -> dict[TopicPartition, CommitOffset]:
         return self.commits.commit(self.tasks)
+
+    def commit_soon(self) -> None:
+        """Commit without the group's answer."""
+        self.commits.commit(self.tasks, soon=True)
+
+    def answer(self) -> None:
+        """Let the group answer, and the thread hear of it."""
+        assert self.group.answer is not None
+        self.group.answer.is_there = True
+        self.commits.hear()
 
     def written(self, number: int) -> list[bytes | None]:
         """What was last written of a task's key: the output and the changelog of each store."""
@@ -390,3 +424,131 @@ def test_stores_without_changelogs_are_written_with_each_commit(tmp_path: Path) 
     bench.feed(bench.tasks[0], "in", "b")
     assert bench.on_disk(0) == [("a", None)] * 2
     bench.close()
+
+
+def test_tasks_go_on_while_the_group_has_not_answered(bench: Bench) -> None:
+    """Goal: what a commit is for is written before it is asked for; stores wait for the answer, and
+    what is done meanwhile is for the next commit."""
+    one, other = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.feed(other, "in", "b")
+    bench.commit_soon()
+    assert bench.written(0) == [b"a"] * 4
+    assert not one.commit_needed
+    assert one.committed == {}
+    assert bench.commits.is_open
+    bench.feed(one, "in", "c")
+    bench.commits.hear()
+    assert bench.commits.total == 0
+    bench.answer()
+    assert bench.commits.total == 1
+    assert not bench.commits.is_open
+    assert one.committed == {TopicPartition("in", 0): 1}
+    assert (one.commit_needed, other.commit_needed) == (True, False)
+    assert bench.commit()[TopicPartition("in", 0)].offset == 2
+    assert bench.on_disk(0) == [("ac", 1)] * 2
+    assert bench.on_disk(1) == [("b", 0)] * 2
+
+
+def test_a_store_keeps_the_offset_that_the_group_has_answered_to(bench: Bench) -> None:
+    """It may hold more, and says so: a crash has the changelog restored over it from there."""
+    one, _ = bench.tasks
+    for values in (["a"], ["b"]):
+        bench.feed(one, "in", *values)
+        bench.commit_soon()
+        bench.feed(one, "in", "x")
+        one.prepare_commit()
+        bench.answer()
+    # Each time something was logged that is not committed yet.
+    assert [offset for _, offset in bench.on_disk(0)] == [2, 2]
+
+
+@pytest.mark.parametrize("failure", [RebalanceInProgressError("soon"), TaskMigratedError("gone")])
+def test_what_the_group_refuses_later_is_not_on_disk(bench: Bench, failure: Exception) -> None:
+    """Hunts for state that claims to hold what another member has written to the changelog, since
+    this one had lost the task; and for work that nobody commits any more."""
+    one, _ = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.commit()
+    bench.feed(one, "in", "b")
+    bench.commit_soon()
+    bench.group.failure = failure
+    with pytest.raises(type(failure)):
+        bench.answer()
+    assert one.commit_needed
+    assert not bench.commits.is_open
+    assert one.committed == {TopicPartition("in", 0): 1}
+    assert bench.on_disk(0) == [("a", 0)] * 2
+
+
+def test_a_commit_waits_for_the_one_before(bench: Bench) -> None:
+    """Hunts for an older answer that comes last: it would set a task back."""
+    one, _ = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.commit_soon()
+    bench.feed(one, "in", "b")
+    bench.commit_soon()
+    assert bench.group.committed[TopicPartition("in", 0)].offset == 1
+    assert one.committed == {TopicPartition("in", 0): 1}
+    bench.answer()
+    assert one.committed == {TopicPartition("in", 0): 2}
+    assert bench.on_disk(0) == [("ab", 1)] * 2
+
+
+def test_a_task_that_was_closed_meanwhile_is_left_alone(bench: Bench) -> None:
+    """It may have been opened again, to restore what its state is said to hold already."""
+    one, other = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.feed(other, "in", "b")
+    bench.commit_soon()
+    one.close(clean=False)
+    one.revive()
+    one.open_stores()
+    bench.answer()
+    assert set(one.stores.changelog_offsets().values()) == {None}
+    assert bench.on_disk(0) == [(None, None)] * 2
+    assert bench.on_disk(1) == [("b", 0)] * 2
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_state_that_is_ahead_of_its_commit_is_not_for_exactly_once(
+    tmp_path: Path, goes_on: bool
+) -> None:
+    """An application that changes its guarantee builds such state anew, and keeps all other."""
+    bench = Bench(tmp_path)
+    one, other = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.commit_soon()
+    if goes_on:
+        bench.feed(one, "in", "b")
+    bench.answer()
+    for task in (one, other):
+        task.close(clean=False)
+    bench = Bench(tmp_path, guarantee=EXACTLY_ONCE_V2)
+    reached = set(bench.tasks[0].stores.changelog_offsets().values())
+    bench.close()
+    assert reached == ({None} if goes_on else {0})
+
+
+def test_work_that_is_dropped_takes_its_commit_with_it(bench: Bench) -> None:
+    """Whoever has lost the tasks asks nobody how that ended."""
+    bench.feed(bench.tasks[0], "in", "a")
+    bench.commit_soon()
+    bench.commits.forget_sent()
+    assert not bench.commits.is_open
+    bench.answer()
+    assert bench.group.times == 0
+
+
+def test_tasks_that_are_rebuilt_wait_for_the_answer(bench: Bench) -> None:
+    """Otherwise they would begin at the offsets before it; also when the group refuses."""
+    one, _ = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.commit_soon()
+    bench.commits.settle(bench.tasks)
+    assert one.committed == {TopicPartition("in", 0): 1}
+    bench.feed(one, "in", "b")
+    bench.commit_soon()
+    bench.group.failure = RebalanceInProgressError("soon")
+    bench.commits.settle(bench.tasks)
+    assert one.commit_needed

@@ -11,9 +11,12 @@ import pytest
 
 from millstream.clock import Deadline, ManualClock
 from millstream.errors import BrokerUnavailableError, ProductionError
+from millstream.kafka.member.events import CommitOffset
+from millstream.record import TopicPartition
 from millstream.runtime.loop.at_least_once import AtLeastOnce
 from millstream.runtime.loop.commits import Commits, UnfinishedError
 from millstream.runtime.loop.patience import Patience
+from millstream.runtime.states import TaskState
 
 FLUSH_MS = 130_000
 COMMIT_MS = 15_000
@@ -53,6 +56,10 @@ class Cluster:
         self._acknowledged_ms = max(flush_takes_ms, down_ms)
         commit = self._answers(self.offset_commits, commit_takes_ms)
         self.member: Any = Mock(commit=lambda offsets, timeout_ms: commit(timeout_ms))
+        # What is answered at once is heard when it is asked for.
+        self.member.begin_commit = lambda offsets, timeout_ms: Mock(
+            is_there=commit_down_ms == 0, take=lambda: commit(timeout_ms)
+        )
         self.producer = producer
         self.task: Any = Mock(commit_needed=True, offsets_to_commit=Mock(return_value={}))
         self.commits = Commits(
@@ -241,6 +248,31 @@ def test_the_time_for_retries_begins_with_the_first_failure() -> None:
         cluster.commits.commit([cluster.task])
     # The first fails at 130 s, the next at 260 s, which is more than 20 s later.
     assert cluster.clock.now_ms() == 2 * FLUSH_MS
+
+
+def test_what_the_group_does_not_answer_later_is_sent_again() -> None:
+    """The first try is the one that nobody has waited for; the tasks have gone on meanwhile."""
+    cluster = Cluster(20_000, commit_down_ms=20_000)
+    cluster.task.offsets_to_commit.return_value = {TopicPartition("in", 0): CommitOffset(1)}
+    cluster.task.state = TaskState.RUNNING
+    cluster.commits.commit([cluster.task], soon=True)
+    cluster.commits.hear()
+    assert cluster.offset_commits == []
+    cluster.task.post_commit.assert_not_called()
+    cluster.commits.commit([cluster.task])
+    # The first has failed at 15 s, the second has an answer at 20 s; then comes the new one.
+    assert cluster.offset_commits == [COMMIT_MS] * 3
+    assert cluster.task.post_commit.call_count == 2
+    assert cluster.commits.total == 2
+
+
+def test_without_offsets_no_answer_is_waited_for() -> None:
+    """Of a thread that only reads global topics, or of tasks that have sent something only."""
+    cluster = Cluster(0)
+    cluster.commits.commit([cluster.task], soon=True)
+    assert not cluster.commits.is_open
+    assert cluster.offset_commits == []
+    cluster.task.post_commit.assert_called_once()
 
 
 def test_an_outage_is_waited_out_without_seeming_to_hang() -> None:

@@ -27,6 +27,15 @@ def test_each_interval_has_its_commit_of_all_that_runs() -> None:
     assert {call.args[0] is parts.all.tasks.running for call in commits_of(parts)} == {True}
 
 
+def test_the_answer_to_a_commit_is_heard_of_in_each_round() -> None:
+    """Not an interval later; what a thread does that is told to close waits for it."""
+    parts = Parts(None, None, None)
+    calls = of(parts.run(), "commits.hear", "commits.commit", "tasks.close_all")
+    heard = ["commits.hear", "commits.commit"]
+    assert calls == heard * 4 + ["commits.commit", "tasks.close_all"]
+    assert [call.kwargs.get("soon") for call in commits_of(parts)] == [True] * 4 + [None]
+
+
 def test_in_between_a_commit_comes_when_a_task_asks_for_it_and_at_no_other_time() -> None:
     """After its batch, not an interval later; and once."""
     parts = Parts(None)

@@ -168,6 +168,7 @@ def test_the_store_of_a_table_stands_for_what_the_task_has_read_of_its_topic(
     task, place = parts.task, TopicPartition("t", 1)
     workshop.feed(parts, "t", b"v")
     task.prepare_commit()
+    task.commit_begun()
     task.post_commit(task.offsets_to_commit(), workshop.collector.acked_offsets())
     assert task.stores.changelog_offsets() == {place: 0}
     assert task.stores.restorers()[place].start_offset() == 1
@@ -196,6 +197,7 @@ def test_what_the_thread_wrote_when_it_owned_the_task_before_counts_no_more(
     task = workshop.task(builder.build(), "in").task
     place = TopicPartition("app-T-changelog", 1)
     task.stores.restorers()[place].restore_batch([b"k"], [b"v"], [1], [9])
+    task.commit_begun()
     task.post_commit({}, {place: 4})
     assert task.stores.changelog_offsets() == {place: 9}
 
@@ -222,6 +224,7 @@ def test_a_commit_flushes_the_caches_of_processors_and_a_standby_has_none(
     task.prepare_commit()
     assert workshop.written() == [("app-s-changelog", b"v", 0)]
     assert not caplog.messages, "it is not taken for a circle of stores"
+    task.commit_begun()
     task.post_commit({}, {})
     task.suspend()
     task.stand_by()

@@ -77,6 +77,7 @@ class Program:
         task.prepare_commit()
         offsets = task.offsets_to_commit()
         self._committed.update(offsets)
+        task.commit_begun()
         task.post_commit(offsets, {})
         task.close(clean=True)
         sent = [int.from_bytes((r.key or b"")[-8:], "big") for r in self.collector.take()]

@@ -194,6 +194,7 @@ def test_a_commit_is_asked_for_until_it_is_done(bench_of: Any) -> None:
     bench.work()
     assert bench.task.commit_requested
     bench.task.prepare_commit()
+    bench.task.commit_begun()
     bench.task.post_commit(bench.task.offsets_to_commit(), {})
     assert not bench.task.commit_requested
 

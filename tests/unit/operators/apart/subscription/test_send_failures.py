@@ -157,6 +157,7 @@ def test_what_fails_while_a_commit_waits_asks_for_the_next_one() -> None:
         task.sent()
         offsets = task.offsets_to_commit()
         assert offsets[PLACE].offset == 1
+        task.commit_begun()
         task.post_commit(offsets, {})
         assert task.commit_needed
         assert sub.commit() == 2
