@@ -427,6 +427,7 @@ class _Parts:
             poll_ms=config.poll_ms,
             commit_interval_ms=config.commit_interval_ms,
             max_poll_records=poll_records,
+            linger_ms=float(librdkafka_settings(config, "producer", "")["linger.ms"]),
             max_batch_records=poll_records,
             max_task_idle_ms=config.max_task_idle_ms,
             summary_interval_ms=config.log_summary_interval_ms,

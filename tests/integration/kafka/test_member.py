@@ -133,6 +133,19 @@ def test_offsets_come_back_with_metadata_and_epoch(start: Start, topic: str) -> 
     loop.member.commit({}, 5_000)
 
 
+def test_commits_arrive_in_the_order_in_which_they_were_begun(start: Start, topic: str) -> None:
+    """Whether or not anybody waits for the answers: the last offset is the one that stays."""
+    loop = start(unique("begun"), [topic], Assignor({topic: 4}))
+    loop.await_owned(4)
+    place = TopicPartition(topic, 0)
+    begun = [loop.member.begin_commit({place: CommitOffset(offset)}, 5_000) for offset in range(20)]
+    loop.member.commit({place: CommitOffset(20)}, 5_000)
+    assert all(answer.is_there for answer in begun)
+    for answer in begun:
+        answer.take()
+    assert loop.member.committed([place], 5_000) == {place: CommitOffset(20)}
+
+
 def test_a_follower_can_make_the_whole_group_rebalance(start: Start, topic: str) -> None:
     """Aim: a request is worth a generation although the user data are the same as before, and one
     that is already fulfilled is worth none."""

@@ -101,6 +101,32 @@ def test_the_next_send_raises_as_well(clients: Clients, make_topic: Callable[...
 
 
 @pytest.mark.parametrize("kind", ["plain", "tracked", "transactional"])
+def test_records_that_wait_for_others_are_let_go(
+    clients: Clients, make_topic: Callable[..., str], kind: str
+) -> None:
+    """Long before `linger.ms`, of all partitions; a call may be too short to do it."""
+    topic = make_topic(partitions=2)
+    lingering = {"linger.ms": 9_000}
+    producer, finish = clients.begun(transactional=kind == "transactional", own=lingering)
+    if kind == "tracked":
+        producer.track(topic)
+    for partition in (0, 1):
+        producer.send_many(topic, partition, *numbered(3))
+    assert (producer.held_back, producer.unacknowledged) == (6, 6)
+
+    def let_go() -> bool:
+        producer.send_at_once()
+        return producer.unacknowledged == 0
+
+    wait_for(let_go, 5, "the records to be written")
+    assert producer.held_back == 0
+    producer.send(topic, 0, None, b"last", 1)
+    assert producer.held_back == 1
+    finish(TIMEOUT_MS)
+    assert producer.held_back == 0
+
+
+@pytest.mark.parametrize("kind", ["plain", "tracked", "transactional"])
 def test_purged_records_are_not_written(
     clients: Clients, make_topic: Callable[..., str], kind: str
 ) -> None:

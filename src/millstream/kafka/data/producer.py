@@ -46,6 +46,7 @@ _QUEUE_FULL_POLL_S: Final = 0.01
 _MAX_BLOCK_MS: Final = 60_000
 _CLOSE_TIMEOUT_MS: Final = 10_000
 _PURGE_TIMEOUT_MS: Final = 1_000
+_AT_ONCE_MS: Final = 1
 
 
 class RecordProducer:
@@ -99,6 +100,9 @@ class RecordProducer:
         self._writer = self._made_writer(speedups, transactional=transactional_id is not None)
         self._clients = ProducerClients(settings, transactional_id, self._writer, self._clock)
         self._tracked_topics: set[str] = set()
+        #: How many records were handed over since `flush` or `send_at_once`, or since somebody set
+        #: this: they may wait for more to come with them.
+        self.held_back = 0
 
     def _made_writer(self, asked: bool | None, *, transactional: bool) -> Writer:
         speedups = chosen_speedups(asked)
@@ -174,6 +178,7 @@ class RecordProducer:
         """
         if not values:
             return
+        self.held_back += len(values)
         if not len(keys) == len(values) == len(timestamps):
             raise ValueError(
                 f"{len(keys)} keys, {len(values)} values and {len(timestamps)} timestamps are not "
@@ -210,6 +215,7 @@ class RecordProducer:
         """
         if not values:
             return
+        self.held_back += len(values)
         client = self._route(topic, partitions)
         times = written_times(timestamps)
         callbacks = self._deliveries.watched(watch, len(values))
@@ -252,6 +258,16 @@ class RecordProducer:
                 raise _not_understood(error, batch) from error
         self._serve(client)
 
+    def send_at_once(self) -> None:
+        """Let go of what waits for more to come with it (`linger.ms`).
+
+        Waits for a millisecond at most, in which librdkafka's threads see it; if they do not, the
+        records wait on as ever. What fails is raised by a later call.
+        """
+        self.held_back = 0
+        self._flush_clients(_AT_ONCE_MS)
+        self._decide()
+
     def flush(self, timeout_ms: int) -> None:
         """Wait until every record is acknowledged or has failed.
 
@@ -263,6 +279,7 @@ class RecordProducer:
                 flush again.
         """
         self._raise_failure()
+        self.held_back = 0
         deadline = Deadline(self._clock, timeout_ms)
         left = self._flush_clients(deadline.remaining_ms(timeout_ms))
         while self._decide():

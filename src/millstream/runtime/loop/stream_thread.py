@@ -122,7 +122,7 @@ class StreamThread:
         self._tasks = tasks
         self._commits = commits
         self._consumer = consumer
-        self._polls = Polls(consumer, tasks, rebalances, settings.max_poll_records, clock)
+        self._polls = Polls(consumer, producer, tasks, rebalances, settings, clock)
         self._global = global_updates
         self._incarnations = incarnations
         self._meters = meters

@@ -33,6 +33,7 @@ class ThreadSettings:
         max_poll_records: how many records a poll takes at most.
         max_batch_records: how many records go through a task at once.
         max_task_idle_ms: how long a task waits for an input partition without records.
+        linger_ms: how long what is sent may wait for more.
         poll_pause_ms: how long records are processed before the next poll.
         report_interval_ms: how often metrics go to the driver.
         summary_interval_ms: how often a summary is logged; 0 or less for never.
@@ -44,6 +45,7 @@ class ThreadSettings:
     max_poll_records: int
     max_batch_records: int
     max_task_idle_ms: int
+    linger_ms: float = 0
     poll_pause_ms: int = 1_000
     report_interval_ms: int = _REPORT_MS
     summary_interval_ms: int = 120_000

@@ -40,6 +40,7 @@ class Log:
 
     def __init__(self) -> None:
         self.on_wait: Callable[[], None] = lambda: None
+        self.held_back = 0
         self.sent: list[tuple[TopicPartition, bytes | None, bytes | None]] = []
         self.written: dict[TopicPartition, list[tuple[bytes | None, bytes | None]]]
         self.written = defaultdict(list)
@@ -73,6 +74,8 @@ class Log:
     def send_watched(self, *columns: Any) -> None:
         """Nothing that is written here fails: like `send_many`, without who watches."""
         self.send_many(*columns[:-1])
+
+    def send_at_once(self) -> None: ...
 
     def flush(self, timeout_ms: int) -> None:
         for place, key, value in self.sent:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
+
+import pytest
+from support.tasks.thread_parts import SETTINGS
 
 from millstream.clock import ManualClock
 from millstream.runtime.loop.polls import Polls
@@ -12,13 +16,19 @@ from millstream.runtime.loop.polls import Polls
 class Bench:
     """Polls whose parts note what they are asked."""
 
-    def __init__(self, *, in_flight: int, room: int, buffered: int = 0) -> None:
+    def __init__(
+        self, *, in_flight: int = 0, room: int = 100, buffered: int = 0, linger_ms: float = 5
+    ) -> None:
         task = Mock(in_flight=in_flight, buffered=buffered)
         self.tasks: Any = Mock(running=[task], input_room=room)
         self.consumer: Any = Mock(poll_columns=Mock(return_value={}))
+        self.producer: Any = Mock(held_back=0)
         self.rebalances: Any = Mock()
         self.clock = ManualClock(1_000)
-        self.polls = Polls(self.consumer, self.tasks, self.rebalances, 100, self.clock)
+        settings = replace(SETTINGS, max_poll_records=100, linger_ms=linger_ms)
+        self.polls = Polls(
+            self.consumer, self.producer, self.tasks, self.rebalances, settings, self.clock
+        )
 
     def polled(self, timeout_ms: int = 100) -> list[tuple[int, int]]:
         """What is asked of the consumer by one poll."""
@@ -68,3 +78,49 @@ def test_the_ends_of_calls_are_waited_for_unless_there_is_something_to_do() -> N
     bench.consumer.poll_columns.return_value = {"place": "records"}
     bench.polled()
     bench.rebalances.has_news.assert_called_once()
+
+
+def test_what_was_sent_is_let_go_when_there_is_nothing_to_do() -> None:
+    """Goal: a record whose result is written waits for no other one that may never come."""
+    bench = Bench()
+    bench.producer.held_back = 3
+    assert bench.polled() == [(100, 0)]
+    bench.producer.send_at_once.assert_called_once_with()
+    # Nothing is left to wait for: the next poll waits as long as it may.
+    assert bench.polled() == [(100, 100)]
+
+
+def test_records_are_let_go_once_in_linger_ms() -> None:
+    """Else each record would be a request of its own, and the setting without a meaning."""
+    bench = Bench()
+    bench.producer.held_back = 1
+    bench.polled()
+    bench.clock.advance(2)
+    bench.producer.held_back = 1
+    # It is waited for records until it is time.
+    assert bench.polled() == [(100, 3)]
+    assert bench.polled(timeout_ms=2) == [(100, 2)]
+    bench.producer.send_at_once.assert_called_once_with()
+    bench.clock.advance(3)
+    assert bench.polled() == [(100, 0)]
+    assert bench.producer.send_at_once.call_count == 2
+
+
+def test_nothing_is_let_go_while_there_is_work() -> None:
+    """What comes of it can go with it; and letting go takes time."""
+    bench = Bench()
+    bench.producer.held_back = 1
+    assert bench.polled(timeout_ms=0) == [(100, 0)]
+    found: Any = {"place": "records"}
+    bench.consumer.poll_columns.return_value = found
+    assert bench.polls.poll(100) is found
+    bench.producer.send_at_once.assert_not_called()
+
+
+@pytest.mark.parametrize(("held_back", "linger_ms"), [(21, 5), (3, 0)])
+def test_what_is_sent_soon_anyway_is_not_let_go(held_back: int, linger_ms: float) -> None:
+    """Of many records batches fill by themselves, and where none may linger none waits."""
+    bench = Bench(linger_ms=linger_ms)
+    bench.producer.held_back = held_back
+    assert bench.polled() == [(100, 100)]
+    bench.producer.send_at_once.assert_not_called()
