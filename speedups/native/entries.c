@@ -22,8 +22,7 @@ Entry *as_entry(PyObject *object) {
 
 /* ---- the class */
 
-/* An entry whose value is what is stored for it; NULL with an exception. */
-static Entry *made(PyObject *key_bytes, PyObject *stored, long long size, long long used_seq) {
+Entry *made_entry(PyObject *key_bytes, PyObject *stored, long long size, long long used_seq) {
     allocfunc allocate = (allocfunc)PyType_GetSlot((PyTypeObject *)entry_type, Py_tp_alloc);
     Entry *self = (Entry *)allocate((PyTypeObject *)entry_type, 0);
     if (self != NULL) {
@@ -48,7 +47,7 @@ static PyObject *new_entry(PyTypeObject *type, PyObject *arguments, PyObject *ke
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "SOLL", names, &key_bytes, &stored, &size, &used_seq)) {
         return NULL;
     }
-    return (PyObject *)made(key_bytes, stored, size, used_seq);
+    return (PyObject *)made_entry(key_bytes, stored, size, used_seq);
 }
 
 PyObject *new_entries(PyObject *module, PyObject *arguments) {
@@ -62,7 +61,7 @@ PyObject *new_entries(PyObject *module, PyObject *arguments) {
     for (Py_ssize_t index = 0; entries != NULL && index < PyList_Size(keys); index++) {
         PyObject *key = PyList_GetItem(keys, index);
         Py_ssize_t key_bytes = PyBytes_Size(key);
-        Entry *entry = key_bytes < 0 ? NULL : made(key, Py_None, key_bytes + extra_bytes, seq + index);
+        Entry *entry = key_bytes < 0 ? NULL : made_entry(key, Py_None, key_bytes + extra_bytes, seq + index);
         if (entry == NULL) {
             Py_CLEAR(entries);
         } else {

@@ -21,6 +21,13 @@ typedef struct {
     long long used_seq, queued_seq, size;
 } Entry;
 
+/* An entry whose value is what is stored for it; NULL with an exception. */
+Entry *made_entry(PyObject *key_bytes, PyObject *stored, long long size, long long used_seq);
+
+/* Let an entry be given up in its turn, by an object of the class `EvictionOrder`: 0, or -1 with an
+ * exception. */
+int queue_entry(PyObject *order, Entry *entry);
+
 /* The object as an entry, borrowed; NULL with an exception if it is none. */
 Entry *as_entry(PyObject *object);
 

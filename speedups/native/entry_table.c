@@ -31,8 +31,7 @@ static Py_hash_t hash_of(PyObject *key) {
     return PyObject_Hash(key);
 }
 
-/* The entry of a key, borrowed; NULL if there is none, or with an exception. */
-static Entry *find(EntryTable *self, PyObject *key) {
+Entry *find_entry(EntryTable *self, PyObject *key) {
     Py_hash_t hash = hash_of(key);
     return hash == -1 || self->slots == NULL ? NULL : slot_of(self, key, hash)->entry;
 }
@@ -78,7 +77,7 @@ static void free_slot(EntryTable *self, Slot *slot) {
     self->count--;
 }
 
-static int put(EntryTable *self, PyObject *key, PyObject *object) {
+int put_entry(EntryTable *self, PyObject *key, PyObject *object) {
     Py_hash_t hash = hash_of(key);
     Entry *entry = hash == -1 ? NULL : as_entry(object);
     if (entry == NULL || make_room(self) < 0) {
@@ -96,8 +95,7 @@ static int put(EntryTable *self, PyObject *key, PyObject *object) {
     return 0;
 }
 
-/* Take an entry out, owned; NULL if there is none, or with an exception. */
-static PyObject *take(EntryTable *self, PyObject *key) {
+PyObject *take_entry(EntryTable *self, PyObject *key) {
     Py_hash_t hash = hash_of(key);
     Slot *slot = hash == -1 || self->slots == NULL ? NULL : slot_of(self, key, hash);
     Entry *entry = slot == NULL ? NULL : slot->entry;
@@ -119,20 +117,20 @@ static PyObject *missing(PyObject *key) {
 static Py_ssize_t length(EntryTable *self) { return (Py_ssize_t)self->count; }
 
 static int contains(EntryTable *self, PyObject *key) {
-    int found = find(self, key) != NULL;
+    int found = find_entry(self, key) != NULL;
     return PyErr_Occurred() ? -1 : found;
 }
 
 static PyObject *item(EntryTable *self, PyObject *key) {
-    Entry *entry = find(self, key);
+    Entry *entry = find_entry(self, key);
     return entry == NULL ? missing(key) : Py_NewRef((PyObject *)entry);
 }
 
 static int set_item(EntryTable *self, PyObject *key, PyObject *entry) {
     if (entry != NULL) {
-        return put(self, key, entry);
+        return put_entry(self, key, entry);
     }
-    PyObject *taken = take(self, key);
+    PyObject *taken = take_entry(self, key);
     if (taken == NULL) {
         missing(key);
         return -1;
@@ -156,7 +154,7 @@ static PyObject *get(EntryTable *self, PyObject *const *arguments, Py_ssize_t co
     if (!asked(arguments, count, &otherwise)) {
         return NULL;
     }
-    Entry *entry = find(self, arguments[0]);
+    Entry *entry = find_entry(self, arguments[0]);
     if (entry != NULL) {
         return Py_NewRef((PyObject *)entry);
     }
@@ -168,7 +166,7 @@ static PyObject *pop(EntryTable *self, PyObject *const *arguments, Py_ssize_t co
     if (!asked(arguments, count, &otherwise)) {
         return NULL;
     }
-    PyObject *entry = take(self, arguments[0]);
+    PyObject *entry = take_entry(self, arguments[0]);
     if (entry == NULL && !PyErr_Occurred()) {
         return otherwise == NULL ? missing(arguments[0]) : Py_NewRef(otherwise);
     }
@@ -180,7 +178,7 @@ static PyObject *update(EntryTable *self, PyObject *pairs) {
     int failed = iterator == NULL;
     while (!failed && (pair = PyIter_Next(iterator)) != NULL) {
         PyObject *key, *entry;
-        failed = !PyTuple_Check(pair) || !PyArg_ParseTuple(pair, "OO", &key, &entry) || put(self, key, entry) < 0;
+        failed = !PyTuple_Check(pair) || !PyArg_ParseTuple(pair, "OO", &key, &entry) || put_entry(self, key, entry) < 0;
         Py_DECREF(pair);
     }
     Py_XDECREF(iterator);
@@ -238,7 +236,7 @@ PyObject *remove_entries(PyObject *module, PyObject *arguments) {
             Py_CLEAR(others);
             break;
         }
-        PyObject *taken = take(table, entry->key_bytes);
+        PyObject *taken = take_entry(table, entry->key_bytes);
         size += entry->size;
         entry->used_seq = GONE;
         if (PyErr_Occurred() || (taken == NULL && PyList_Append(others, (PyObject *)entry) < 0)) {

@@ -20,6 +20,15 @@ typedef struct {
     size_t mask, count;
 } EntryTable;
 
+/* Put an entry under its own key: 0, or -1 with an exception. */
+int put_entry(EntryTable *table, PyObject *key, PyObject *entry);
+
+/* Take the entry of a key out, owned; NULL if there is none, or with an exception. */
+PyObject *take_entry(EntryTable *table, PyObject *key);
+
+/* The entry of a key, borrowed; NULL if there is none, or with an exception. */
+Entry *find_entry(EntryTable *table, PyObject *key);
+
 /* The object as a table, borrowed; NULL with an exception if it is none. */
 EntryTable *as_table(PyObject *object);
 

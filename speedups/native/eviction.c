@@ -166,6 +166,14 @@ static PyObject *add(EvictionOrder *self, PyObject *entry) {
     return append_object(&self->aside, entry) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
+int queue_entry(PyObject *order, Entry *entry) {
+    if ((PyObject *)Py_TYPE(order) != order_type) {
+        PyErr_Format(PyExc_TypeError, "an EvictionOrder is needed, not %R", Py_TYPE(order));
+        return -1;
+    }
+    return append_object(&((EvictionOrder *)order)->aside, (PyObject *)entry);
+}
+
 static PyObject *add_many(EvictionOrder *self, PyObject *entries) {
     PyObject *iterator = PyObject_GetIter(entries), *entry;
     while (iterator != NULL && !PyErr_Occurred() && (entry = PyIter_Next(iterator)) != NULL) {

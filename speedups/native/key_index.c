@@ -5,12 +5,12 @@
 
 #include <string.h>
 
-#include "python.h"
+#include "key_index.h"
 
 /* How many stored keys may come before it is asked again, at least. */
 #define PATIENCE 10000
 
-typedef struct {
+struct KeyIndex {
     PyObject_HEAD
     /* Gives all stored keys. Whoever owns this may be reached through it. */
     PyObject *stored_keys;
@@ -20,9 +20,17 @@ typedef struct {
     int is_asleep;
     /* How many have come since somebody has asked, and how many may. */
     Py_ssize_t unasked, patience;
-} KeyIndex;
+};
 
 static PyObject *index_type;
+
+KeyIndex *as_key_index(PyObject *object) {
+    if ((PyObject *)Py_TYPE(object) != index_type) {
+        PyErr_Format(PyExc_TypeError, "a KeyIndex is needed, not %R", Py_TYPE(object));
+        return NULL;
+    }
+    return (KeyIndex *)object;
+}
 
 /* ---- stored keys */
 
@@ -34,7 +42,7 @@ static PyObject *key_of(KeyIndex *self, PyObject *stored) {
     return PyBytes_FromStringAndSize(PyBytes_AsString(stored), PyBytes_Size(stored) - self->suffix_bytes);
 }
 
-static long long time_of(KeyIndex *self, PyObject *stored) {
+long long time_of(KeyIndex *self, PyObject *stored) {
     const char *data = PyBytes_AsString(stored);
     const unsigned char *at = (const unsigned char *)data + PyBytes_Size(stored) - self->suffix_bytes;
     uint64_t time = 0;
@@ -65,8 +73,7 @@ static Py_ssize_t place_in(PyObject *known, PyObject *stored) {
     return low;
 }
 
-/* Where the first is whose time is not before one. */
-static Py_ssize_t place_at(KeyIndex *self, PyObject *known, long long time) {
+Py_ssize_t place_at(KeyIndex *self, PyObject *known, long long time) {
     Py_ssize_t low = 0, high = PyList_Size(known);
     while (low < high) {
         Py_ssize_t middle = (low + high) / 2;
@@ -134,20 +141,24 @@ static int wake(KeyIndex *self) {
     return 0;
 }
 
-static PyObject *note(KeyIndex *self, PyObject *stored) {
+int note_key(KeyIndex *self, PyObject *stored) {
     if (self->is_asleep) {
-        Py_RETURN_NONE;
+        return 0;
     }
     if (++self->unasked > self->patience) {
         forget(self);
-        Py_RETURN_NONE;
+        return 0;
     }
-    return add(self, stored) < 0 ? NULL : Py_NewRef(Py_None);
+    return add(self, stored);
 }
 
-static PyObject *unnote(KeyIndex *self, PyObject *stored) {
+static PyObject *note(KeyIndex *self, PyObject *stored) {
+    return note_key(self, stored) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+int unnote_key(KeyIndex *self, PyObject *stored) {
     if (self->is_asleep) {
-        Py_RETURN_NONE;
+        return 0;
     }
     PyObject *key = key_of(self, stored);
     PyObject *known = key == NULL ? NULL : PyDict_GetItemWithError(self->by_key, key);
@@ -166,17 +177,28 @@ static PyObject *unnote(KeyIndex *self, PyObject *stored) {
         PyErr_SetObject(PyExc_KeyError, stored);
     }
     Py_XDECREF(key);
-    return failed < 0 ? NULL : Py_NewRef(Py_None);
+    return failed < 0 ? -1 : 0;
+}
+
+static PyObject *unnote(KeyIndex *self, PyObject *stored) {
+    return unnote_key(self, stored) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+PyObject *stored_keys_of(KeyIndex *self, PyObject *key) {
+    if (self->is_asleep && wake(self) < 0) {
+        return NULL;
+    }
+    self->unasked = 0;
+    return PyDict_GetItemWithError(self->by_key, key);
 }
 
 static PyObject *of_key(KeyIndex *self, PyObject *arguments) {
     PyObject *key;
     long long first, last;
-    if (!PyArg_ParseTuple(arguments, "SLL", &key, &first, &last) || (self->is_asleep && wake(self) < 0)) {
+    if (!PyArg_ParseTuple(arguments, "SLL", &key, &first, &last)) {
         return NULL;
     }
-    self->unasked = 0;
-    PyObject *known = PyDict_GetItemWithError(self->by_key, key);
+    PyObject *known = stored_keys_of(self, key);
     if (known == NULL || first > last) {
         return PyErr_Occurred() ? NULL : PyList_New(0);
     }

@@ -227,6 +227,7 @@ static PyMethodDef functions[] = {
     {"settle_entries", settle_entries, METH_VARARGS, NULL},
     {"count_entries", count_entries, METH_VARARGS, NULL},
     {"fold_entries", fold_entries, METH_VARARGS, NULL},
+    {"fold_sessions", fold_sessions, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -40,5 +40,6 @@ PyObject *columns_of(PyObject *module, PyObject *entries);
 PyObject *settle_entries(PyObject *module, PyObject *arguments);
 PyObject *count_entries(PyObject *module, PyObject *arguments);
 PyObject *fold_entries(PyObject *module, PyObject *arguments);
+PyObject *fold_sessions(PyObject *module, PyObject *arguments);
 
 #endif

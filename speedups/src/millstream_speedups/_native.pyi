@@ -207,3 +207,39 @@ class Client:
 
     def forget(self) -> None:
         """Acknowledged offsets and failures do not count any more."""
+
+def fold_sessions(
+    cache: Any,
+    index: KeyIndex,
+    order: EvictionOrder,
+    resting: dict[bytes, CachedEntry],
+    updates: Updates,
+    times: tuple[int, int, int, int, int],
+    initializer: Callable[[], Any],
+    aggregator: Callable[[Any, Any, Any], Any],
+    merger: Callable[[Any, Any, Any], Any],
+    failed: Callable[[int, Exception], object],
+    otherwise: Callable[[int, int, Any, int, Any, int], bool],
+    /,
+) -> tuple[int, int]:
+    """Fold the values of records into the sessions of a cache.
+
+    Args:
+        cache: has `entries`, `dirty`, `seq` and `came`, which hears of new entries and their bytes.
+        index: knows which sessions of a key the cache has.
+        order: in which entries are given up.
+        resting: entries of the cache that are not in `entries`.
+        updates: of each record the serialized key, and its columns.
+        times: the gap between sessions; how long after its end one is closed; stream time; until
+            when sessions may be found below the cache; and how many bytes a new entry has beside
+            those of its key.
+        initializer: gives what a session starts from.
+        aggregator: gives the next value of a record's key, its value, and the value so far.
+        merger: gives one value of a key and two values.
+        failed: told the index of a record that these functions fail on, and the error.
+        otherwise: takes a record that neither begins a session nor moves the one that there is: its
+            index, timestamp, place, offset and headers, and stream time; tells whether it is late.
+
+    Returns:
+        Stream time, and how many records were late.
+    """

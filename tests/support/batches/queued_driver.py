@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from millstream.clock import ManualClock
+from millstream.record import Headers, TopicPartition
 from millstream.runtime.task.executor import Executor
-from millstream.testing.driver_topics import Captured
+from millstream.state.caches.record_cache import RecordCache
+from millstream.testing.driver_topics import Captured, RawColumns
 from millstream.testing.stepping import SteppingDriver
 from support.batches.depth_first import DepthFirst
 
@@ -46,6 +48,22 @@ class QueuedDriver(SteppingDriver):
             order_across_topics=order_across_topics,
             make_executor=DepthFirst if plain else Executor,
         )
+
+    def feed_together(
+        self, topic: str, records: Sequence[tuple[bytes, bytes, int, Headers]]
+    ) -> None:
+        """Queue records as one poll brings them: a batch of one topic has no records of several."""
+        first = self._offsets[topic]
+        self._offsets[topic] += len(records)
+        keys, values, times, headers = map(list, zip(*records, strict=True))
+        offsets = list(range(first, first + len(records)))
+        columns = RawColumns(keys, values, times, offsets, headers if any(headers) else None)
+        self._task.add_records(TopicPartition(topic, 0), columns)
+
+    @property
+    def caches(self) -> list[RecordCache]:
+        """The record caches of the stores."""
+        return list(self._task.stores.caches().values())
 
     def finish(self) -> None:
         """Process what is queued, and what that leads to."""

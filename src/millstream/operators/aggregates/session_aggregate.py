@@ -8,12 +8,19 @@ added. Sessions are kept without timestamps: the end of a session is its time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import repeat
+from functools import partial
 from typing import Any, Protocol
 
 from millstream.operators.aggregates.cached_loops import Aggregator, Initializer
+from millstream.operators.aggregates.fold import updates_of
+from millstream.operators.aggregates.session_loop import (
+    SessionMerger,
+    SessionTimes,
+    fold_into_sessions,
+    take_each,
+)
 from millstream.operators.aggregates.windowed import FinalResult, WindowedOperator
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
@@ -22,10 +29,6 @@ from millstream.record import Headers, TopicPartition
 from millstream.state.caches.cache_entries import FlushedChanges
 from millstream.state.windows.session_table import SessionTable, SessionValue
 from millstream.windowed import windowed
-
-#: (key, one aggregate, another) → the aggregate of both.
-SessionMerger = Callable[[Any, Any, Any], Any]
-
 
 #: What a change is caused by: timestamp, place, offset and headers of a record.
 _Caused = tuple[int, TopicPartition | None, int, Headers]
@@ -84,16 +87,27 @@ class SessionAggregateOperator(WindowedOperator[WindowsOfActivity]):
 
     def update(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
         changes = Results(batch, with_old_values=self._send_old_values)
-        late = 0
-        headers = batch.all_headers() or repeat(())
-        columns = zip(batch.timestamps, *batch.read_at(), headers, strict=False)
-        for index, caused in enumerate(columns):
-            if caused[0] > self._stream_time:
-                self._stream_time = caused[0]
+        # `runtime/whereabouts.py` reads off these what the user's functions are called for.
+        updates = updates_of(batch, list(key_bytes))
+
+        def take_one(index: int, *caused: Any) -> bool:
+            """Whether it is late."""
+            self._stream_time = caused[-1]
             try:
-                late += not self._add(batch, index, key_bytes[index], caused, changes)
+                return not self._add(batch, index, key_bytes[index], caused[:-1], changes)
             except Exception as error:
                 self.failed(batch, index, error)
+                return False
+
+        cache = self._table.cache
+        if cache is None or not (cache.forwards_changes and self._table.immutable):
+            self._stream_time, late = take_each(updates, self._stream_time, take_one)
+        else:
+            times = SessionTimes(self._gap, self._closed_after_ms, self._stream_time)
+            functions = self._initializer, self._aggregator, self._merger
+            self._stream_time, late = fold_into_sessions(
+                cache, updates, times, *functions, partial(self.failed, batch), take_one
+            )
         self.dropped(late)
         if self._cache is None and not self._emit_final:
             changes.emit(output, keeps_headers=False)

@@ -11,7 +11,13 @@ from typing import Any
 
 from millstream.record import Headers, TopicPartition
 from millstream.serdes import Serde
-from millstream.state.caches.cache_entries import UNREAD, CacheBudget, CachedEntry
+from millstream.state.caches.cache_entries import (
+    ENTRY_OVERHEAD_BYTES,
+    UNREAD,
+    CacheBudget,
+    CachedEntry,
+)
+from millstream.state.caches.eviction import EvictionOrder
 from millstream.state.caches.record_cache import RecordCache
 from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.keyvalue.table import TimedValue
@@ -81,6 +87,23 @@ class WindowCache(RecordCache):
         """The latest time that was written to the layer below."""
         return self._below.observed_time
 
+    # --- for the loop of sessions in C ---------------------------------------------------------
+
+    def parts(self) -> tuple[KeyIndex, EvictionOrder, dict[bytes, CachedEntry]]:
+        """What knows the windows of a key, in which order entries are given up, and those whose
+        values are in bytes."""
+        return self._key_index(), self._eviction, self._resting
+
+    @property
+    def new_entry_bytes(self) -> int:
+        """What a new entry counts beside its key."""
+        return self._value_bytes_estimate + ENTRY_OVERHEAD_BYTES
+
+    def came(self, entries: int, size_bytes: int) -> None:
+        """So many new entries are there already, with so many bytes."""
+        self._loads += entries
+        self.size_bytes += size_bytes
+
     # --- objects ---------------------------------------------------------------------------------
 
     def read(self, stored_key: bytes) -> TimedValue | None:
@@ -113,12 +136,7 @@ class WindowCache(RecordCache):
             For each its stored key, and its entry if it is cached, else its value below.
         """
         below = self._read_below(key, first, last)
-        index = self._index
-        if index is None:
-            index = self._index = self._watcher = KeyIndex(
-                self._layout, lambda: chain(self.entries, self._resting)
-            )
-        cached = index.of_key(key, first, last)
+        cached = self._key_index().of_key(key, first, last)
         if not cached:
             return [(stored, None, value) for stored, value in below] if below else []
         entries, resting = self.entries, self._resting
@@ -241,6 +259,13 @@ class WindowCache(RecordCache):
         self._index = self._watcher = None
 
     # --- parts -----------------------------------------------------------------------------------
+
+    def _key_index(self) -> KeyIndex:
+        if self._index is None:
+            self._index = self._watcher = KeyIndex(
+                self._layout, lambda: chain(self.entries, self._resting)
+            )
+        return self._index
 
     def _move(self, old: bytes, stored_key: bytes) -> bool:
         """Let a changed entry be that of another stored key, if nobody can tell; whether it is."""

@@ -1,0 +1,27 @@
+/* Which sessions or windows of a key there are: the class `KeyIndex`, for C. */
+
+#ifndef MILLSTREAM_KEY_INDEX_H
+#define MILLSTREAM_KEY_INDEX_H
+
+#include "python.h"
+
+typedef struct KeyIndex KeyIndex;
+
+/* The object as an index, borrowed; NULL with an exception if it is none. */
+KeyIndex *as_key_index(PyObject *object);
+
+/* The stored keys of a key, ascending: a list that is borrowed until the index changes. NULL where
+ * there are none, or with an exception. */
+PyObject *stored_keys_of(KeyIndex *self, PyObject *key);
+
+/* Where the first of them is whose time is not before one. */
+Py_ssize_t place_at(KeyIndex *self, PyObject *known, long long time);
+
+/* The time of a stored key that the index has. */
+long long time_of(KeyIndex *self, PyObject *stored);
+
+/* A stored key has come, or gone: 0, or -1 with an exception. */
+int note_key(KeyIndex *self, PyObject *stored);
+int unnote_key(KeyIndex *self, PyObject *stored);
+
+#endif

@@ -1,0 +1,330 @@
+/* The loop of aggregations by session. Most records begin a session or move the end of one: that is
+ * done here. Whatever else may come Python does, record by record. */
+
+#include "key_index.h"
+#include "updates.h"
+
+#define TIME_BYTES 8
+
+typedef struct {
+    Cache cache;
+    Updates updates;
+    KeyIndex *index;
+    /* The cache's order of eviction, and its entries that are not among those by key. */
+    PyObject *order, *resting;
+    PyObject *initializer, *aggregator, *merger, *failed, *otherwise;
+    long long gap_ms, closed_after_ms, stream_time, written_until, extra_bytes;
+    /* New entries that the cache has not heard of. */
+    long long came, came_bytes;
+    long long late;
+} Sessions;
+
+/* One record, and the session that it moves; all borrowed but what `context` has. */
+typedef struct {
+    Py_ssize_t index;
+    PyObject *key_bytes, *key, *value;
+    Context context;
+    Entry *entry;
+    long long start, end;
+} Step;
+
+/* What there is of a key around the time of a record. */
+typedef enum { FAILED = -1, NOTHING, ONE, ANYTHING } Found;
+
+/* ---- stored keys: a key, the end of the session, its start */
+
+static void put_time(char *at, long long time) {
+    for (int index = TIME_BYTES - 1; index >= 0; index--) {
+        at[index] = (char)(time & 0xff);
+        time >>= 8;
+    }
+}
+
+static PyObject *session_key(PyObject *key_bytes, long long start, long long end) {
+    Py_ssize_t size = PyBytes_Size(key_bytes);
+    PyObject *stored = PyBytes_FromStringAndSize(NULL, size + 2 * TIME_BYTES);
+    if (stored != NULL) {
+        char *at = PyBytes_AsString(stored);
+        memcpy(at, PyBytes_AsString(key_bytes), (size_t)size);
+        put_time(at + size, end);
+        put_time(at + size + TIME_BYTES, start);
+    }
+    return stored;
+}
+
+static long long start_of(PyObject *stored) {
+    const unsigned char *at =
+        (const unsigned char *)PyBytes_AsString(stored) + PyBytes_Size(stored) - TIME_BYTES;
+    unsigned long long time = 0;
+    for (int index = 0; index < TIME_BYTES; index++) {
+        time = time << 8 | at[index];
+    }
+    return (long long)time;
+}
+
+/* ---- the cache */
+
+/* Let the cache know what was done: 0, or -1 with an exception. */
+static int tell_cache(Sessions *self) {
+    PyObject *told = NULL;
+    if (tell_seq(&self->cache) == 0) {
+        told = PyObject_CallMethod(self->cache.cache, "came", "LL", self->came, self->came_bytes);
+    }
+    self->came = self->came_bytes = 0;
+    Py_XDECREF(told);
+    return told == NULL ? -1 : 0;
+}
+
+/* Let Python take a record: 0, or -1 with an exception. */
+static int leave_to_python(Sessions *self, Step *step) {
+    Context *context = &step->context;
+    PyObject *late = NULL;
+    if (tell_cache(self) == 0) {
+        late = PyObject_CallFunction(self->otherwise, "nLOLOL", step->index, context->timestamp, context->place,
+                                     context->offset, context->headers, self->stream_time);
+    }
+    int is_late = late == NULL ? -1 : PyObject_IsTrue(late);
+    Py_XDECREF(late);
+    self->late += is_late > 0;
+    return is_late < 0 ? -1 : ask_seq(&self->cache);
+}
+
+/* ---- finding */
+
+static Found find(Sessions *self, Step *step) {
+    long long time = step->context.timestamp, first = time - self->gap_ms;
+    if (PyDict_Size(self->resting) > 0 || first <= self->written_until) {
+        return ANYTHING;
+    }
+    PyObject *known = stored_keys_of(self->index, step->key_bytes);
+    if (known == NULL) {
+        return PyErr_Occurred() ? FAILED : NOTHING;
+    }
+    Py_ssize_t place = place_at(self->index, known, first), count = PyList_Size(known) - place;
+    if (count == 0) {
+        return NOTHING;
+    }
+    PyObject *stored = PyList_GetItem(known, place);
+    step->start = start_of(stored);
+    step->end = time_of(self->index, stored);
+    step->entry = find_entry(self->cache.table, stored);
+    if (step->entry == NULL) {
+        return PyErr_Occurred() ? FAILED : ANYTHING;
+    }
+    if (count > 1 || step->start > time + self->gap_ms || is_none(step->entry->value) ||
+        !is_none(step->entry->raw)) {
+        return ANYTHING;
+    }
+    return ONE;
+}
+
+/* Whether the entry may serve for a session with other bounds: nobody but the cache knows of it. */
+static int may_move(Step *step) {
+    Entry *entry = step->entry;
+    return entry->dirty_seq != 0 && is_none(entry->stored);
+}
+
+/* ---- changing */
+
+static int change(Sessions *self, Step *step, Entry *entry, PyObject *value) {
+    Context *context = &step->context;
+    int was_clean = change_entry(entry, value, context->timestamp, ++self->cache.seq, context->place,
+                                 context->offset, context->headers);
+    return was_clean ? PyList_Append(self->cache.dirty, (PyObject *)entry) : 0;
+}
+
+/* A session of which nothing is cached or written: 0, or -1 with an exception. */
+static int put_new(Sessions *self, Step *step, PyObject *value) {
+    long long time = step->context.timestamp;
+    PyObject *stored = session_key(step->key_bytes, time, time);
+    if (stored == NULL) {
+        return -1;
+    }
+    long long size = PyBytes_Size(stored) + self->extra_bytes;
+    Entry *entry = made_entry(stored, Py_None, size, ++self->cache.seq);
+    int failed = entry == NULL || put_entry(self->cache.table, stored, (PyObject *)entry) < 0 ||
+                 queue_entry(self->order, entry) < 0 || note_key(self->index, stored) < 0 ||
+                 change(self, step, entry, value) < 0;
+    if (!failed) {
+        self->came++;
+        self->came_bytes += size;
+    }
+    Py_DECREF(stored);
+    Py_XDECREF((PyObject *)entry);
+    return failed ? -1 : 0;
+}
+
+/* Let an entry be that of another session of the key: 0, or -1 with an exception. */
+static int move(Sessions *self, Entry *entry, PyObject *stored) {
+    PyObject *old = Py_NewRef(entry->key_bytes);
+    PyObject *taken = take_entry(self->cache.table, old);
+    int failed = taken != (PyObject *)entry;
+    if (!failed) {
+        set(&entry->key_bytes, stored);
+        failed = put_entry(self->cache.table, stored, taken) < 0 || unnote_key(self->index, old) < 0 ||
+                 note_key(self->index, stored) < 0;
+    } else if (!PyErr_Occurred()) {
+        PyErr_SetString(PyExc_RuntimeError, "a cache was changed while its entries were");
+    }
+    Py_XDECREF(taken);
+    Py_DECREF(old);
+    return failed ? -1 : 0;
+}
+
+/* ---- records */
+
+static int is_closed(Sessions *self, long long end) { return end < self->stream_time - self->closed_after_ms; }
+
+static int begin(Sessions *self, Step *step) {
+    PyObject *initial = PyObject_CallObject(self->initializer, NULL);
+    if (initial != NULL && is_closed(self, step->context.timestamp)) {
+        Py_DECREF(initial);
+        self->late++;
+        return 0;
+    }
+    PyObject *value = initial == NULL
+                          ? NULL
+                          : PyObject_CallFunctionObjArgs(self->aggregator, step->key, step->value, initial, NULL);
+    int failed = value == NULL ? tell_failure(&self->cache, self->failed, step->index) : put_new(self, step, value);
+    Py_XDECREF(initial);
+    Py_XDECREF(value);
+    return failed;
+}
+
+/* The aggregate of the session alone, merged onto a fresh one; NULL with an exception. */
+static PyObject *merged(Sessions *self, Step *step) {
+    PyObject *initial = PyObject_CallObject(self->initializer, NULL);
+    PyObject *value = initial == NULL ? NULL
+                                      : PyObject_CallFunctionObjArgs(self->merger, step->key, initial,
+                                                                     step->entry->value, NULL);
+    Py_XDECREF(initial);
+    return value;
+}
+
+/* Add a record to the session that was found, whose bounds are the step's from now on. */
+static int extend(Sessions *self, Step *step, PyObject *stored) {
+    int is_single = step->start == step->end;
+    PyObject *so_far = merged(self, step);
+    if (so_far == NULL) {
+        return tell_failure(&self->cache, self->failed, step->index);
+    }
+    if (is_closed(self, step->end)) {
+        Py_DECREF(so_far);
+        self->late++;
+        return 0;
+    }
+    PyObject *value = PyObject_CallFunctionObjArgs(self->aggregator, step->key, step->value, so_far, NULL);
+    Py_DECREF(so_far);
+    if (value != NULL) {
+        int failed = (stored != NULL && move(self, step->entry, stored) < 0) ||
+                     change(self, step, step->entry, value) < 0;
+        Py_DECREF(value);
+        return failed ? -1 : 0;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+        return -1;
+    }
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    /* What was to be merged is gone by now, unless the record's session is that very one. */
+    int failed = is_single ? 0 : change(self, step, step->entry, Py_None);
+    if (failed < 0) {
+        Py_XDECREF(type);
+        Py_XDECREF(error);
+        Py_XDECREF(traceback);
+        return -1;
+    }
+    PyErr_Restore(type, error, traceback);
+    return tell_failure(&self->cache, self->failed, step->index);
+}
+
+static int extend_found(Sessions *self, Step *step) {
+    long long time = step->context.timestamp;
+    long long start = time < step->start ? time : step->start, end = time > step->end ? time : step->end;
+    int moves = start != step->start || end != step->end;
+    if (moves && !may_move(step)) {
+        return leave_to_python(self, step);
+    }
+    step->start = start;
+    step->end = end;
+    PyObject *stored = moves ? session_key(step->key_bytes, start, end) : NULL;
+    /* It is kept while the user's functions run. */
+    PyObject *entry = Py_NewRef((PyObject *)step->entry);
+    int failed = (moves && stored == NULL) || extend(self, step, stored) < 0;
+    Py_DECREF(entry);
+    Py_XDECREF(stored);
+    return failed ? -1 : 0;
+}
+
+static int add(Sessions *self, Step *step) {
+    if (step->context.timestamp > self->stream_time) {
+        self->stream_time = step->context.timestamp;
+    }
+    *(long long *)self->updates.at.buf = step->index;
+    switch (find(self, step)) {
+    case NOTHING:
+        return begin(self, step);
+    case ONE:
+        return extend_found(self, step);
+    case ANYTHING:
+        return leave_to_python(self, step);
+    default:
+        return -1;
+    }
+}
+
+static int take_record(Sessions *self, Py_ssize_t index) {
+    Step step = {.index = index};
+    PyObject *key_bytes = Py_XNewRef(PyList_GetItem(self->updates.stored_keys, index));
+    if (key_bytes != NULL && !PyBytes_Check(key_bytes)) {
+        PyErr_SetString(PyExc_TypeError, "keys are bytes");
+    }
+    PyObject *key = PyErr_Occurred() ? NULL : cell(&self->updates.keys, index);
+    PyObject *value = key == NULL ? NULL : cell(&self->updates.values, index);
+    int failed = -1;
+    if (value != NULL && context_of(&self->updates, index, &step.context) == 0) {
+        step.key_bytes = key_bytes;
+        step.key = key;
+        step.value = value;
+        failed = add(self, &step);
+        Py_DECREF(step.context.place);
+        Py_DECREF(step.context.headers);
+    }
+    Py_XDECREF(key_bytes);
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+    return failed;
+}
+
+static int open_sessions(Sessions *self, PyObject *arguments) {
+    PyObject *cache, *index, *updates;
+    if (!PyArg_ParseTuple(arguments, "OOOO!O!(LLLLL)OOOOO", &cache, &index, &self->order, &PyDict_Type,
+                          &self->resting, &PyTuple_Type, &updates, &self->gap_ms, &self->closed_after_ms,
+                          &self->stream_time, &self->written_until, &self->extra_bytes, &self->initializer,
+                          &self->aggregator, &self->merger, &self->failed, &self->otherwise)) {
+        return 0;
+    }
+    self->index = as_key_index(index);
+    return self->index != NULL && open_updates(&self->updates, updates) && open_cache(&self->cache, cache);
+}
+
+PyObject *fold_sessions(PyObject *module, PyObject *arguments) {
+    (void)module;
+    Sessions self = {0};
+    int failed = !open_sessions(&self, arguments);
+    for (Py_ssize_t index = 0; !failed && index < PyList_Size(self.updates.stored_keys); index++) {
+        failed = take_record(&self, index) < 0;
+    }
+    /* What was done so far counts, whatever exception is on its way. */
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    if (self.cache.is_open) {
+        tell_cache(&self);
+    }
+    if (type != NULL) {
+        PyErr_Restore(type, error, traceback);
+    }
+    close_cache(&self.cache);
+    close_updates(&self.updates);
+    return PyErr_Occurred() ? NULL : Py_BuildValue("(LL)", self.stream_time, self.late);
+}
