@@ -20,6 +20,7 @@ from millstream.kafka.data.consumer import RecordConsumer
 from millstream.kafka.data.producer import RecordProducer
 from millstream.kafka.member.group_member import GroupMember
 from millstream.record import TopicPartition
+from millstream.runtime.loop.at_least_once import AtLeastOnce
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.storage.overlay import OverlayStore
 
@@ -30,8 +31,8 @@ PLACES: dict[str, tuple[type, str, bool]] = {
     "while the caches are flushed": (RecordProducer, "send_many", True),
     "before the producer is flushed": (RecordProducer, "flush", False),
     "after the producer is flushed": (RecordProducer, "flush", True),
-    "before the offsets are committed": (GroupMember, "commit", False),
-    "after the offsets are committed": (GroupMember, "commit", True),
+    "before the offsets are committed": (GroupMember, "begin_commit", False),
+    "after the offsets are committed": (AtLeastOnce, "commit", True),
     "before a store is written": (OverlayStore, "commit", False),
     "after a store is written": (OverlayStore, "commit", True),
     "before records are restored": (OverlayStore, "restore", False),
@@ -72,7 +73,7 @@ class Failpoint:
 
     def arm(self) -> None:
         """From now on."""
-        real_poll, real_commit = RecordConsumer.poll_columns, GroupMember.commit
+        real_poll, real_commit = RecordConsumer.poll_columns, AtLeastOnce.commit
 
         def poll(consumer: RecordConsumer, *arguments: Any) -> Any:
             columns = real_poll(consumer, *arguments)
@@ -81,12 +82,13 @@ class Failpoint:
                 self._read[place] = first, records.offsets[-1] + 1
             return columns
 
-        def commit(member: GroupMember, offsets: Any, timeout_ms: int) -> None:
-            real_commit(member, offsets, timeout_ms)
+        def commit(guarantee: AtLeastOnce, offsets: Any, *arguments: Any) -> None:
+            # Until the group has answered, nobody knows whether it has taken them.
+            real_commit(guarantee, offsets, *arguments)
             self._committed.update({place: each.offset for place, each in offsets.items()})
 
         patch.object(RecordConsumer, "poll_columns", poll).start()
-        patch.object(GroupMember, "commit", commit).start()
+        patch.object(AtLeastOnce, "commit", commit).start()
         # Last, around what is counted above.
         owner, method, after = PLACES[self._place]
         _wrap(owner, method, self._reached, after=after)
@@ -158,7 +160,7 @@ def _counts(owner: type, method: str, arguments: tuple[Any, ...]) -> bool:
     if method == "send_many":
         # With caches, stores log their changes when these are flushed.
         return str(arguments[1]).endswith("-changelog")
-    if owner is GroupMember:
+    if owner in (GroupMember, AtLeastOnce):
         # The sub-topology that has stores must have a part in it.
         return any(place.topic.endswith("-repartition") for place in arguments[1])
     # A store that has not changed is not written.

@@ -43,6 +43,10 @@ class Answer:
         """Whether it need not be waited for."""
         return self._future.is_done or not self._link.alive
 
+    def when_there(self, call: Callable[[], object]) -> None:
+        """Call something then, on whatever thread."""
+        self._future.add_both(lambda _: call())
+
     def take(self) -> Any:
         """What was answered, waited for if need be.
 

@@ -124,6 +124,7 @@ class GroupMember:
         self._client_id = client_id
         self._clock = clock
         self._announces_joins = announces_joins
+        self._waker = waker
         self._events = Mailbox(self._wake, waker)
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -196,7 +197,9 @@ class GroupMember:
     def begin_commit(
         self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int
     ) -> Answer:
-        """The same without waiting. Commits reach the broker in the order in which they were begun.
+        """The same without waiting: the answer wakes who waits for events.
+
+        Commits reach the broker in the order in which they were begun.
 
         Args:
             offsets: not empty, as for `commit`.
@@ -205,7 +208,10 @@ class GroupMember:
         Returns:
             What raises, when it is taken, what `commit` would.
         """
-        return self._ask_coordinator(self._connected().commit, offsets, timeout_ms)
+        begun = self._ask_coordinator(self._connected().commit, offsets, timeout_ms)
+        if self._waker is not None:
+            begun.when_there(self._waker.wake)
+        return begun
 
     def committed(
         self, partitions: Collection[TopicPartition], timeout_ms: int
