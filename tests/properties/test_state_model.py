@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
-from support.tasks.store_model import LITTLE, MUCH, SOURCE, Logged, StoreModel, run_model
+from support.tasks.store_model import (
+    LITTLE,
+    MUCH,
+    SOURCE,
+    Logged,
+    StoreModel,
+    batches,
+    run_model,
+)
 
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import BYTES, JSON, LONG
@@ -227,6 +235,8 @@ class LRUModel(StoreModel):
     @initialize(entries=st.integers(1, 6), exactly_once=st.booleans())
     def start(self, entries: int, exactly_once: bool) -> None:
         self.entries = entries
+        #: Stores that were active, what they held then, and how much was logged.
+        self.demoted: list[tuple[Any, OrderedDict[bytes, Any], int]] = []
         builder = KeyValueStoreBuilder(
             "s", "lru", BYTES, LONG, self.timestamped, max_entries=entries
         )
@@ -234,9 +244,22 @@ class LRUModel(StoreModel):
 
     def opened(self) -> None:
         self.store = self.stores.store("s")
+        # What was active before, and has stayed open, knows what was read then.
+        for demoted, state, logged in self.demoted:
+            if demoted is self.store:
+                self.model = self.replayed(OrderedDict(state), self.log.history[logged:])
+
+    @rule(batch=batches)
+    @precondition(lambda self: self.standby is not None)
+    def change_places(self, batch: int) -> None:
+        others = [each for each in self.demoted if each[0] is not self.store]
+        self.demoted = [*others, (self.store, OrderedDict(self.model), len(self.log.history))]
+        super().change_places(batch)
 
     def replay(self, records: Sequence[Logged]) -> Any:
-        state: OrderedDict[bytes, Any] = OrderedDict()
+        return self.replayed(OrderedDict(), records)
+
+    def replayed(self, state: OrderedDict[bytes, Any], records: Sequence[Logged]) -> Any:
         for record in records:
             value: Any = LONG.deserialize("", record.value)
             if value is not None and self.timestamped:
