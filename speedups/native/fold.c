@@ -154,11 +154,10 @@ static int change(Cache *cache, Entry *entry, PyObject *value, Updates *updates,
     /* A deleted aggregate starts over: its time does not count any more. */
     int moves = is_none(entry->value) || is_none(value) || context.timestamp > entry->timestamp;
     long long timestamp = moves ? context.timestamp : entry->timestamp;
-    int was_clean =
-        change_entry(entry, value, timestamp, ++cache->seq, context.place, context.offset, context.headers);
+    int failed = change_cached(cache, entry, value, timestamp, &context);
     Py_DECREF(context.place);
     Py_DECREF(context.headers);
-    return was_clean ? PyList_Append(cache->dirty, (PyObject *)entry) : 0;
+    return failed;
 }
 
 /* ---- counting */

@@ -42,14 +42,18 @@ static PyObject *key_of(KeyIndex *self, PyObject *stored) {
     return PyBytes_FromStringAndSize(PyBytes_AsString(stored), PyBytes_Size(stored) - self->suffix_bytes);
 }
 
-long long time_of(KeyIndex *self, PyObject *stored) {
+long long time_before(PyObject *stored, Py_ssize_t bytes) {
     const char *data = PyBytes_AsString(stored);
-    const unsigned char *at = (const unsigned char *)data + PyBytes_Size(stored) - self->suffix_bytes;
+    const unsigned char *at = (const unsigned char *)data + PyBytes_Size(stored) - bytes;
     uint64_t time = 0;
-    for (int index = 0; index < 8; index++) {
+    for (int index = 0; index < TIME_BYTES; index++) {
         time = time << 8 | at[index];
     }
     return (long long)time;
+}
+
+long long time_of(KeyIndex *self, PyObject *stored) {
+    return time_before(stored, self->suffix_bytes);
 }
 
 static int comes_before(PyObject *stored, PyObject *other) {

@@ -17,6 +17,12 @@ PyObject *stored_keys_of(KeyIndex *self, PyObject *key);
 /* Where the first of them is whose time is not before one. */
 Py_ssize_t place_at(KeyIndex *self, PyObject *known, long long time);
 
+/* How many bytes a time has. */
+#define TIME_BYTES 8
+
+/* The time that begins so many bytes before the end of a stored key. */
+long long time_before(PyObject *stored, Py_ssize_t bytes);
+
 /* The time of a stored key that the index has. */
 long long time_of(KeyIndex *self, PyObject *stored);
 

@@ -4,8 +4,6 @@
 #include "key_index.h"
 #include "updates.h"
 
-#define TIME_BYTES 8
-
 typedef struct {
     Cache cache;
     Updates updates;
@@ -53,13 +51,7 @@ static PyObject *session_key(PyObject *key_bytes, long long start, long long end
 }
 
 static long long start_of(PyObject *stored) {
-    const unsigned char *at =
-        (const unsigned char *)PyBytes_AsString(stored) + PyBytes_Size(stored) - TIME_BYTES;
-    unsigned long long time = 0;
-    for (int index = 0; index < TIME_BYTES; index++) {
-        time = time << 8 | at[index];
-    }
-    return (long long)time;
+    return time_before(stored, TIME_BYTES);
 }
 
 /* ---- the cache */
@@ -127,10 +119,7 @@ static int may_move(Step *step) {
 /* ---- changing */
 
 static int change(Sessions *self, Step *step, Entry *entry, PyObject *value) {
-    Context *context = &step->context;
-    int was_clean = change_entry(entry, value, context->timestamp, ++self->cache.seq, context->place,
-                                 context->offset, context->headers);
-    return was_clean ? PyList_Append(self->cache.dirty, (PyObject *)entry) : 0;
+    return change_cached(&self->cache, entry, value, step->context.timestamp, &step->context);
 }
 
 /* A session of which nothing is cached or written: 0, or -1 with an exception. */

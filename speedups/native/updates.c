@@ -148,6 +148,14 @@ int context_of(Updates *updates, Py_ssize_t index, Context *context) {
     return 0;
 }
 
+/* ---- changing an entry */
+
+int change_cached(Cache *cache, Entry *entry, PyObject *value, long long timestamp, Context *context) {
+    int was_clean =
+        change_entry(entry, value, timestamp, ++cache->seq, context->place, context->offset, context->headers);
+    return was_clean ? PyList_Append(cache->dirty, (PyObject *)entry) : 0;
+}
+
 /* ---- failures */
 
 /* Let the caller decide what an exception of the user's means: 0 if the record is left out. */

@@ -55,6 +55,9 @@ void close_updates(Updates *updates);
 /* What a record has beside key and value: 0, or -1 with an exception and nothing owned. */
 int context_of(Updates *updates, Py_ssize_t index, Context *context);
 
+/* Give an entry of the cache another value, because of a record: 0, or -1 with an exception. */
+int change_cached(Cache *cache, Entry *entry, PyObject *value, long long timestamp, Context *context);
+
 /* Let the caller decide what an exception of the user's means: 0 if the record is left out. */
 int tell_failure(Cache *cache, PyObject *failed, Py_ssize_t index);
 

@@ -19,13 +19,12 @@ from unittest import mock
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.batches.left_out import LeftOut
 from support.batches.queued_driver import QueuedDriver
 from support.speedups import needed_speedups
 
 from millstream import Materialized, SessionWindows, StreamsBuilder, StreamsConfig, Topology
 from millstream.operators.aggregates import session_loop
-from millstream.processor.handlers import CONTINUE, ErrorContext, HandlerResponse
-from millstream.record import Record
 from millstream.serdes import STRING
 from millstream.testing.driver_topics import Captured
 
@@ -86,19 +85,6 @@ def batches(draw: st.DrawFn) -> tuple[list[Event], list[int], list[bool]]:
     return fed, sizes, [draw(st.booleans()) for _ in sizes]
 
 
-class Failures:
-    """Leaves out the records on which something fails, and remembers them."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[Any, ...]] = []
-
-    def __call__(
-        self, context: ErrorContext, record: Record[Any, Any], error: Exception
-    ) -> HandlerResponse:
-        self.seen.append((context.topic, context.offset, record.value, type(error), str(error)))
-        return CONTINUE
-
-
 def topology_of(case: Case, calls: list[tuple[Any, ...]]) -> Topology:
     def initial() -> str:
         calls.append(("initial",))
@@ -156,7 +142,7 @@ class Seen:
 
 def run(case: Case, fed: Sequence[Event], sizes: Sequence[int], commits: Sequence[bool]) -> Seen:
     calls: list[tuple[Any, ...]] = []
-    failures = Failures()
+    failures = LeftOut(repr)
     config = StreamsConfig(
         application_id="sessions",
         bootstrap_servers="not-used:9092",

@@ -17,13 +17,12 @@ from unittest import mock
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.batches.left_out import LeftOut
 from support.batches.queued_driver import QueuedDriver
 
 from millstream import JoinWindows, StreamsBuilder, StreamsConfig, Topology
 from millstream.config_optimization import SINGLE_STORE_SELF_JOIN
 from millstream.operators.joins import at_once
-from millstream.processor.handlers import CONTINUE, ErrorContext, HandlerResponse
-from millstream.record import Record
 from millstream.serdes import STRING, Serde
 from millstream.state.opening import window_stores
 from millstream.state.storage.overlay import OverlayStore
@@ -125,19 +124,6 @@ class Moody:
 KEY: Final[Serde[str]] = Serde(refusing, lambda topic, data: data.decode(), immutable=True)
 
 
-class Failures:
-    """Leaves out the records on which something fails, and remembers them."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[Any, ...]] = []
-
-    def __call__(
-        self, context: ErrorContext, record: Record[Any, Any], error: Exception
-    ) -> HandlerResponse:
-        self.seen.append((context.topic, context.offset, record.value, type(error)))
-        return CONTINUE
-
-
 def topology_of(join: Join, calls: list[tuple[Any, Any]], moody: Moody) -> Topology:
     def joined(one: str | None, other: str | None) -> str:
         calls.append((one, other))
@@ -177,7 +163,7 @@ def run(
     join: Join, fed: Sequence[Event], sizes: Sequence[int], *, plain: bool, commits: Sequence[bool]
 ) -> Seen:
     calls: list[tuple[Any, Any]] = []
-    failures, moody = Failures(), Moody()
+    failures, moody = LeftOut(type), Moody()
     config = StreamsConfig(
         application_id="joins",
         bootstrap_servers="not-used:9092",

@@ -5,7 +5,7 @@ They go through a `MemberLink`, whose simulated twin takes the same requests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kafka import errors as client_errors
@@ -56,7 +56,7 @@ class Prober:
             request = FindCoordinatorRequest(
                 key=self._group, key_type=0, coordinator_keys=[self._group]
             )
-            answer = self._link.run(self._link.send, request, timeout_ms=_TIMEOUT_MS)
+            answer = self._wait_for(self._link.send, request)
             found = answer.coordinators[0] if answer.coordinators else answer
             if found.error_code:
                 self._pause(0.2)
@@ -68,7 +68,7 @@ class Prober:
 
     def ask(self, request: Any) -> Any:
         """The answer to a request."""
-        return self._link.run(self._link.send, request, self._node, timeout_ms=_TIMEOUT_MS)
+        return self._wait_for(self._link.send, request, self._node)
 
     def begin(self, request: Any) -> ClientFuture:
         """Ask something whose answer may have to wait for others."""
@@ -79,7 +79,10 @@ class Prober:
         self._pause(0.5)
 
     def _pause(self, seconds: float) -> None:
-        self._link.run(self._link.sleep, seconds, timeout_ms=_TIMEOUT_MS)
+        self._wait_for(self._link.sleep, seconds)
+
+    def _wait_for(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        return self._link.value_of(self._link.call_soon(call, *arguments), _TIMEOUT_MS)
 
     def join(self, member: str, data: bytes = b"a", instance: str | None = None) -> Any:
         """Want to be in the next generation."""

@@ -45,17 +45,13 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 class MemberLink(ClientConnections):
     """The connections of one group member to its cluster."""
 
-    def run(self, call: Callable[..., Any], *args: Any, timeout_ms: int) -> Any:
-        """Call a coroutine function on the event loop and wait for what it returns.
+    def value_of(self, future: ClientFuture, timeout_ms: int) -> Any:
+        """Wait for what a call on the event loop comes to.
 
         Raises:
             KafkaTimeoutError: it took longer than `timeout_ms`; it is not stopped by that.
             KafkaError: what it raised.
         """
-        return self.value_of(self.call_soon(call, *args), timeout_ms)
-
-    def value_of(self, future: ClientFuture, timeout_ms: int) -> Any:
-        """Wait for what a call on the event loop comes to; raises as `run`."""
         done = threading.Event()
         future.add_both(lambda _: done.set())
         deadline = Deadline(SystemClock(), timeout_ms)

@@ -13,14 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from millstream.operators.aggregates import session_loop
 from millstream.operators.aggregates.cached_loops import Aggregator, Initializer
 from millstream.operators.aggregates.fold import updates_of
-from millstream.operators.aggregates.session_loop import (
-    SessionMerger,
-    SessionTimes,
-    fold_into_sessions,
-    take_each,
-)
+from millstream.operators.aggregates.session_loop import SessionMerger
 from millstream.operators.aggregates.windowed import FinalResult, WindowedOperator
 from millstream.operators.batch import Batch
 from millstream.operators.operator import Output
@@ -101,12 +97,19 @@ class SessionAggregateOperator(WindowedOperator[WindowsOfActivity]):
 
         cache = self._table.cache
         if cache is None or not (cache.forwards_changes and self._table.immutable):
-            self._stream_time, late = take_each(updates, self._stream_time, take_one)
+            self._stream_time, late = session_loop.take_each(updates, self._stream_time, take_one)
         else:
-            times = SessionTimes(self._gap, self._closed_after_ms, self._stream_time)
-            functions = self._initializer, self._aggregator, self._merger
-            self._stream_time, late = fold_into_sessions(
-                cache, updates, times, *functions, partial(self.failed, batch), take_one
+            below = cache.observed_time, cache.new_entry_bytes
+            self._stream_time, late = session_loop.fold_sessions(
+                cache,
+                *cache.parts(),
+                updates,
+                (self._gap, self._closed_after_ms, self._stream_time, *below),
+                self._initializer,
+                self._aggregator,
+                self._merger,
+                partial(self.failed, batch),
+                take_one,
             )
         self.dropped(late)
         if self._cache is None and not self._emit_final:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from millstream.compiled import compiled
 from millstream.operators.aggregates.cached_loops import (
@@ -31,61 +31,6 @@ SessionMerger = Callable[[Any, Any, Any], Any]
 #: Takes one record: its index, timestamp, place, offset and headers, and stream time; whether its
 #: session is closed.
 TakeOne = Callable[[int, int, TopicPartition | None, int, Headers, int], bool]
-
-
-class SessionTimes(NamedTuple):
-    """What decides which session a record belongs to; all times in milliseconds.
-
-    Args:
-        gap_ms: without records for longer, a session has ended.
-        closed_after_ms: how long after its end a session takes no more records.
-        stream_time: the highest timestamp so far.
-    """
-
-    gap_ms: int
-    closed_after_ms: int
-    stream_time: int
-
-
-def fold_into_sessions(
-    cache: WindowCache,
-    updates: Updates,
-    times: SessionTimes,
-    initializer: Initializer,
-    aggregator: Aggregator,
-    merger: SessionMerger,
-    failed: Failed,
-    otherwise: TakeOne,
-) -> tuple[int, int]:
-    """Fold the values of records into cached sessions: 7.4 us a record with all that a task does
-    before a commit, in C 4.4 us.
-
-    Args:
-        cache: has the sessions; what it flushes is forwarded, and its values are immutable.
-        updates: of each record the serialized key; and the records.
-        times: which session is whose.
-        initializer: gives what a session starts from.
-        aggregator: gives the next aggregate.
-        merger: gives the aggregate of two.
-        failed: told the record that one of them fails on.
-        otherwise: takes a record that neither begins a session nor moves the one that there is.
-
-    Returns:
-        Stream time, and how many records came too late.
-    """
-    # What is written below has ended by then.
-    below = cache.observed_time, cache.new_entry_bytes
-    return fold_sessions(
-        cache,
-        *cache.parts(),
-        updates,
-        (*times, *below),
-        initializer,
-        aggregator,
-        merger,
-        failed,
-        otherwise,
-    )
 
 
 def take_each(updates: Updates, stream_time: int, take_one: TakeOne) -> tuple[int, int]:
@@ -114,7 +59,27 @@ def pure_fold_sessions(
     failed: Failed,
     otherwise: TakeOne,
 ) -> tuple[int, int]:
-    """In Python no record is simple enough; see `fold_into_sessions`."""
+    """Fold the values of records into cached sessions: 7.4 us a record with all that a task does
+    before a commit, in C 4.4 us. In Python no record is simple enough.
+
+    Args:
+        cache: has the sessions; what it flushes is forwarded, and its values are immutable.
+        index: knows which sessions of a key the cache has.
+        order: in which entries are given up.
+        resting: entries whose values are in bytes.
+        updates: of each record the serialized key; and the records.
+        times: in milliseconds: without records for longer a session has ended; so long after its
+            end it takes no more; the highest timestamp so far; sessions that have ended by then
+            may be found below the cache. At last, what a new entry counts beside its key, in bytes.
+        initializer: gives what a session starts from.
+        aggregator: gives the next aggregate.
+        merger: gives the aggregate of two.
+        failed: told the record that one of them fails on.
+        otherwise: takes a record that neither begins a session nor moves the one that there is.
+
+    Returns:
+        Stream time, and how many records came too late.
+    """
     return take_each(updates, times[2], otherwise)
 
 
