@@ -3,14 +3,16 @@
     python benchmarks/report.py            # rewrite the page
     python benchmarks/report.py --check    # exit code 1 if it is not up to date
 
-Of each workload the newest result counts, and of each line of the part `scaling`. A workload with
-another number of keys or partitions than usual is one of its own.
+Of each workload the newest result counts, of each pace of the part `latency`, each order of
+`restore`, and each line of `scaling`. A workload with another number of keys or partitions than
+usual is one of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +103,14 @@ each record gives a result.
 """
 
 
+_RESTORE = """
+## Restoring
+
+Records per second that a thread reads from a changelog into a store, from the first one to the
+last, with the store ready to be used.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Saved:
     """One file of results."""
@@ -131,7 +141,8 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
     text = [_INTRODUCTION]
     throughput = _cases(known, "throughput")
     guarantees = _cases(known, "guarantees")
-    latency = [one for one in known if one.part == "latency"][-1:]
+    latency = _paces(known)
+    restore = _orders(known)
     scaling = _lines(known)
     if throughput:
         made[PICTURE] = _picture(throughput)
@@ -143,12 +154,16 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
         text.append(_guarantees_table({title: found[0] for title, found in guarantees.items()}))
     if latency:
         text.append(_LATENCY)
-        text.append(_latency_table(latency[0].measured))
+        text.append(_latency_table(row for rows, _ in latency.values() for row in rows))
+    if restore:
+        text.append(_RESTORE)
+        text.append(_restore_table({order: found[0] for order, found in restore.items()}))
     if scaling:
         text.append(_SCALING)
         text += [_scaling_table(_LINES[name], line) for name, (line, _) in scaling.items()]
     used = {one.name: one for cases in (throughput, guarantees) for _, one in cases.values()}
-    used.update({one.name: one for one in latency})
+    used.update({one.name: one for _, one in latency.values()})
+    used.update({one.name: one for _, one in restore.values()})
     used.update({one.name: one for _, one in scaling.values()})
     text.append(_conditions(sorted(used.items())) if used else _NOTHING_YET)
     made[PAGE] = "".join(text)
@@ -176,6 +191,26 @@ def _lines(known: Iterable[Saved]) -> dict[str, tuple[Mapping[str, Any], Saved]]
         if one.part == "scaling":
             found.update({name: (line, one) for name, line in one.measured["lines"].items()})
     return {name: found[name] for name in _LINES if name in found}
+
+
+def _paces(
+    known: Iterable[Saved],
+) -> dict[tuple[str, int], tuple[Sequence[Mapping[str, Any]], Saved]]:
+    """The latencies of each job at each pace, and the file that says so: the newest that has it."""
+    found: dict[tuple[str, int], tuple[list[Mapping[str, Any]], Saved]] = {}
+    for one in known:
+        if one.part == "latency":
+            paces = {(row["job"], row["rate"]) for row in one.measured["medians"]}
+            found.update({pace: ([], one) for pace in paces})
+            for row in one.measured["medians"]:
+                found[row["job"], row["rate"]][0].append(row)
+    return dict(sorted(found.items()))
+
+
+def _orders(known: Iterable[Saved]) -> dict[str, tuple[Mapping[str, Any], Saved]]:
+    """What each program restored from keys in each order, and the file that says so."""
+    found = {one.measured["order"]: (one.measured, one) for one in known if one.part == "restore"}
+    return dict(sorted(found.items()))
 
 
 def _scaling_table(title: str, line: Mapping[str, Any]) -> str:
@@ -253,7 +288,22 @@ def _guarantee(title: str) -> tuple[str, str, int]:
     return job, guarantee, int(interval_ms)
 
 
-def _latency_table(measured: Mapping[str, Any]) -> str:
+def _restore_table(orders: Mapping[str, Mapping[str, Any]]) -> str:
+    head = ("Order of keys", "Program", "Records/s", "Ratio")
+    rows = []
+    for order, measured in orders.items():
+        usual = measured["medians"].get("java")
+        for program in PROGRAMS:
+            rates = [run["rate"] for run in measured["runs"] if run["program"] == program]
+            if rates:
+                rate = statistics.median(rates)
+                spread = f"{rate:,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
+                ratio = f"**{rate / usual['rate']:.2f}**" if usual else "–"
+                rows.append((order, TITLES[program], spread, ratio))
+    return "\n" + _table(head, rows)
+
+
+def _latency_table(measured: Iterable[Mapping[str, Any]]) -> str:
     head = ("Job", "Records/s", "Program", "p50 ms", "p99 ms", "p99.9 ms")
     rows = [
         (
@@ -262,7 +312,7 @@ def _latency_table(measured: Mapping[str, Any]) -> str:
             TITLES[one["program"]],
             *(_milliseconds(one, name) for name in ("p50_ms", "p99_ms", "p999_ms")),
         )
-        for one in measured["medians"]
+        for one in measured
     ]
     return "\n" + _table(head, rows)
 

@@ -84,6 +84,7 @@ class Restoring:
         medians = self._medians()
         return {
             "records": self.records,
+            "rounds": self.rounds,
             "partitions": self.partitions,
             "order": self.options.order,
             "medians": medians,

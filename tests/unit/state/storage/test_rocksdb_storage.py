@@ -66,7 +66,7 @@ def test_a_batch_that_cannot_be_written_leaves_no_trace(open_storage: Open) -> N
         def __getattr__(self, name: str) -> Any:
             return getattr(database, name)
 
-        def write(self, batch: Any) -> None:
+        def write(self, batch: Any, options: Any) -> None:
             raise OSError("No space left on device")
 
     storage._db = Full()  # type: ignore[assignment]
@@ -159,7 +159,14 @@ def _mixed(start: int, stop: int) -> dict[bytes, bytes | None]:
     return {b"%05d" % number: b"%d" % number for number in numbers}
 
 
-def test_what_came_in_no_order_is_read_in_order(open_storage: Open) -> None:
+def _ascending(start: int, stop: int) -> dict[bytes, bytes | None]:
+    return {b"%05d" % number: b"%d" % number for number in range(start, stop)}
+
+
+@pytest.mark.parametrize("batch_of", [_mixed, _ascending])
+def test_what_came_in_any_order_is_read_in_order(
+    open_storage: Open, batch_of: Callable[[int, int], dict[bytes, bytes | None]]
+) -> None:
     """A store that expects many records takes them as they come; it can be read at any time, goes
     on from there, and stands on disk as any other."""
     storage = open_storage()
@@ -167,7 +174,7 @@ def test_what_came_in_no_order_is_read_in_order(open_storage: Open) -> None:
     storage.expect_many(True)
     right: dict[bytes, bytes | None] = {}
     for number, start in enumerate(range(0, 20_000, 2_000)):
-        batch = _mixed(start, start + 2_000)
+        batch = batch_of(start, start + 2_000)
         # The latest counts, and what is deleted is gone.
         batch |= dict.fromkeys(list(right)[:50], None)
         storage.write_batch(batch, (TP, 10 + number))
