@@ -225,7 +225,8 @@ def _scaling_table(title: str, line: Mapping[str, Any]) -> str:
         )
         for row in line["rows"]
     ]
-    return f"\n### {title}\n\n{line['rounds']} rounds{records}.\n\n{_table(head, rows)}"
+    rounds = "One round" if line["rounds"] == 1 else f"{line['rounds']} rounds"
+    return f"\n### {title}\n\n{rounds}{records}.\n\n{_table(head, rows)}"
 
 
 def _picture(cases: Mapping[str, tuple[Mapping[str, Any], Saved]]) -> str:
