@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -293,14 +292,11 @@ def _restore_table(orders: Mapping[str, Mapping[str, Any]]) -> str:
     head = ("Order of keys", "Program", "Records/s", "Ratio")
     rows = []
     for order, measured in orders.items():
-        usual = measured["medians"].get("java")
         for program in PROGRAMS:
-            rates = [run["rate"] for run in measured["runs"] if run["program"] == program]
-            if rates:
-                rate = statistics.median(rates)
-                spread = f"{rate:,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
-                ratio = f"**{rate / usual['rate']:.2f}**" if usual else "–"
-                rows.append((order, TITLES[program], spread, ratio))
+            if entry := measured["medians"].get(program):
+                rates = [run["rate"] for run in measured["runs"] if run["program"] == program]
+                spread = f"{entry['rate']:,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
+                rows.append((order, TITLES[program], spread, _ratio(entry, "ratio")))
     return "\n" + _table(head, rows)
 
 
