@@ -1,0 +1,326 @@
+"""Writes dashboard.json for Grafana: what a running application tells Prometheus.
+
+    python deploy/monitoring/generate_dashboard.py            # rewrite it
+    python deploy/monitoring/generate_dashboard.py --check    # exit code 1 if it is not up to date
+
+A test compares its metrics, and those of alerts.yaml, with what an application really tells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DASHBOARD = Path(__file__).with_name("dashboard.json")
+
+_CLIENT = "kafka_streams_stream_metrics_"
+_THREAD = "kafka_streams_stream_thread_metrics_"
+_TASK = "kafka_streams_stream_task_metrics_"
+_STATE = "kafka_streams_stream_state_metrics_"
+_UPDATER = "kafka_streams_stream_state_updater_metrics_"
+_NODE = "kafka_streams_stream_processor_node_metrics_"
+_OWN = "kafka_streams_millstream_thread_metrics_"
+_LAG = "kafka_streams_consumer_fetch_manager_metrics_records_lag"
+
+#: Applications and instances that are chosen at the top.
+_CHOSEN = '{job=~"$job",instance=~"$instance"}'
+_COLUMNS, _WIDE, _HIGH = 24, 8, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A chart.
+
+    Attributes:
+        title: above it.
+        queries: PromQL by the legend of its lines.
+        unit: Grafana's name of it.
+        about: what to look for.
+    """
+
+    title: str
+    queries: Sequence[tuple[str, str]]
+    unit: str = "short"
+    about: str = ""
+
+
+def _of(metric: str) -> str:
+    return f"{metric}{_CHOSEN}"
+
+
+#: The rows of the page and their charts, from what users feel to what causes it.
+ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
+    (
+        "Is it well?",
+        (
+            Panel(
+                "Stream threads that run",
+                [
+                    ("alive", f"sum({_of(_CLIENT + 'alive_stream_threads')})"),
+                    ("failed", f"sum({_of(_CLIENT + 'failed_stream_threads')})"),
+                ],
+                about="Failed ones are those since the start of the instance.",
+            ),
+            Panel(
+                "Records that wait",
+                [("{{topic}}", f"sum by (topic) ({_of(_LAG)})")],
+                about="Runbook: lag grows.",
+            ),
+            Panel(
+                "Time until that is worked off, at the present rate",
+                [
+                    (
+                        "all",
+                        f"sum({_of(_LAG)}) / sum(rate({_of(_THREAD + 'process_total')}[5m]))",
+                    )
+                ],
+                unit="s",
+            ),
+            Panel(
+                "Age of records when they are done",
+                [
+                    ("most", f"max({_of(_NODE + 'record_e2e_latency_max')})"),
+                    ("average", f"avg({_of(_NODE + 'record_e2e_latency_avg')})"),
+                ],
+                unit="ms",
+                about="From the record's timestamp to the node that has seen it.",
+            ),
+            Panel(
+                "Records left out",
+                [
+                    (
+                        "task {{task_id}}",
+                        f"sum by (task_id) (rate({_of(_TASK + 'dropped_records_total')}[5m]))",
+                    )
+                ],
+                unit="cps",
+                about="Too late, without a key, or as a handler decided.",
+            ),
+            Panel(
+                "Threads that hang",
+                [("{{thread_id}}", _of(_OWN + "stalled_ms"))],
+                unit="ms",
+                about="Runbook: a thread hangs.",
+            ),
+        ),
+    ),
+    (
+        "What threads do",
+        (
+            Panel(
+                "Records processed",
+                [
+                    (
+                        "{{thread_id}}",
+                        f"sum by (thread_id) (rate({_of(_THREAD + 'process_total')}[1m]))",
+                    )
+                ],
+                unit="cps",
+            ),
+            Panel(
+                "Where the time goes",
+                [
+                    (name, f"avg({_of(f'{_THREAD}{name}_ratio')})")
+                    for name in ("process", "commit", "poll", "punctuate")
+                ],
+                unit="percentunit",
+                about="Near 1 for process: more threads. High for commit: longer intervals.",
+            ),
+            Panel(
+                "Commits",
+                [
+                    ("average", f"avg({_of(_THREAD + 'commit_latency_avg')})"),
+                    ("most", f"max({_of(_THREAD + 'commit_latency_max')})"),
+                ],
+                unit="ms",
+            ),
+            Panel(
+                "Tasks that came and went",
+                [
+                    ("came", f"sum(increase({_of(_THREAD + 'task_created_total')}[5m]))"),
+                    ("went", f"sum(increase({_of(_THREAD + 'task_closed_total')}[5m]))"),
+                ],
+                about="Many, again and again: runbook: rebalances do not end.",
+            ),
+            Panel(
+                "Records read and written",
+                [
+                    (
+                        "read",
+                        "sum(rate("
+                        + _of("kafka_streams_stream_topic_metrics_records_consumed_total")
+                        + "[1m]))",
+                    ),
+                    (
+                        "written",
+                        "sum(rate("
+                        + _of("kafka_streams_stream_topic_metrics_records_produced_total")
+                        + "[1m]))",
+                    ),
+                ],
+                unit="cps",
+            ),
+            Panel(
+                "Busiest task of each thread",
+                [
+                    (
+                        "{{thread_id}}",
+                        f"max by (thread_id) ({_of(_TASK + 'active_process_ratio')})",
+                    )
+                ],
+                unit="percentunit",
+                about="One near 1 beside others near 0: a hot key or partition.",
+            ),
+        ),
+    ),
+    (
+        "State",
+        (
+            Panel(
+                "Records to be restored",
+                [
+                    (
+                        "{{thread_id}}",
+                        f"sum by (thread_id) ({_of(_TASK + 'restore_remaining_records_total')})",
+                    )
+                ],
+                about="Runbook: restoring takes long.",
+            ),
+            Panel(
+                "Records restored",
+                [("{{thread_id}}", _of(_UPDATER + "restore_records_rate"))],
+                unit="cps",
+            ),
+            Panel(
+                "State thrown away and rebuilt",
+                [("{{thread_id}}", f"increase({_of(_OWN + 'state_rebuilt_total')}[1h])")],
+            ),
+            Panel(
+                "On disk",
+                [
+                    (
+                        "{{rocksdb_state_id}}",
+                        f"sum by (rocksdb_state_id) ({_of(_STATE + 'total_sst_files_size')})",
+                    )
+                ],
+                unit="bytes",
+                about="Runbook: the disk is full.",
+            ),
+            Panel(
+                "Keys in RocksDB, about",
+                [
+                    (
+                        "{{rocksdb_state_id}}",
+                        f"sum by (rocksdb_state_id) ({_of(_STATE + 'estimate_num_keys')})",
+                    )
+                ],
+            ),
+            Panel(
+                "Compactions that wait",
+                [
+                    (
+                        "{{rocksdb_state_id}}",
+                        "sum by (rocksdb_state_id) "
+                        f"({_of(_STATE + 'estimate_pending_compaction_bytes')})",
+                    )
+                ],
+                unit="bytes",
+            ),
+        ),
+    ),
+)
+
+
+def dashboard() -> dict[str, Any]:
+    """The document that Grafana imports."""
+    panels: list[dict[str, Any]] = []
+    y = 0
+    for title, charts in ROWS:
+        panels.append(_row(len(panels) + 1, title, y))
+        y += 1
+        for number, chart in enumerate(charts):
+            x = number * _WIDE % _COLUMNS
+            panels.append(_chart(len(panels) + 1, chart, x, y + number * _WIDE // _COLUMNS * _HIGH))
+        y += -(-len(charts) * _WIDE // _COLUMNS) * _HIGH
+    return {
+        "title": "Millstream",
+        "uid": "millstream",
+        "tags": ["millstream", "kafka"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {
+            "list": [
+                {
+                    "name": "source",
+                    "label": "Prometheus",
+                    "type": "datasource",
+                    "query": "prometheus",
+                },
+                _variable("job", f"label_values({_CLIENT}alive_stream_threads, job)"),
+                _variable(
+                    "instance", f'label_values({_CLIENT}alive_stream_threads{{job=~"$job"}}, instance)'
+                ),
+            ]
+        },
+        "panels": panels,
+    }
+
+
+def _variable(name: str, query: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${source}"},
+        "query": {"query": query, "refId": name},
+        "refresh": 2,
+        "includeAll": True,
+        "multi": True,
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+def _row(number: int, title: str, y: int) -> dict[str, Any]:
+    place = {"h": 1, "w": _COLUMNS, "x": 0, "y": y}
+    return {"id": number, "type": "row", "title": title, "gridPos": place, "panels": []}
+
+
+def _chart(number: int, panel: Panel, x: int, y: int) -> dict[str, Any]:
+    source = {"type": "prometheus", "uid": "${source}"}
+    return {
+        "id": number,
+        "type": "timeseries",
+        "title": panel.title,
+        "description": panel.about,
+        "datasource": source,
+        "gridPos": {"h": _HIGH, "w": _WIDE, "x": x, "y": y},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "options": {"legend": {"displayMode": "list", "placement": "bottom"}},
+        "targets": [
+            {"refId": chr(ord("A") + place), "datasource": source, "expr": query, "legendFormat": name}
+            for place, (name, query) in enumerate(panel.queries)
+        ],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Writes the dashboard for Grafana.")
+    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
+    check = parser.parse_args().check
+    text = json.dumps(dashboard(), indent=2) + "\n"
+    if DASHBOARD.exists() and DASHBOARD.read_text(encoding="utf-8") == text:
+        return 0
+    print(f"{DASHBOARD.name} {'is out of date' if check else 'is written'}")
+    if not check:
+        DASHBOARD.write_text(text, encoding="utf-8")
+    return int(check)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,66 @@
+"""Dead letters: keep what fails, and go on.
+
+One record that cannot be read, or on which a function fails, stops a thread: nothing is lost, and
+nothing goes on either. With a handler that answers CONTINUE and a dead-letter topic, such a record
+goes there as it was read, with headers that say where it was and why it failed. Decide by the kind
+of failure: a record that is wrong will be wrong again, a service that is down will come back.
+"""
+
+from __future__ import annotations
+
+from millstream import (
+    LogAndContinueExceptionHandler,
+    LogAndContinueProcessingExceptionHandler,
+    StreamsBuilder,
+    StreamsConfig,
+    Topology,
+)
+from millstream.serdes import BYTES, JSON, LONG, STRING
+from millstream.testing import TopologyTestDriver
+
+DEAD_LETTERS = "orders-dead-letters"
+
+
+def config(bootstrap_servers: str) -> StreamsConfig:
+    """What cannot be read and what a function fails on is kept; everything else stops the thread."""
+    return StreamsConfig(
+        application_id="totals",
+        bootstrap_servers=bootstrap_servers,
+        deserialization_exception_handler=LogAndContinueExceptionHandler(),
+        processing_exception_handler=LogAndContinueProcessingExceptionHandler(),
+        errors_dead_letter_queue_topic_name=DEAD_LETTERS,
+    )
+
+
+def totals() -> Topology:
+    """Orders in, what each costs out."""
+    builder = StreamsBuilder()
+    (
+        builder.stream("orders", key=STRING, value=JSON)
+        .map_values(lambda order: order["price"] * order["count"])
+        .to("totals", key=STRING, value=LONG)
+    )
+    return builder.build()
+
+
+def test_what_fails_is_kept_with_the_reason() -> None:
+    with TopologyTestDriver(totals(), config("not-used:9092")) as driver:
+        orders = driver.create_input_topic("orders", key=STRING, value=BYTES)
+        orders.pipe_key_values(
+            [
+                ("1", b'{"price":3,"count":2}'),
+                ("2", b'{"price":3'),  # cut off: cannot be read
+                ("3", b'{"price":3}'),  # the function misses something
+                ("4", b'{"price":5,"count":1}'),
+            ]
+        )
+        totals_ = driver.create_output_topic("totals", key=STRING, value=LONG)
+        dead = driver.create_output_topic(DEAD_LETTERS, key=STRING, value=BYTES)
+        assert totals_.read_key_values() == [("1", 6), ("4", 5)]
+        unread, failed = dead.read_records()
+    assert (unread.key, unread.value) == ("2", b'{"price":3')
+    assert (failed.key, failed.value) == ("3", b'{"price":3}')
+    reasons = dict(failed.headers)
+    assert reasons["__streams.errors.topic"] == b"orders"
+    assert reasons["__streams.errors.offset"] == b"2"
+    assert b"count" in (reasons["__streams.errors.message"] or b"")

@@ -1,0 +1,64 @@
+"""Retry later: work that may fail for an hour, without stopping what comes behind it.
+
+Sending emails, calling a partner's service: work, not state. A subscription does each task with
+retries through a topic, pauses that grow, and a topic for what has failed too often, while the
+tasks behind it go on. See [subscriptions](../../../docs/subscriptions.md) for limits of rate, quotas
+and properties that change while it runs. It needs a broker, so what is tested here is the function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from millstream.parallel import (
+    ExponentialBackoff,
+    ProcessorSubscription,
+    Properties,
+    Retry,
+    SubscriptionConfig,
+)
+from millstream.serdes import STRING
+
+SENT: list[str] = []
+
+
+async def send(context: object, email: str) -> None:
+    """Send an email: what it raises makes it be tried again."""
+    if "@" not in email:
+        raise ValueError(f"{email!r} is no address")
+    await asyncio.sleep(0)  # in place of a mail server
+    SENT.append(email)
+
+
+def mailer(bootstrap_servers: str) -> ProcessorSubscription:
+    """Up to fifty emails at a time; five attempts over about a minute, then a dead letter."""
+    return ProcessorSubscription(
+        "mailer",
+        topics="emails",
+        processor=send,
+        value=STRING,
+        config=SubscriptionConfig("mailer", bootstrap_servers),
+        properties=Properties(partition_concurrency=50),
+        retry=Retry(
+            backoff=ExponentialBackoff(timedelta(seconds=2), most=timedelta(minutes=1)),
+            topic="emails-retry",
+            max_attempts=5,
+            dead_letter_topic="emails-dead",
+        ),
+    )
+
+
+def test_the_function_fails_where_it_should() -> None:
+    asyncio.run(send(None, "ann@example.org"))
+    assert SENT.pop() == "ann@example.org"
+    try:
+        asyncio.run(send(None, "ann"))
+    except ValueError as error:
+        assert "no address" in str(error)
+    else:
+        raise AssertionError("what is no address has to fail")
+
+
+def test_the_subscription_can_be_made() -> None:
+    assert mailer("not-used:9092") is not None

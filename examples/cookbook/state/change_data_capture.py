@@ -1,0 +1,74 @@
+"""Change data capture: Debezium's envelope becomes a table.
+
+Debezium writes a record for each change of a row: what it was `before`, what it is `after`, and the
+operation (`c` created, `u` updated, `d` deleted, `r` read in the first snapshot, `t` truncated).
+A table wants the row itself, and None for a row that is gone. Debezium follows a deletion with a
+tombstone, which means the same once more and does no harm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from millstream import StreamsBuilder, Topology
+from millstream.serdes import LONG, STRING, json_of
+from millstream.testing import TopologyTestDriver
+
+
+class Customer(msgspec.Struct, frozen=True):
+    """A row of the database's table."""
+
+    id: int
+    town: str
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """What happened to it. Fields that are not named here are not read."""
+
+    op: str
+    before: Customer | None = None
+    after: Customer | None = None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Debezium's JSON with `schemas.enable=true`; without it the payload is all there is."""
+
+    payload: Payload
+
+
+CUSTOMER, CHANGE = json_of(Customer), json_of(Change)
+
+
+def row(change: Change) -> Any:
+    """The row as it is after the change: None if it is gone."""
+    return None if change.payload.op == "d" else change.payload.after
+
+
+def customers_by_town() -> Topology:
+    """Changes of a database's customers in, how many live in each town out."""
+    builder = StreamsBuilder()
+    (
+        builder.stream("db.public.customers", key=STRING, value=CHANGE)
+        .map_values(row)
+        .to_table(key=STRING, value=CUSTOMER, store="customers")
+        .group_by(lambda id_, customer: (customer.town, id_), key=STRING, value=STRING)
+        .count(store="customers-by-town")
+        .to_stream()
+        .to("customers-by-town", key=STRING, value=LONG)
+    )
+    return builder.build()
+
+
+def test_rows_come_move_and_go() -> None:
+    ann, moved, bob = Customer(1, "Oslo"), Customer(1, "Rome"), Customer(2, "Oslo")
+    with TopologyTestDriver(customers_by_town()) as driver:
+        changes = driver.create_input_topic("db.public.customers", key=STRING, value=CHANGE)
+        changes.pipe_input("1", Change(Payload("r", after=ann)))
+        changes.pipe_input("2", Change(Payload("c", after=bob)))
+        changes.pipe_input("1", Change(Payload("u", before=ann, after=moved)))
+        changes.pipe_input("2", Change(Payload("d", before=bob)))
+        changes.pipe_input("2", None)
+        towns = driver.create_output_topic("customers-by-town", key=STRING, value=LONG)
+        assert towns.read_key_values_to_map() == {"Oslo": 0, "Rome": 1}

@@ -1,0 +1,59 @@
+"""Late records: count them in while they may come, and keep those that come even later.
+
+A window takes late records until stream time has passed its end by the grace period. What comes
+after that is dropped and counted in `dropped-records-total`. If you would rather keep it, for
+example to correct a report by hand, a processor in front of the window sees the same stream time,
+and sends what is too late to a topic of its own.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from millstream import Processor, Record, StreamsBuilder, TimeWindows, Topology
+from millstream.serdes import LONG, STRING
+from millstream.testing import TopologyTestDriver
+
+HOUR = timedelta(hours=1)
+GRACE = timedelta(minutes=10)
+HOUR_MS, GRACE_MS = (each // timedelta(milliseconds=1) for each in (HOUR, GRACE))
+
+
+class SetLateOnesApart(Processor[str, str, str, str]):
+    """Sends a record whose hour has closed to the node `too-late`, all others to `in-time`."""
+
+    def process(self, record: Record[str, str]) -> None:
+        end_ms = record.timestamp // HOUR_MS * HOUR_MS + HOUR_MS
+        closed = self.context.current_stream_time_ms() >= end_ms + GRACE_MS
+        self.context.forward(record, "too-late" if closed else "in-time")
+
+
+def sales_per_hour() -> Topology:
+    """Sales by shop in; counts by shop and hour, and sales that came too late, out."""
+    builder = StreamsBuilder()
+    sales = builder.stream("sales", key=STRING, value=STRING).process(SetLateOnesApart)
+    sales.to("late-sales", key=STRING, value=STRING, name="too-late")
+    (
+        sales.filter(lambda shop, sale: True, name="in-time")
+        .group_by_key(key=STRING, value=STRING)
+        .windowed_by(TimeWindows(HOUR, grace=GRACE))
+        .count(store="sales-per-hour")
+        .to_stream(lambda hour, count: f"{hour.key} at {hour.window.start_ms // HOUR_MS} h")
+        .to("sales-per-hour", key=STRING, value=LONG)
+    )
+    return builder.build()
+
+
+def test_late_and_too_late() -> None:
+    minute = 60_000
+    with TopologyTestDriver(sales_per_hour()) as driver:
+        sales = driver.create_input_topic("sales", key=STRING, value=STRING)
+        sales.pipe_input("north", "tea", timestamp=10 * minute)
+        sales.pipe_input("north", "mug", timestamp=65 * minute)
+        sales.pipe_input("north", "late", timestamp=59 * minute)
+        sales.pipe_input("north", "pot", timestamp=70 * minute)
+        sales.pipe_input("north", "too late", timestamp=58 * minute)
+        counts = driver.create_output_topic("sales-per-hour", key=STRING, value=LONG)
+        late = driver.create_output_topic("late-sales", key=STRING, value=STRING)
+        assert counts.read_key_values_to_map() == {"north at 0 h": 2, "north at 1 h": 2}
+        assert late.read_values() == ["too late"]
