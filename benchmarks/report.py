@@ -5,7 +5,8 @@
 
 Of each workload the newest result counts, of each pace of the part `latency`, each order of
 `restore`, and each line of `scaling`. A workload with another number of keys or partitions than
-usual is one of its own.
+usual is one of its own, and so is one in which more programs took part than Millstream and Kafka
+Streams: the slower ones among them bear fewer records.
 """
 
 from __future__ import annotations
@@ -63,6 +64,14 @@ first record on, and has the JVM's warming up in it; *warm* begins with the firs
 quarter of the records, so compare by that.
 """
 
+_OTHERS = """
+## Other programs
+
+The same work by others, in turns with both. *Millstream* is how many times as fast it is in whole
+runs. These runs have fewer records than those above, so starting weighs more in them.
+`baseline` is a loop by hand without state that survives: what Python could reach at most.
+"""
+
 _GUARANTEES = """
 ## Guarantees and commit intervals
 
@@ -89,6 +98,9 @@ _LINES = {
     "start": "Until the first record is decoded",
     "idle": "With nothing to do, after some records: a count, with a store for each partition",
 }
+
+#: Millstream and Kafka Streams, among `PROGRAMS`.
+_BOTH = {"ours", "java"}
 
 #: Of the topics of throughput, if nothing is said.
 _PARTITIONS = 4
@@ -139,6 +151,7 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
     made: dict[Path, str] = {}
     text = [_INTRODUCTION]
     throughput = _cases(known, "throughput")
+    others = _cases(known, "throughput", others=True)
     guarantees = _cases(known, "guarantees")
     latency = _paces(known)
     restore = _orders(known)
@@ -148,6 +161,9 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
         text.append(_THROUGHPUT)
         text.append(f"\n![ratios to Kafka Streams]({PICTURE.relative_to(DOCS)})\n")
         text += [_throughput_of(title, entries) for title, (entries, _) in throughput.items()]
+    if others:
+        text.append(_OTHERS)
+        text.append(_others_table({title: found[0] for title, found in others.items()}))
     if guarantees:
         text.append(_GUARANTEES)
         text.append(_guarantees_table({title: found[0] for title, found in guarantees.items()}))
@@ -160,7 +176,8 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
     if scaling:
         text.append(_SCALING)
         text += [_scaling_table(_LINES[name], line) for name, (line, _) in scaling.items()]
-    used = {one.name: one for cases in (throughput, guarantees) for _, one in cases.values()}
+    cases = (throughput, others, guarantees)
+    used = {one.name: one for found in cases for _, one in found.values()}
     used.update({one.name: one for _, one in latency.values()})
     used.update({one.name: one for _, one in restore.values()})
     used.update({one.name: one for _, one in scaling.values()})
@@ -169,8 +186,16 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
     return made
 
 
-def _cases(known: Iterable[Saved], part: str) -> dict[str, tuple[Mapping[str, Any], Saved]]:
-    """What each program did in each job, and the file that says so: the newest that knows it."""
+def _cases(
+    known: Iterable[Saved], part: str, *, others: bool = False
+) -> dict[str, tuple[Mapping[str, Any], Saved]]:
+    """What each program did in each job, and the file that says so: the newest that knows it.
+
+    Args:
+        known: all results.
+        part: the one to look at.
+        others: whether those in which other programs took part as well, or those without them.
+    """
     found: dict[str, tuple[Mapping[str, Any], Saved]] = {}
     for one in known:
         if one.part == part:
@@ -179,7 +204,8 @@ def _cases(known: Iterable[Saved], part: str) -> dict[str, tuple[Mapping[str, An
             end = "" if keys == USERS else f", {keys:,} keys"
             end += "" if partitions == _PARTITIONS else f", {partitions:,} partitions"
             for title, entries in one.measured["medians"].items():
-                found[title + end] = entries, one
+                if others == (not entries.keys() <= _BOTH):
+                    found[title + end] = entries, one
     return dict(sorted(found.items()))
 
 
@@ -260,6 +286,19 @@ def _throughput_of(title: str, entries: Mapping[str, Any]) -> str:
         if (entry := entries.get(program))
     ]
     return f"\n### {title}\n\n{description}{_table(head, rows)}"
+
+
+def _others_table(cases: Mapping[str, Mapping[str, Any]]) -> str:
+    head = ("Job", "Program", *_FIGURES, "Millstream")
+    rows = []
+    for title, entries in cases.items():
+        job, comma, more = title.partition(", ")
+        ours = entries.get("ours", {}).get("rate")
+        for program in PROGRAMS:
+            if entry := entries.get(program):
+                times = f"**{ours / entry['rate']:.1f}**" if ours else "–"
+                rows.append((f"`{job}`{comma}{more}", TITLES[program], *_figures(entry), times))
+    return "\n" + _table(head, rows)
 
 
 def _guarantees_table(cases: Mapping[str, Mapping[str, Any]]) -> str:

@@ -1,5 +1,6 @@
 #include "client.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,14 @@
 static _Thread_local Client *newest;
 static _Thread_local int is_ignored;
 
+/* Whose calls this thread is in, that may be told of errors. */
+static _Thread_local Client *reading;
+/* Confluent-kafka's own, the same for all of its clients. */
+static error_function *first_told;
+
 void ignore_acknowledgements(int ignored) { is_ignored = ignored; }
+
+void keep_told(Client *client) { reading = client; }
 
 Client *take_newest_client(void) {
     Client *client = newest;
@@ -57,7 +65,49 @@ static Client *new_client(rd_kafka_t *rk) {
     return client;
 }
 
+/* In place of confluent-kafka's function: most are called by its own calls, and handed on. */
+static void on_error(rd_kafka_t *rk, int error, const char *reason, void *opaque) {
+    Client *client = reading;
+    if (client == NULL) {
+        first_told(rk, error, reason, opaque);
+        return;
+    }
+    pthread_mutex_lock(&client->lock);
+    if (client->told_count < MOST_TOLD) {
+        client->told[client->told_count].error = error;
+        client->told[client->told_count].reason = strdup(reason == NULL ? "" : reason);
+        client->told_count++;
+    }
+    pthread_mutex_unlock(&client->lock);
+}
+
+/* Errors of topics are put among the records of their partitions, and told by whoever reads those. */
+static void hear_errors(const rd_kafka_conf_t *conf) {
+    char text[64];
+    size_t size = sizeof(text);
+    void *function = NULL;
+    if (kafka.conf_get(conf, "error_cb", text, &size) != CONF_OK || sscanf(text, "%p", &function) != 1 ||
+        function == NULL) {
+        return;
+    }
+    error_function *told;
+    memcpy(&told, &function, sizeof(told));
+    if (told != on_error) {
+        first_told = told;
+        /* The client's own copy, which no thread reads yet. */
+        kafka.conf_set_error_cb((rd_kafka_conf_t *)conf, on_error);
+    }
+}
+
+static void forget_told(Client *client) {
+    for (size_t index = 0; index < client->told_count; index++) {
+        free(client->told[index].reason);
+    }
+    client->told_count = 0;
+}
+
 static void forget_locked(Client *client) {
+    forget_told(client);
     for (size_t bucket = 0; bucket < client->buckets; bucket++) {
         for (Place *place = client->places[bucket], *next; place != NULL; place = next) {
             next = place->next;
@@ -249,7 +299,7 @@ static rd_kafka_resp_err_t on_acknowledgement(rd_kafka_t *rk, rd_kafka_message_t
 
 static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, void *opaque, char *reason,
                                   size_t size) {
-    (void)conf, (void)opaque, (void)reason, (void)size;
+    (void)opaque, (void)reason, (void)size;
     Client *former = take_newest_client();
     if (former != NULL) {
         release_client(former);
@@ -265,6 +315,7 @@ static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, v
     if (kafka.interceptor_add_on_acknowledgement(rk, NAME, on_acknowledgement, client) == ERROR_NONE) {
         client->references++;
         newest = client;
+        hear_errors(conf);
     }
     return ERROR_NONE;
 }

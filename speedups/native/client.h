@@ -10,6 +10,8 @@
 
 /* Failures that are kept with their place; what comes after them is only counted. */
 #define MOST_FAILURES 64
+/* Of what a client tells while it is read; what comes after them is left out. */
+#define MOST_TOLD 16
 
 typedef struct Place {
     struct Place *next;
@@ -24,6 +26,12 @@ typedef struct {
     int32_t partition;
     char *topic;
 } Failure;
+
+/* What a client tells of itself, such as a connection that failed. */
+typedef struct {
+    rd_kafka_resp_err_t error;
+    char *reason;
+} Told;
 
 typedef struct Topic {
     struct Topic *next;
@@ -51,6 +59,9 @@ typedef struct Client {
     /* Records that failed since the failures were taken; the first of them with their place. */
     size_t failed;
     Failure failures[MOST_FAILURES];
+    /* What was told while this thread's call was reading. */
+    size_t told_count;
+    Told told[MOST_TOLD];
 } Client;
 
 /* The client that this thread has made last, which is the caller's from then on; NULL if there is
@@ -62,6 +73,10 @@ void release_client(Client *client);
 /* Begin to use the client, which cannot end before `end_call`; 0 if it has ended. */
 int begin_call(Client *client);
 void end_call(Client *client);
+
+/* From here on, until it is called with NULL, what the client tells on this thread is kept: it is not
+ * told to confluent-kafka, whose callbacks may only come from within its own calls. */
+void keep_told(Client *client);
 
 /* Give back what was made of the client, while that is there. */
 void free_handles(Client *client);

@@ -1,11 +1,14 @@
 /* Records out of librdkafka, as columns. */
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "python.h"
 
 /* However many are asked for: the caller comes again for the rest. */
 #define MOST_MESSAGES 65536
+/* In place of a partition, which is never less than -1. */
+#define OF_CLIENT (-2)
 
 PyObject *open_queue(ClientObject *self, PyObject *unused) {
     (void)unused;
@@ -168,14 +171,38 @@ static int sort_out(rd_kafka_message_t **messages, Py_ssize_t count, PyObject *r
     return 0;
 }
 
-static Py_ssize_t taken(rd_kafka_queue_t *queue, rd_kafka_message_t **messages, size_t most, int timeout_ms) {
+static Py_ssize_t taken(Client *client, rd_kafka_message_t **messages, size_t most, int timeout_ms) {
+    keep_told(client);
     /* With a timeout it would wait until it has as many as it may take. */
-    ssize_t count = kafka.consume_batch_queue(queue, timeout_ms, messages, 1);
+    ssize_t count = kafka.consume_batch_queue(client->queue, timeout_ms, messages, 1);
     if (count == 1 && most > 1) {
-        ssize_t more = kafka.consume_batch_queue(queue, 0, messages + 1, most - 1);
+        ssize_t more = kafka.consume_batch_queue(client->queue, 0, messages + 1, most - 1);
         count += more > 0 ? more : 0;
     }
+    keep_told(NULL);
     return count;
+}
+
+/* What the client has told of itself meanwhile, as events of no topic and of partition OF_CLIENT. */
+static int take_told(Client *client, PyObject *events) {
+    Told told[MOST_TOLD];
+    pthread_mutex_lock(&client->lock);
+    size_t count = client->told_count;
+    memcpy(told, client->told, count * sizeof(*told));
+    client->told_count = 0;
+    pthread_mutex_unlock(&client->lock);
+    int failed = 0;
+    for (size_t index = 0; index < count; index++) {
+        const char *reason = told[index].reason == NULL ? "" : told[index].reason;
+        if (!failed) {
+            failed = append(events, Py_BuildValue("(iNziL)", told[index].error,
+                                                  PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason),
+                                                                       "replace"),
+                                                  NULL, OF_CLIENT, -1LL));
+        }
+        free(told[index].reason);
+    }
+    return failed;
 }
 
 PyObject *read_columns(ClientObject *self, PyObject *arguments) {
@@ -195,12 +222,12 @@ PyObject *read_columns(ClientObject *self, PyObject *arguments) {
         Py_ssize_t count = -1;
         if (client->queue != NULL) {
             Py_BEGIN_ALLOW_THREADS;
-            count = taken(client->queue, messages, (size_t)most, timeout_ms);
+            count = taken(client, messages, (size_t)most, timeout_ms);
             Py_END_ALLOW_THREADS;
         }
         if (count < 0) {
             PyErr_Format(PyExc_RuntimeError, "nothing can be read: %s", kafka.err2str(kafka.last_error()));
-        } else if (sort_out(messages, count, runs, events) == 0) {
+        } else if (sort_out(messages, count, runs, events) == 0 && take_told(client, events) == 0) {
             found = PyTuple_Pack(2, runs, events);
         }
         Py_BEGIN_ALLOW_THREADS;

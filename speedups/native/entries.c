@@ -1,7 +1,8 @@
 /* The class `CachedEntry`, and what a cache does with all changed entries at once.
  *
- * Entries are not tracked by the garbage collector: they refer to values, but nothing that they
- * refer to knows of them. */
+ * Entries are not tracked by the garbage collector, which would look at millions of them: what they
+ * refer to seldom knows of them. A user's value that does, by way of its cache, stays until the cache
+ * is closed. */
 
 #include "entries.h"
 

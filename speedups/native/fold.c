@@ -37,8 +37,12 @@ static Py_ssize_t record_of(Updates *updates, Py_ssize_t position) {
     if (updates->indices == Py_None) {
         return position;
     }
-    PyObject *index = PyList_GetItem(updates->indices, position);
-    return index == NULL ? -1 : PyLong_AsSsize_t(index);
+    PyObject *object = PyList_GetItem(updates->indices, position);
+    Py_ssize_t index = object == NULL ? -1 : PyLong_AsSsize_t(object);
+    if (index < 0 && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ValueError, "the index of a record is negative");
+    }
+    return index;
 }
 
 static void forget_block(Block *block) {

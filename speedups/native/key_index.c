@@ -3,6 +3,7 @@
  * A stored key is the key, a time of 8 bytes that is not negative, and as many more as its kind of
  * window has; so those of one key are in the order of their times. */
 
+#include <limits.h>
 #include <string.h>
 
 #include "key_index.h"
@@ -196,10 +197,22 @@ PyObject *stored_keys_of(KeyIndex *self, PyObject *key) {
     return PyDict_GetItemWithError(self->by_key, key);
 }
 
+/* A time, which may be any whole number: 0, or -1 with an exception. Beyond the greatest and the least
+ * of 64 bits there are no windows, so these do for it. */
+static int clamped(PyObject *number, long long *time) {
+    int beyond;
+    *time = PyLong_AsLongLongAndOverflow(number, &beyond);
+    if (beyond != 0) {
+        *time = beyond > 0 ? LLONG_MAX : LLONG_MIN;
+    }
+    return *time == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
 static PyObject *of_key(KeyIndex *self, PyObject *arguments) {
-    PyObject *key;
+    PyObject *key, *from, *to;
     long long first, last;
-    if (!PyArg_ParseTuple(arguments, "SLL", &key, &first, &last)) {
+    if (!PyArg_ParseTuple(arguments, "SOO", &key, &from, &to) || clamped(from, &first) < 0 ||
+        clamped(to, &last) < 0) {
         return NULL;
     }
     PyObject *known = stored_keys_of(self, key);

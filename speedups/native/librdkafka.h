@@ -41,6 +41,7 @@ enum { MESSAGE_COPY = 0x2 };
 /* The tags of the arguments of rd_kafka_producev. */
 enum { V_END, V_TOPIC, V_RKT, V_PARTITION, V_VALUE, V_KEY, V_OPAQUE, V_MSGFLAGS, V_TIMESTAMP, V_HEADER, V_HEADERS };
 
+typedef void error_function(rd_kafka_t *, int, const char *, void *);
 typedef rd_kafka_resp_err_t on_new_function(rd_kafka_t *, const rd_kafka_conf_t *, void *, char *, size_t);
 typedef rd_kafka_resp_err_t on_destroy_function(rd_kafka_t *, void *);
 typedef rd_kafka_resp_err_t on_acknowledgement_function(rd_kafka_t *, rd_kafka_message_t *, void *);
@@ -50,6 +51,7 @@ typedef rd_kafka_resp_err_t on_acknowledgement_function(rd_kafka_t *, rd_kafka_m
     F(rd_kafka_conf_t *, conf_new, (void))                                                         \
     F(void, conf_destroy, (rd_kafka_conf_t *))                                                     \
     F(int, conf_get, (const rd_kafka_conf_t *, const char *, char *, size_t *))                    \
+    F(void, conf_set_error_cb, (rd_kafka_conf_t *, error_function *))                              \
     F(rd_kafka_resp_err_t, conf_interceptor_add_on_new,                                            \
       (rd_kafka_conf_t *, const char *, on_new_function *, void *))                                \
     F(rd_kafka_resp_err_t, interceptor_add_on_destroy,                                             \

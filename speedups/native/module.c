@@ -23,7 +23,11 @@ static void let_go(ClientObject *self) {
     if (client != NULL) {
         /* Waits for threads of librdkafka that may wait for Python's lock. */
         Py_BEGIN_ALLOW_THREADS;
+        int is_alive = begin_call(client);
         free_handles(client);
+        if (is_alive) {
+            end_call(client);
+        }
         release_client(client);
         Py_END_ALLOW_THREADS;
     }

@@ -46,6 +46,10 @@ static int bytes_of(PyObject *object, Bytes *bytes) {
         return -1;
     }
     if (PyObject_GetBuffer(object, &bytes->view, PyBUF_SIMPLE) < 0) {
+        if (PyErr_ExceptionMatches(PyExc_BufferError)) {
+            /* Callers take a BufferError for a full queue. */
+            PyErr_SetString(PyExc_ValueError, "the bytes of a memoryview do not lie side by side");
+        }
         return -1;
     }
     bytes->is_view = 1;
@@ -246,7 +250,9 @@ static PyObject *produce_all(Client *client, const char *topic, Columns *columns
     }
     ignore_acknowledgements(0);
     if (error == NOT_UNDERSTOOD) {
-        if (index == start) {
+        int is_about_record = PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
+                              PyErr_ExceptionMatches(PyExc_OverflowError);
+        if (index == start || !is_about_record) {
             return NULL;
         }
         /* The caller comes again, with this record as the first. */

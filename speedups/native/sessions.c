@@ -103,7 +103,7 @@ static Found find(Sessions *self, Step *step) {
     if (step->entry == NULL) {
         return PyErr_Occurred() ? FAILED : ANYTHING;
     }
-    if (count > 1 || step->start > time + self->gap_ms || is_none(step->entry->value) ||
+    if (count > 1 || step->start - self->gap_ms > time || is_none(step->entry->value) ||
         !is_none(step->entry->raw)) {
         return ANYTHING;
     }

@@ -170,7 +170,12 @@ int tell_failure(Cache *cache, PyObject *failed, Py_ssize_t index) {
         PyException_SetTraceback(error, traceback);
     }
     if (tell_seq(cache) == 0) {
+        /* As within an `except`: whoever is told may log it, or look at `sys.exception()`. */
+        PyObject *before = PyErr_GetHandledException();
+        PyErr_SetHandledException(error);
         told = PyObject_CallFunction(failed, "nO", index, error);
+        PyErr_SetHandledException(before);
+        Py_XDECREF(before);
     }
     Py_XDECREF(type);
     Py_XDECREF(error);

@@ -51,7 +51,8 @@ _FLUSH_SOON = "        self._flush(whole)\n        if not offsets:"
 _BEGIN = "return _Offsets(offsets, self._committer.begin_commit(offsets, _COMMIT_TIMEOUT_MS), self)"
 _WRITE = """        for task in tasks:
             meanwhile()
-            task.post_commit(offsets, acked)
+            try:
+                task.post_commit(offsets, acked)
 """
 _DUE = "            if (now_ms < due_ms and not self._commit_wanted) or self._rebalances.under_way:"
 _FLUSH_TRANSACTION = "            self._insist(self._producer.flush, deadline)\n"
@@ -124,8 +125,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "tasks that were closed meanwhile are written",
         _COMMITS,
-        "[task for task in begun.tasks if task.state is TaskState.RUNNING]",
-        "list(begun.tasks)",
+        "            if task.state is TaskState.RUNNING and task.task_id not in corrupted\n",
+        "            if task.task_id not in corrupted\n",
     ),
     _mutant(
         "a commit goes on when its tasks are dropped",
@@ -144,7 +145,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a task that is rebuilt does not wait for the answer",
         _COMMITS,
-        "        try:\n            self._finish(Deadline(self._clock, None))\n",
+        "        try:\n            self._finish(Deadline(self._clock, None), corrupted)\n",
         "        try:\n            pass\n",
     ),
     _mutant(
@@ -152,7 +153,7 @@ MUTANTS: tuple[Mutant, ...] = (
         *(
             _AT_LEAST_ONCE,
             "self._guarantee.commit(self._offsets, whole, self._begun)",
-            "self._begun.take()",
+            "self._begun.take(None)",
         ),
     ),
     _mutant(
@@ -161,8 +162,22 @@ MUTANTS: tuple[Mutant, ...] = (
         *(_BEGIN, "return None"),
     ),
     _mutant(
-        "a store does not say that it is ahead",
-        *(_TASK, "            ahead=self.commit_needed,\n", "            ahead=False,\n"),
+        "what comes while the group has not answered is written with the commit",
+        *(_TASK, "        self.stores.commit_begun()\n", ""),
+    ),
+    _mutant(
+        "a commit is written into a state that is thrown away",
+        _COMMITS,
+        "            if task.state is TaskState.RUNNING and task.task_id not in corrupted\n",
+        "            if task.state is TaskState.RUNNING\n",
+    ),
+    _mutant(
+        "tasks behind one that cannot be written are not written",
+        *(_COMMITS, "                failed = failed or error\n", "                raise\n"),
+    ),
+    _mutant(
+        "a commit that a processor asked for is forgotten when it is refused",
+        *(_TASK, "        self.processing.engine_task.notes.commit_failed()\n", ""),
     ),
     _mutant(
         "caches are not flushed",
@@ -476,7 +491,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a commit that was asked for is made again and again",
         _TASK,
-        "        self.processing.engine_task.notes.commit_requested = False\n",
+        "        self.processing.engine_task.notes.commit_begun()\n",
         "",
     ),
     _mutant(
@@ -567,14 +582,14 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "stores whose changelog has not moved are not written",
         _STORES,
-        "                opened.base.commit(None, ahead=ahead)\n            else:",
+        "                opened.base.commit(None)\n            else:",
         "                pass\n            else:",
     ),
     _mutant(
         "stores do not keep the offset that they stand for",
         _STORES,
-        "opened.base.commit(kept, ahead=ahead)",
-        "opened.base.commit(None, ahead=ahead)",
+        "opened.base.commit(kept)",
+        "opened.base.commit(None)",
     ),
     _mutant(
         "stores keep an offset that is one ahead",
@@ -628,18 +643,35 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "an overlay is forgotten instead of written",
         _OVERLAY,
-        "write_batch(self._writes, offset, ",
+        "write_batch(begun.writes, offset, ",
         "write_batch({}, offset, ",
     ),
     _mutant(
         "an overlay that is ahead says nothing of it",
-        *(_OVERLAY, "spilled=ahead", "spilled=False"),
+        *(_OVERLAY, "begun.dropped, spilled=ahead", "begun.dropped, spilled=False"),
+    ),
+    _mutant(
+        "an overlay that is restored forgets that it was ahead",
+        *(_OVERLAY, "self._dropped, spilled=ahead", "self._dropped, spilled=False"),
+    ),
+    _mutant(
+        "a life after the one that was ahead forgets it",
+        *(_OVERLAY, "self._was_ahead = storage.spilled", "self._was_ahead = False"),
+    ),
+    _mutant(
+        "what was dropped after a commit has begun comes back when it did not come about",
+        *(
+            _OVERLAY,
+            "            for key in [key for key in writes if start <= key < end]:\n"
+            "                del writes[key]\n        writes.update",
+            "            pass\n        writes.update",
+        ),
     ),
     _mutant(
         "an overlay is written without its offset",
         _OVERLAY,
-        "write_batch(self._writes, offset, ",
-        "write_batch(self._writes, None, ",
+        "write_batch(begun.writes, offset, ",
+        "write_batch(begun.writes, None, ",
     ),
     _mutant(
         "an overlay that is closed is written",
@@ -861,7 +893,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "what was logged is not waited for before a task is rebuilt",
         _THREAD,
-        "        self._commits.settle(self._tasks.running)\n",
+        "        self._commits.settle(self._tasks.running, error.task_ids)\n",
         "",
     ),
     # --- the start of a task ---

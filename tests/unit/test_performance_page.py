@@ -90,6 +90,25 @@ def test_other_keys_and_partitions_are_lines_of_their_own() -> None:
     assert "| `count`, 1,000,000 keys | `eos` | 100 ms |" in page
 
 
+def test_runs_with_other_programs_are_lines_of_their_own() -> None:
+    """Their records are fewer: they take the place of no run of the two alone."""
+    both = {"count": {"ours": entry(3), "java": entry(1)}}
+    all_ = {"count": {"ours": entry(2), "java": entry(1), "quix": entry(0.125)}}
+    results = [
+        result("throughput", "2026-01-01", medians=both),
+        result("throughput", "2026-01-02", medians=all_),
+    ]
+    page = report.pages(results)[report.PAGE]
+    alone, _, beside = page.partition("## Other programs")
+    assert "**3.00**" in alone
+    assert "**2.00**" not in alone
+    assert TITLES["quix"] not in alone
+    assert f"| `count` | {TITLES['quix']} | 12,500 " in beside
+    assert "| **16.0** |" in beside
+    assert "2026-01-02-throughput.json" in beside
+    assert "## Other programs" not in report.pages(results[:1])[report.PAGE]
+
+
 def line(median: float) -> dict[str, Any]:
     """A line of the part scaling, of two sizes."""
     sizes = {1: Row.of("count", 1, [0.5]), 200: Row.of("count", 200, [median, 1, 9])}

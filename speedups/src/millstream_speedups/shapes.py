@@ -19,7 +19,8 @@ Run: TypeAlias = tuple[
     list[tuple[tuple[str, bytes | None], ...]] | None,
     int,
 ]
-#: librdkafka's number of an error and what it says, topic, partition and offset.
+#: librdkafka's number of an error and what it says, topic, partition and offset; of an error of the
+#: client itself the partition is -2.
 Event: TypeAlias = tuple[int, str, str | None, int, int]
 #: Keys of entries, values, timestamps, places, offsets and headers.
 Columns: TypeAlias = tuple[list[bytes], list[Any], list[int], list[Any], list[int], list[Any]]

@@ -308,13 +308,21 @@ class TaskStores:
         for opened in self._stores.values():
             opened.base.spill()
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, ahead: bool = False) -> None:
-        """Keep what was written, with the changelog offsets it stands for.
+    def commit_begun(self) -> None:
+        """What was written so far is what `commit` keeps; what comes is for the next one.
+
+        One that has begun before and did not come about is part of it. Nothing of a record may
+        outlive this process before what came of it has left it.
+        """
+        for opened in self._stores.values():
+            opened.base.commit_begun()
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Keep what was written until the commit began, with the changelog offsets it stands for.
 
         Args:
             offsets: the last acknowledged offset of each changelog partition that was written to
                 (for a source topic that serves as changelog: the last one consumed).
-            ahead: whether more was written since these were reached. Never under exactly-once.
         """
         self._writer.has_written = False
         for name, opened in self._stores.items():
@@ -322,7 +330,7 @@ class TaskStores:
             partition = self._changelogs.get(name)
             offset = None if partition is None else offsets.get(partition)
             if partition is None or offset is None:
-                opened.base.commit(None, ahead=ahead)
+                opened.base.commit(None)
             else:
                 restorer = self._restorers[partition]
                 assert restorer.reached is None or offset >= restorer.reached, (
@@ -330,7 +338,7 @@ class TaskStores:
                     f"not {offset}"
                 )
                 kept = (partition, offset) if opened.keeps_offset else None
-                opened.base.commit(kept, ahead=ahead)
+                opened.base.commit(kept)
                 restorer.reached = offset
             self._meters.committed(name, opened, began_ns)
         with disk_errors(f"commit the state of task {self.task_id}", self.task_id):

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
 from support.broker.data_clients import TIMEOUT_MS, Clients, numbered, place
 from support.broker.topics import fill, unique
 from support.speedups import needed_speedups
@@ -122,9 +124,12 @@ class Reading:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.ends: list[int] = []
         self.errors: list[Any] = []
+        self.told: list[Any] = []
         self.client, native = needed_speedups().create(Consumer, settings)
         events = Events(
-            lambda _, end: self.ends.append(end), lambda *told: self.errors.append(told)
+            lambda _, end: self.ends.append(end),
+            lambda *told: self.errors.append(told),
+            self.told.append,
         )
         self.reader = ColumnReader(self.client, native, events)
 
@@ -192,6 +197,40 @@ def test_nothing_comes_the_other_way(reading: Reading, make_topic: Callable[...,
         if chance.random() < 0.5:
             assert reading.reader.read(1_000, 10, None).columns == {}
     assert reading.errors == []
+
+
+@only_columns
+def test_what_is_said_of_a_topic_that_is_gone(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """Hunts for the end of the process: librdkafka tells it among the records, where no callback of
+    confluent-kafka's may be called. It believes it when it has known the topic for some time."""
+    topic = make_topic()
+    fill(clients.bootstrap, topic, [(None, b"v")])
+    settings = librdkafka_settings(clients.config(), "main_consumer", "c")
+    soon = {"topic.metadata.propagation.max.ms": 300, "topic.metadata.refresh.interval.ms": 100}
+    told_by_client: list[Any] = []
+    reading = Reading({**settings, **soon, "error_cb": told_by_client.append})
+    reading.assign(place(topic), 0)
+    reading.read(1)
+    known_since = time.monotonic()
+
+    def poll() -> bool:
+        return not reading.reader.read(10, 10, None).columns
+
+    wait_for(
+        lambda: poll() and time.monotonic() > known_since + 0.6,
+        10,
+        lambda: "the topic counts as known",
+    )
+    admin = AdminClient({"bootstrap.servers": clients.bootstrap})
+    admin.delete_topics([topic])[topic].result(10)
+    wait_for(
+        lambda: poll() and any("exist" in each.str() for each in reading.told),
+        30,
+        lambda: f"it is told; {reading.told}, {told_by_client}, {reading.errors}",
+    )
+    reading.close()
 
 
 @only_columns

@@ -176,6 +176,8 @@ class StoreModel(RuleBasedStateMachine):
         self.dropped = 0
         self.iterators: list[tuple[Iterator[Any], Iterator[Any]]] = []
         self.disks = 0
+        # The last offset of a commit that has begun, in a list; none if there is no such commit.
+        self.begun: list[int | None] = []
         self.active: Copy | None = None
         self.standby: Copy | None = None
         #: Disks with an old state, for a standby that comes back.
@@ -268,11 +270,29 @@ class StoreModel(RuleBasedStateMachine):
         self.flush()
         self.stores.log_changes()
         last = self.log.last_offset
+        self.begun = []
+        self.stores.commit_begun()
         self.stores.commit({} if last is None else {CHANGELOG: last})
         self.log.commit()
         assert self.active is not None
         self.active.may_be_ahead = False
         assert self.stores.uncommitted_bytes == 0
+
+    @rule()
+    @precondition(lambda self: not self.exactly_once)
+    def begin_commit(self) -> None:
+        """What is written from now on is not for this commit, and not for the disk."""
+        self.flush()
+        self.stores.log_changes()
+        self.stores.commit_begun()
+        self.begun = [self.log.last_offset]
+
+    @rule()
+    @precondition(lambda self: self.begun)
+    def end_commit(self) -> None:
+        """Where nothing was spilled meanwhile, the disk has what its offset says."""
+        last = self.begun.pop()
+        self.stores.commit({} if last is None else {CHANGELOG: last})
 
     @rule()
     @precondition(lambda self: not self.exactly_once)
@@ -435,6 +455,7 @@ class StoreModel(RuleBasedStateMachine):
 
     def close_active(self, *, clean: bool) -> None:
         assert self.active is not None
+        self.begun = []
         self.close(self.active, clean=clean)
         self.end_iterators(closed=True)
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _SERVED_MS: Final = 100
 #: So long what is fetched may lie in a queue that is not read.
 _FORWARDED_MS: Final = 10
+#: The partition of an event that is the client's own.
+_OF_CLIENT: Final = -2
 #: The most that the extension takes at a time.
 _MOST: Final = 65_536
 
@@ -32,7 +34,8 @@ class ColumnReader:
     queues are looked into.
 
     Callbacks of confluent-kafka (statistics, errors, logs) may only be called from within its own
-    calls, so they stay in the client's queue, which is served before each reading. librdkafka puts
+    calls, so they stay in the client's queue, which is served before each reading. Errors of topics
+    do not: they come among what was fetched, and the extension keeps them apart. librdkafka puts
     what it fetches of a partition where it was told to, as long as that partition is assigned; when
     that ends it forgets, at some later moment. So a partition that comes back is forwarded again
     and again until something comes of it, which cannot be before librdkafka has begun anew. What
@@ -113,6 +116,9 @@ class ColumnReader:
 
     def _tell(self, event: Event) -> None:
         code, text, topic, number, offset = event
+        if number == _OF_CLIENT:
+            self._events.told(KafkaError(code, text))
+            return
         if topic is not None and number >= 0:
             place = self._place(topic, number)
             if code == KafkaError._PARTITION_EOF:

@@ -115,7 +115,7 @@ class RecordConsumer:
         self._partition_counts: dict[str, int] = {}
 
     def _opened(self, settings: Mapping[str, Any], asked: bool | None) -> tuple[Consumer, Reader]:
-        events = Events(self._on_end, self._note)
+        events = Events(self._on_end, self._note, self._on_client_error)
         speedups = chosen_speedups(asked)
         if speedups is None:
             client: Consumer = create_client(Consumer, settings)

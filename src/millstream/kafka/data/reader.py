@@ -31,10 +31,13 @@ class Events(NamedTuple):
     Args:
         ended: a partition ends at this offset, and what lies before was handed out.
         failed: an error, with topic, partition and offset as far as it has them.
+        told: an error of the client itself, which it goes on after. Only by who reads besides the
+            client, which tells its `error_cb` otherwise.
     """
 
     ended: Callable[[TopicPartition, int], None]
     failed: Callable[[KafkaError, str | None, int | None, int | None], None]
+    told: Callable[[KafkaError], None]
 
 
 class Reader(Protocol):

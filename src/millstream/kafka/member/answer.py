@@ -47,13 +47,17 @@ class Answer:
         """Call something then, on whatever thread."""
         self._future.add_both(lambda _: call())
 
-    def take(self) -> Any:
+    def take(self, within_ms: int | None = None) -> Any:
         """What was answered, waited for if need be.
+
+        Args:
+            within_ms: how long, if that is less than it is waited for anyway.
 
         Raises:
             StreamsError: what went wrong.
         """
+        least_ms = self._timeout_ms if within_ms is None else min(within_ms, self._timeout_ms)
         try:
-            return self._link.value_of(self._future, self._timeout_ms)
+            return self._link.value_of(self._future, least_ms)
         except Exception as error:
             raise self._told(error) from error

@@ -63,10 +63,11 @@ class MemberOffsets:
             KafkaError: what else the broker answered.
         """
         patience = Deadline(self._clock, _UNKNOWN_TOPIC_MS)
+        tried_in: list[Any] = []
 
         async def attempt() -> None:
             try:
-                await self._commit_once(offsets)
+                await self._commit_once(offsets, tried_in)
             except client_errors.UnknownTopicOrPartitionError as error:
                 if not patience.passed:
                     raise
@@ -105,13 +106,19 @@ class MemberOffsets:
             backoff_ms = deadline.remaining_ms(coordinator.config["retry_backoff_ms"])
             await connections.sleep(backoff_ms / 1000)
 
-    async def _commit_once(self, offsets: Mapping[TopicPartition, CommitOffset]) -> None:
+    async def _commit_once(
+        self, offsets: Mapping[TopicPartition, CommitOffset], tried_in: list[Any]
+    ) -> None:
         coordinator = self._coordinator
         generation = coordinator.generation_if_stable()
         if generation is None:
             if coordinator.joining:
                 raise client_errors.RebalanceInProgressError()
             raise client_errors.CommitFailedError()
+        # What was owned before a rebalance may be somebody else's by now, who is further on.
+        if tried_in and tried_in[0] != generation.generation_id:
+            raise client_errors.RebalanceInProgressError()
+        tried_in[:] = [generation.generation_id]
         # No await between here and the request: a join must not get in between.
         request = self._commit_request(offsets, generation)
         response = await self._connections.send(request, node_id=coordinator.coordinator_id)

@@ -100,7 +100,8 @@ class AtLeastOnce:
 
         def attempt(timeout_ms: int) -> None:
             if tries:
-                tries.pop().take()
+                # Who answers knows best how long that takes, unless the time is over before.
+                tries.pop().take(timeout_ms if timeout_ms < _COMMIT_TIMEOUT_MS else None)
             else:
                 self._committer.commit(offsets, timeout_ms)
 

@@ -12,7 +12,7 @@ from millstream.errors import BrokerUnavailableError, RebalanceInProgressError, 
 from millstream.kafka.member.events import CommitOffset
 from millstream.kafka.protocols import Producer
 from millstream.metrics.sensors import Sensor
-from millstream.record import TopicPartition
+from millstream.record import TaskId, TopicPartition
 from millstream.runtime.loop.patience import USUAL, Patience, when_closing, when_given_up
 from millstream.runtime.loop.publication import Confirmation, Publication
 from millstream.runtime.states import TaskState
@@ -253,13 +253,17 @@ class Commits:
         if self._begun is not None and self._begun.confirmation.is_there:
             self._finish(Deadline(self._clock, None))
 
-    def _finish(self, whole: Deadline) -> None:
+    def _finish(self, whole: Deadline, corrupted: Collection[TaskId] = ()) -> None:
         """Wait for the answer to the commit before, if it is not there yet."""
         begun, self._begun = self._begun, None
         if begun is None:
             return
         # The others were closed, and opened again perhaps.
-        running = [task for task in begun.tasks if task.state is TaskState.RUNNING]
+        running = [
+            task
+            for task in begun.tasks
+            if task.state is TaskState.RUNNING and task.task_id not in corrupted
+        ]
         try:
             begun.confirmation.take(whole)
         except StreamsError:
@@ -304,11 +308,18 @@ class Commits:
         acked: Mapping[TopicPartition, int],
         meanwhile: Callable[[], bool] = lambda: False,
     ) -> None:
-        """The offsets are committed: let stores be written."""
+        """The offsets are committed: let stores be written, those of all tasks."""
+        self.total += 1
+        failed: StreamsError | None = None
         for task in tasks:
             meanwhile()
-            task.post_commit(offsets, acked)
-        self.total += 1
+            try:
+                task.post_commit(offsets, acked)
+            except StreamsError as error:
+                # The others have no other commit to be written by.
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _pause(self, meanwhile: Callable[[], bool]) -> None:
         """While somebody wants to be called, wait for what was sent a little at a time.
@@ -336,18 +347,22 @@ class Commits:
         with failures_of(task):
             return task.may_commit()
 
-    def settle(self, tasks: Collection[Work]) -> None:
+    def settle(self, tasks: Collection[Work], corrupted: Collection[TaskId] = ()) -> None:
         """Wait until what tasks have sent is in their topics, as long as a commit would.
 
         A task that is restored from its changelog, though it has logged since its last commit, must
         not take the end of the changelog for an offset before those records.
+
+        Args:
+            tasks: all that run.
+            corrupted: those whose state is thrown away: nothing of a commit is written into it.
 
         Raises:
             ProductionError: an output could not be written.
             BrokerUnavailableError: no answer in time.
         """
         try:
-            self._finish(Deadline(self._clock, None))
+            self._finish(Deadline(self._clock, None), corrupted)
         except RebalanceInProgressError as error:
             logger.debug("commit put off: %s", error)
         if any(task.commit_needed for task in tasks):

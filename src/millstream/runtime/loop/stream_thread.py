@@ -210,7 +210,7 @@ class StreamThread:
             self._rebuild_global_stores(error)
             return
         logger.warning("rebuilding the state of tasks: %s", error)
-        self._commits.settle(self._tasks.running)
+        self._commits.settle(self._tasks.running, error.task_ids)
         running = {task.task_id for task in self._tasks.running}
         idle = {task.task_id for task in self._tasks.all} - running
         self._tasks.revive(error)

@@ -64,6 +64,15 @@ class Notes:
 
     commit_requested: bool = False
     remembered: dict[str, int] = field(default_factory=dict)
+    _was_requested: bool = False
+
+    def commit_begun(self) -> None:
+        """Who asks from now on asks for another commit."""
+        self._was_requested, self.commit_requested = self.commit_requested, False
+
+    def commit_failed(self) -> None:
+        """Who has asked for it still waits."""
+        self.commit_requested = self.commit_requested or self._was_requested
 
 
 class EngineTask:

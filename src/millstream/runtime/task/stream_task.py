@@ -457,16 +457,18 @@ class StreamTask:
         """The offsets are on their way: what comes from now on is for the next commit."""
         # What has come to its end since they were asked for may have sent something.
         self.commit_needed = self.awaits_sent
-        self.processing.engine_task.notes.commit_requested = False
+        self.processing.engine_task.notes.commit_begun()
+        self.stores.commit_begun()
 
     def commit_failed(self) -> None:
         """They were not committed: the next commit has them, too."""
         self.commit_needed = True
+        self.processing.engine_task.notes.commit_failed()
 
     def post_commit(
         self, offsets: Mapping[TopicPartition, CommitOffset], acked: Mapping[TopicPartition, int]
     ) -> None:
-        """The offsets are committed: let the stores write what they stand for, and what came since.
+        """The offsets are committed: let the stores write what they stand for.
 
         Args:
             offsets: what was committed, of other tasks as well.
@@ -479,14 +481,12 @@ class StreamTask:
             if place in reached and place in offsets:
                 # The topic of a table that has no other changelog.
                 known[place] = offsets[place].offset - 1
-        self.stores.commit(
-            {
-                place: offset
-                for place, offset in known.items()
-                if (before := reached[place]) is None or offset > before
-            },
-            ahead=self.commit_needed,
-        )
+        moved = {
+            place: offset
+            for place, offset in known.items()
+            if (before := reached[place]) is None or offset > before
+        }
+        self.stores.commit(moved)
         for place in self.partitions:
             if place in offsets:
                 self.committed[place] = offsets[place].offset

@@ -91,13 +91,20 @@ class Committable(Protocol):
         """Make room without a commit, where state may be ahead of what is committed."""
         ...
 
-    def commit(self, offset: ChangelogOffset | None, *, ahead: bool = False) -> None:
-        """Keep what was put so far, together with the changelog offset it stands for.
+    def commit_begun(self) -> None:
+        """What was put so far is what the next commit keeps; what comes is for the one after.
+
+        One that has begun before and did not come about is part of this one.
+        """
+        ...
+
+    def commit(self, offset: ChangelogOffset | None) -> None:
+        """Keep what was put until `commit_begun`, or so far if that was not called, together with
+        the changelog offset it stands for.
 
         Args:
             offset: None leaves the offset as it is, for stores without a changelog and for
                 commits in which nothing was logged.
-            ahead: whether something was put since that offset was reached, as in a spill.
         """
         ...
 

@@ -59,7 +59,10 @@ class MemoryStore:
         """How many keys there are, exactly."""
         return len(self._values)
 
-    def commit(self, offset: ChangelogOffset | None, *, ahead: bool = False) -> None:
+    def commit_begun(self) -> None:
+        """Nothing waits."""
+
+    def commit(self, offset: ChangelogOffset | None) -> None:
         """Remember the offset reached."""
         if offset is not None:
             self._offsets[offset[0]] = offset[1]

@@ -7,7 +7,12 @@ from typing import Final
 
 from millstream.errors import IllegalStateError
 from millstream.record import TopicPartition
-from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset, Storage
+from millstream.state.storage.bytes_store import (
+    ByteItems,
+    ChangelogOffset,
+    ReadableBytes,
+    Storage,
+)
 from millstream.state.storage.iterators import merged
 from millstream.state.storage.sorted_keys import SortedKeys
 
@@ -21,6 +26,10 @@ class OverlayStore:
     Reads and scans see the waiting writes. So what is on disk always is the state at some commit,
     and after a crash only the tail of the changelog has to be read, under exactly-once as well
     (what KIP-892 proposes for Kafka Streams).
+
+    A commit may begin, be answered later, and lack what was written in between: from `commit_begun`
+    on writes go above those that it is about. Nothing of a record may be on disk whose results may
+    not have left yet: a processor that lets each key through once would never let it through.
 
     Bounded: with more than `limit_bytes` waiting, either the writes move to the storage ahead of
     the commit (`spill_when_full`, enough for at-least-once, where state may be ahead of the
@@ -36,18 +45,25 @@ class OverlayStore:
     persistent = True
 
     def __init__(self, storage: Storage, *, limit_bytes: int, spill_when_full: bool) -> None:
-        #: Called before writes move to the storage ahead of a commit, and may add some.
-        self.before_spill: Callable[[], None] | None = None
+        #: Called before it is settled what moves to the storage, and may add something.
+        self.before_writing: Callable[[], None] | None = None
         self._storage = storage
-        self._read = storage.get
         self._limit_bytes = limit_bytes
         self._spill_when_full = spill_when_full
         self._writes: dict[bytes, bytes | None] = {}
         self._order = SortedKeys(self._writes)
         # Ranges of committed keys that the next batch deletes.
         self._dropped: list[tuple[bytes, bytes]] = []
+        # What is below the writes: the storage, with a commit above it that has begun.
+        self._below: ReadableBytes = storage
+        self._read = storage.get
+        self._begun: _Begun | None = None
         # An overestimate: a key that is written again is counted again. See _is_over_limit.
         self._bytes = 0
+        # Whether something was written to the storage that the next commit does not stand for. What
+        # a former life has left may not have been committed by any commit of this one.
+        self._was_ahead = storage.spilled
+        self._is_ahead = False
 
     @property
     def uncommitted_bytes(self) -> int:
@@ -66,14 +82,7 @@ class OverlayStore:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The value of each key, in their order."""
-        writes = self._writes
-        if not writes:
-            return self._storage.get_many(keys)
-        below = [key for key in keys if key not in writes]
-        if not below:
-            return [writes[key] for key in keys]
-        found = iter(self._storage.get_many(below))
-        return [writes[key] if key in writes else next(found) for key in keys]
+        return _found_above(self._writes, self._below, keys)
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Write one key; None deletes."""
@@ -93,20 +102,12 @@ class OverlayStore:
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> ByteItems:
         """The pairs whose key is in `[start, end)`, as they are now: later writes are not seen."""
-        below = self._storage.scan(start, end, reverse=reverse)
-        if not self._writes:
-            return below
-        keys = self._order.between(start, end)
-        if reverse:
-            keys.reverse()
-        writes = self._writes
-        return merged([(key, writes[key]) for key in keys], below, reverse=reverse)
+        below = self._below.scan(start, end, reverse=reverse)
+        return _scanned_above(self._writes, self._order, below, start, end, reverse=reverse)
 
     def approximate_num_entries(self) -> int:
         """About how many keys there are: updates which wait count as new keys."""
-        deleted = sum(value is None for value in self._writes.values())
-        waiting = len(self._writes) - 2 * deleted
-        return max(0, self._storage.approximate_num_entries() + waiting)
+        return max(0, self._below.approximate_num_entries() + _more_entries(self._writes))
 
     def drop(self, start: bytes, end: bytes) -> None:
         """Delete the keys in `[start, end)`, with the next commit or spill.
@@ -121,17 +122,50 @@ class OverlayStore:
         self._order.clear()
         self._dropped.append((start, end))
 
-    def commit(self, offset: ChangelogOffset | None, *, ahead: bool = False) -> None:
-        """Write what waits, and the offset, at once."""
-        self._storage.write_batch(self._writes, offset, dropped=self._dropped, spilled=ahead)
-        self._forget()
+    def commit_begun(self) -> None:
+        """What was written so far is what the next commit keeps; what comes is for the one after.
+
+        One that has begun before and did not come about is part of this one. Without it a commit
+        keeps all that was written until then.
+        """
+        self._thaw()
+        if self.before_writing is not None:
+            self.before_writing()
+        self._begun = _Begun(self._storage, self._writes, self._order, self._dropped, self._bytes)
+        self._below, self._read = self._begun, self._begun.get
+        self._writes, self._dropped = {}, []
+        self._order = SortedKeys(self._writes)
+        self._is_ahead = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a commit has begun that is not over."""
+        return self._begun is not None
+
+    def commit(self, offset: ChangelogOffset | None) -> None:
+        """Write what was there when the commit began, and the offset, at once."""
+        begun = self._begun
+        if begun is None:
+            self.commit_begun()
+            self.commit(offset)
+            return
+        ahead = self._is_ahead or self._was_ahead
+        self._storage.write_batch(begun.writes, offset, dropped=begun.dropped, spilled=ahead)
+        self._bytes -= begun.bytes
+        self._forget_begun()
 
     def spill(self) -> None:
         """Write what waits without moving the offset: a crash replays the changelog from there."""
-        if self.before_spill is not None:
-            self.before_spill()
+        has_begun = self.has_begun
+        self._thaw()
+        if self.before_writing is not None:
+            self.before_writing()
         self._storage.write_batch(self._writes, None, dropped=self._dropped, spilled=True)
         self._forget()
+        if has_begun:
+            # Its offset is to come all the same.
+            self.commit_begun()
+        self._is_ahead = True
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
         """Apply changelog records.
@@ -139,12 +173,14 @@ class OverlayStore:
         Raises:
             IllegalStateError: writes wait for a commit: the store is in use, not being restored.
         """
+        self._thaw()
         if self._writes:
             raise IllegalStateError(
                 f"A store with {len(self._writes)} uncommitted writes cannot be restored from "
                 f"{offset[0]}. Restoring ends before processing starts; commit or reopen first."
             )
-        self._storage.write_batch(items, offset, dropped=self._dropped)
+        ahead = self._is_ahead or self._was_ahead
+        self._storage.write_batch(items, offset, dropped=self._dropped, spilled=ahead)
         self._forget()
 
     def expect_many(self, expected: bool) -> None:
@@ -160,7 +196,27 @@ class OverlayStore:
         self._forget()
         self._storage.close()
 
+    def _thaw(self) -> None:
+        """Have the writes of a commit that has begun wait with all others again."""
+        begun = self._begun
+        if begun is None:
+            return
+        writes = begun.writes
+        for start, end in self._dropped:
+            for key in [key for key in writes if start <= key < end]:
+                del writes[key]
+        writes.update(self._writes)
+        begun.order.clear()
+        self._writes, self._order = writes, begun.order
+        self._dropped = [*begun.dropped, *self._dropped]
+        self._forget_begun()
+
+    def _forget_begun(self) -> None:
+        self._begun = None
+        self._below, self._read = self._storage, self._storage.get
+
     def _forget(self) -> None:
+        self._forget_begun()
         self._writes.clear()
         self._order.clear()
         self._dropped.clear()
@@ -171,9 +227,92 @@ class OverlayStore:
             return False
         # Counting exactly only here keeps a look-up of the replaced value out of each put. Three
         # quarters count as full, or an overlay just below the limit would be counted all the time.
-        writes = self._writes
-        self._bytes = sum(map(len, writes)) + sum(map(len, filter(None, writes.values())))
+        begun_bytes = 0 if self._begun is None else self._begun.bytes
+        self._bytes = _bytes_of(self._writes) + begun_bytes
         if self._bytes * 4 <= self._limit_bytes * 3:
             return False
         self._bytes = max(self._bytes, self._limit_bytes + 1)
         return True
+
+
+class _Begun:
+    """The writes of a commit that has begun, above the storage that it is to change.
+
+    Attributes:
+        writes: what it is about.
+        order: their keys in order.
+        dropped: ranges of committed keys that it deletes before.
+        bytes: what the writes were counted as.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        writes: dict[bytes, bytes | None],
+        order: SortedKeys,
+        dropped: list[tuple[bytes, bytes]],
+        bytes_: int,
+    ) -> None:
+        self._storage = storage
+        self._read = storage.get
+        self.writes = writes
+        self.order = order
+        self.dropped = dropped
+        self.bytes = bytes_
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, of this commit or of one before."""
+        value = self.writes.get(key, _UNWRITTEN)
+        return self._read(key) if value is _UNWRITTEN else value
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The value of each key, in their order."""
+        return _found_above(self.writes, self._storage, keys)
+
+    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> ByteItems:
+        """The pairs whose key is in `[start, end)`."""
+        below = self._storage.scan(start, end, reverse=reverse)
+        return _scanned_above(self.writes, self.order, below, start, end, reverse=reverse)
+
+    def approximate_num_entries(self) -> int:
+        """About how many keys there are."""
+        return self._storage.approximate_num_entries() + _more_entries(self.writes)
+
+
+def _found_above(
+    writes: Mapping[bytes, bytes | None], below: ReadableBytes, keys: Sequence[bytes]
+) -> list[bytes | None]:
+    if not writes:
+        return below.get_many(keys)
+    asked = [key for key in keys if key not in writes]
+    if not asked:
+        return [writes[key] for key in keys]
+    found = iter(below.get_many(asked))
+    return [writes[key] if key in writes else next(found) for key in keys]
+
+
+def _scanned_above(
+    writes: Mapping[bytes, bytes | None],
+    order: SortedKeys,
+    below: ByteItems,
+    start: bytes | None,
+    end: bytes | None,
+    *,
+    reverse: bool,
+) -> ByteItems:
+    if not writes:
+        return below
+    keys = order.between(start, end)
+    if reverse:
+        keys.reverse()
+    return merged([(key, writes[key]) for key in keys], below, reverse=reverse)
+
+
+def _more_entries(writes: Mapping[bytes, bytes | None]) -> int:
+    """By how many keys there are more with these writes, if all of them are of other keys."""
+    deleted = sum(value is None for value in writes.values())
+    return len(writes) - 2 * deleted
+
+
+def _bytes_of(writes: Mapping[bytes, bytes | None]) -> int:
+    return sum(map(len, writes)) + sum(map(len, filter(None, writes.values())))

@@ -150,7 +150,10 @@ class MemoryWindows:
         """How many stored keys there are, some of which may have expired."""
         return len(self._table)
 
-    def commit(self, offset: ChangelogOffset | None, *, ahead: bool = False) -> None:
+    def commit_begun(self) -> None:
+        """Nothing waits."""
+
+    def commit(self, offset: ChangelogOffset | None) -> None:
         """Remember the offset reached."""
         if offset is not None:
             self._offsets[offset[0]] = offset[1]

@@ -91,7 +91,7 @@ class SegmentedWindows:
         if progress is not None:
             self.observed_time, self.last_number = _PROGRESS.unpack(progress)
         self._saved = (self.observed_time, self.last_number)
-        base.before_spill = self._save_progress
+        base.before_writing = self._save_progress
         self.complete_from = self.observed_time + 1
         self._first_segment = self._segment_of(self.observed_time - retention_ms)
         self._dies_at = self._death_of(self._first_segment)
@@ -236,10 +236,13 @@ class SegmentedWindows:
         """Make room without a commit, where state may be ahead of what is committed."""
         self._base.spill()
 
-    def commit(self, offset: ChangelogOffset | None, *, ahead: bool = False) -> None:
-        """Keep what was put so far, together with the changelog offset it stands for."""
-        self._save_progress()
-        self._base.commit(offset, ahead=ahead)
+    def commit_begun(self) -> None:
+        """What was put so far is what the next commit keeps; what comes is for the one after."""
+        self._base.commit_begun()
+
+    def commit(self, offset: ChangelogOffset | None) -> None:
+        """Keep what was put until the commit began, with the changelog offset it stands for."""
+        self._base.commit(offset)
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
         """Apply changelog records. What comes too late is left out, and not counted."""
@@ -440,14 +443,10 @@ class SegmentedWindows:
                 for start, stop in ranges
             ]
         # All of them now, since all segments must be seen as of this moment.
-        items = _one_after_the_other(
-            [
-                self._base.scan(start, stop, reverse=reverse)
-                for start, stop in ranges
-                if start < stop
-            ]
-        )
-        return self._filtered(items, lowest, highest, first, last)
+        scans = [
+            self._base.scan(start, stop, reverse=reverse) for start, stop in ranges if start < stop
+        ]
+        return self._filtered(_one_after_the_other(scans), lowest, highest, first, last)
 
     def _filtered(
         self,

@@ -12,7 +12,12 @@ import pytest
 from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
-from millstream.errors import RebalanceInProgressError, StreamsError, TaskMigratedError
+from millstream.errors import (
+    RebalanceInProgressError,
+    StreamsError,
+    TaskCorruptedError,
+    TaskMigratedError,
+)
 from millstream.kafka.data.producer_errors import Changelog
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import Headers, TaskId, TopicPartition
@@ -124,8 +129,10 @@ class Answer:
     def __init__(self, ask: Callable[[], None]) -> None:
         self._ask = ask
         self.is_there = False
+        self.waited_ms: int | None = None
 
-    def take(self) -> None:
+    def take(self, within_ms: int | None = None) -> None:
+        self.waited_ms = within_ms
         self._ask()
 
 
@@ -241,10 +248,10 @@ def _key(number: int) -> bytes:
     return f"k{number}".encode()
 
 
-def _collected(_: str, value: str, known: str) -> str:
+def _collected(_: str, value: str, known: str) -> Any:
     if value == "poison":
         raise ValueError("never")
-    return known + value
+    return None if value == "forget" else known + value
 
 
 def _topology(*, logged: bool) -> Topology:
@@ -453,8 +460,9 @@ def test_tasks_go_on_while_the_group_has_not_answered(bench: Bench) -> None:
     assert bench.on_disk(1) == [("b", 0)] * 2
 
 
-def test_a_store_keeps_the_offset_that_the_group_has_answered_to(bench: Bench) -> None:
-    """It may hold more, and says so: a crash has the changelog restored over it from there."""
+def test_a_store_holds_what_the_group_has_answered_to(bench: Bench) -> None:
+    """Hunts for state on disk of records that may be worked on again, and whose results may not
+    have left: a processor that lets each key through once would never let it through."""
     one, _ = bench.tasks
     for values in (["a"], ["b"]):
         bench.feed(one, "in", *values)
@@ -463,7 +471,23 @@ def test_a_store_keeps_the_offset_that_the_group_has_answered_to(bench: Bench) -
         one.prepare_commit()
         bench.answer()
     # Each time something was logged that is not committed yet.
-    assert [offset for _, offset in bench.on_disk(0)] == [2, 2]
+    assert bench.on_disk(0) == [("axb", 2)] * 2
+
+
+def test_what_was_deleted_since_a_commit_has_begun_is_on_disk(bench: Bench) -> None:
+    """What a store held back until its time had come, and was forwarded then: what came of it may
+    not have left, and nobody else has it."""
+    one, _ = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.commit()
+    bench.feed(one, "in", "b")
+    bench.commit_soon()
+    bench.feed(one, "in", "forget")
+    one.prepare_commit()
+    assert one.stores.store("ids").get("k0") is None
+    bench.answer()
+    assert one.stores.store("ids").get("k0") is None
+    assert bench.on_disk(0) == [("ab", 1)] * 2
 
 
 @pytest.mark.parametrize("failure", [RebalanceInProgressError("soon"), TaskMigratedError("gone")])
@@ -498,6 +522,21 @@ def test_a_commit_waits_for_the_one_before(bench: Bench) -> None:
     assert bench.on_disk(0) == [("ab", 1)] * 2
 
 
+def test_a_commit_that_may_not_take_long_does_not_wait_long_for_the_one_before(
+    bench: Bench,
+) -> None:
+    """Hunts for a thread that is told to end, and is killed before it has left the group."""
+    one, _ = bench.tasks
+    for within_ms in (1_000, None):
+        bench.feed(one, "in", "a")
+        bench.commit_soon()
+        assert bench.group.answer is not None
+        waiting = bench.group.answer
+        bench.feed(one, "in", "b")
+        bench.commits.commit(bench.tasks, within_ms)
+        assert waiting.waited_ms == within_ms
+
+
 def test_a_task_that_was_closed_meanwhile_is_left_alone(bench: Bench) -> None:
     """It may have been opened again, to restore what its state is said to hold already."""
     one, other = bench.tasks
@@ -513,24 +552,60 @@ def test_a_task_that_was_closed_meanwhile_is_left_alone(bench: Bench) -> None:
     assert bench.on_disk(1) == [("b", 0)] * 2
 
 
-@pytest.mark.parametrize("goes_on", [True, False])
+def spill(task: StreamTask) -> None:
+    """As it is done where more waits than may."""
+    task.prepare_commit()
+    task.stores.spill()
+
+
+@pytest.mark.parametrize("spills", ["before", "meanwhile", "never"])
 def test_state_that_is_ahead_of_its_commit_is_not_for_exactly_once(
-    tmp_path: Path, goes_on: bool
+    tmp_path: Path, spills: str
 ) -> None:
     """An application that changes its guarantee builds such state anew, and keeps all other."""
     bench = Bench(tmp_path)
-    one, other = bench.tasks
+    one, _ = bench.tasks
     bench.feed(one, "in", "a")
+    if spills == "before":
+        spill(one)
     bench.commit_soon()
-    if goes_on:
-        bench.feed(one, "in", "b")
+    bench.feed(one, "in", "b")
+    if spills == "meanwhile":
+        spill(one)
     bench.answer()
-    for task in (one, other):
-        task.close(clean=False)
+    bench.close()
     bench = Bench(tmp_path, guarantee=EXACTLY_ONCE_V2)
     reached = set(bench.tasks[0].stores.changelog_offsets().values())
     bench.close()
-    assert reached == ({None} if goes_on else {0})
+    assert reached == ({None} if spills == "meanwhile" else {0})
+
+
+@pytest.mark.parametrize("restores", [True, False])
+def test_a_life_in_between_does_not_trust_state_that_was_ahead(
+    tmp_path: Path, restores: bool
+) -> None:
+    """It commits some of the records again whose changes are on disk, and not all; or restores
+    what it finds in the changelog."""
+    bench = Bench(tmp_path)
+    bench.feed(bench.tasks[0], "in", "a")
+    bench.commit()
+    bench.feed(bench.tasks[0], "in", "b", "c")
+    spill(bench.tasks[0])
+    bench.close()
+    bench = Bench(tmp_path)
+    one, _ = bench.tasks
+    if restores:
+        for store in STORES:
+            restorer = one.stores.restorers()[changelog(store, 0)]
+            restorer.restore_batch([b"k9"], [b"z"], [1_000], [1])
+    else:
+        bench.feed(one, "in", "a")
+        bench.commit()
+    bench.close()
+    bench = Bench(tmp_path, guarantee=EXACTLY_ONCE_V2)
+    reached = set(bench.tasks[0].stores.changelog_offsets().values())
+    bench.close()
+    assert reached == {None}
 
 
 def test_work_that_is_dropped_takes_its_commit_with_it(bench: Bench) -> None:
@@ -541,6 +616,58 @@ def test_work_that_is_dropped_takes_its_commit_with_it(bench: Bench) -> None:
     assert not bench.commits.is_open
     bench.answer()
     assert bench.group.times == 0
+
+
+def test_a_state_that_cannot_be_written_keeps_no_other_from_being_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their offsets are committed: without a record more they would have no other commit."""
+    one, other = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.feed(other, "in", "b")
+    bench.commit_soon()
+
+    def fail(*_: object) -> None:
+        raise TaskCorruptedError("a disk has died", task_ids=[one.task_id])
+
+    monkeypatch.setattr(one.stores, "commit", fail)
+    with pytest.raises(TaskCorruptedError):
+        bench.answer()
+    assert other.committed == {TopicPartition("in", 1): 1}
+    assert bench.on_disk(1) == [("b", 0)] * 2
+
+
+def test_a_state_that_is_thrown_away_is_not_written_before(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would fail again, and the thread with it, instead of being built anew."""
+    one, other = bench.tasks
+    bench.feed(one, "in", "a")
+    bench.feed(other, "in", "b")
+    bench.commit_soon()
+
+    def fail(*_: object) -> None:
+        raise TaskCorruptedError("a disk has died", task_ids=[one.task_id])
+
+    monkeypatch.setattr(one.stores, "commit", fail)
+    bench.commits.settle(bench.tasks, [one.task_id])
+    assert bench.on_disk(1) == [("b", 0)] * 2
+
+
+def test_a_commit_that_was_asked_for_and_is_refused_is_still_asked_for(bench: Bench) -> None:
+    """Hunts for a processor's request that waits for the commit interval, 30 seconds or so."""
+    one, _ = bench.tasks
+    bench.feed(one, "in", "a")
+    one.processing.engine_task.request_commit()
+    bench.commit_soon()
+    assert not one.commit_requested
+    bench.group.failure = RebalanceInProgressError("soon")
+    with pytest.raises(RebalanceInProgressError):
+        bench.answer()
+    assert one.commit_requested
+    bench.group.failure = None
+    bench.commit()
+    assert not one.commit_requested
 
 
 def test_tasks_that_are_rebuilt_wait_for_the_answer(bench: Bench) -> None:

@@ -58,7 +58,7 @@ class Cluster:
         self.member: Any = Mock(commit=lambda offsets, timeout_ms: commit(timeout_ms))
         # What is answered at once is heard when it is asked for.
         self.member.begin_commit = lambda offsets, timeout_ms: Mock(
-            is_there=commit_down_ms == 0, take=lambda: commit(timeout_ms)
+            is_there=commit_down_ms == 0, take=lambda within_ms: commit(timeout_ms)
         )
         self.producer = producer
         self.task: Any = Mock(commit_needed=True, offsets_to_commit=Mock(return_value={}))

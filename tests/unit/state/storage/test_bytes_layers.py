@@ -128,6 +128,73 @@ def test_overlay_scan_is_a_snapshot(open_storage: Callable[..., RocksDBStorage])
         store.put_many([b"a", b"b", b"c", b"d"], [b"1", b"2", b"2", None], [0] * 4)
 
 
+def test_a_commit_keeps_what_was_there_when_it_began(
+    open_storage: Callable[..., RocksDBStorage],
+) -> None:
+    """Goal: reads see all, whichever commit it is for; the disk gets what the commit is about."""
+    storage = open_storage()
+    store = OverlayStore(storage, limit_bytes=1 << 20, spill_when_full=True)
+    store.put_many([b"a", b"b", b"c"], [b"1", b"1", b"1"], [0] * 3)
+    store.commit((TP, 1))
+    store.put_many([b"b", b"d"], [b"2", b"2"], [0] * 2)
+    store.commit_begun()
+    store.put_many([b"c", b"d", b"e"], [None, b"3", b"3"], [0] * 3)
+    now = {b"a": b"1", b"b": b"2", b"d": b"3", b"e": b"3"}
+    for _ in range(2):
+        assert dict(store.scan(None, None)) == now
+        assert list(store.scan(b"b", b"e", reverse=True)) == [(b"d", b"3"), (b"b", b"2")]
+        keys = [b"a", b"b", b"c", b"d", b"e", b"f"]
+        assert store.get_many(keys) == [now.get(key) for key in keys]
+        assert [store.get(key) for key in keys] == [now.get(key) for key in keys]
+        if store.has_begun:
+            assert storage.committed_offset(TP) == 1
+            store.commit((TP, 2))
+    assert dict(storage.scan(None, None)) == {b"a": b"1", b"b": b"2", b"c": b"1", b"d": b"2"}
+    assert storage.committed_offset(TP) == 2
+    assert not storage.spilled
+    assert store.uncommitted_bytes == 5
+    store.commit((TP, 3))
+    assert dict(storage.scan(None, None)) == now
+    assert store.uncommitted_bytes == 0
+
+
+def test_a_commit_that_did_not_come_about_is_part_of_the_next(
+    open_storage: Callable[..., RocksDBStorage],
+) -> None:
+    """Also what was dropped since, which must not come back with what it was written by."""
+    storage = open_storage()
+    store = OverlayStore(storage, limit_bytes=1 << 20, spill_when_full=True)
+    store.put_many([b"a", b"b", b"c"], [b"1", b"1", b"1"], [0] * 3)
+    store.commit_begun()
+    store.drop(b"a", b"c")
+    store.put(b"b", b"2", 0)
+    store.commit_begun()
+    assert dict(store.scan(None, None)) == {b"b": b"2", b"c": b"1"}
+    store.put(b"d", b"3", 0)
+    store.commit((TP, 2))
+    assert dict(storage.scan(None, None)) == {b"b": b"2", b"c": b"1"}
+    assert dict(store.scan(None, None)) == {b"b": b"2", b"c": b"1", b"d": b"3"}
+
+
+def test_a_spill_has_all_that_waits_and_is_marked_until_the_next_commit(
+    open_storage: Callable[..., RocksDBStorage],
+) -> None:
+    """Room is made of a commit that has begun as well; its offset comes with its answer."""
+    storage = open_storage()
+    store = OverlayStore(storage, limit_bytes=1 << 20, spill_when_full=True)
+    store.put(b"a", b"1", 0)
+    store.commit_begun()
+    store.put(b"b", b"2", 0)
+    store.spill()
+    assert dict(storage.scan(None, None)) == {b"a": b"1", b"b": b"2"}
+    assert store.uncommitted_bytes == 0
+    store.commit((TP, 1))
+    assert storage.committed_offset(TP) == 1
+    assert storage.spilled
+    store.commit((TP, 2))
+    assert not storage.spilled
+
+
 def test_overlay_spills_or_asks_for_a_commit(open_storage: Callable[..., RocksDBStorage]) -> None:
     """Beyond its bound an overlay writes ahead without moving the offset, or wants a commit."""
     spilling = OverlayStore(open_storage("one"), limit_bytes=1_000, spill_when_full=True)
