@@ -1,7 +1,7 @@
 """Clickstream sessions: clicks in; visits, pages that people leave from, and bounces out.
 
-    python examples/clickstream_sessions/app.py --demo
-    python examples/clickstream_sessions/app.py --bootstrap-servers localhost:9092
+    python examples/clickstream_sessions/clickstream_sessions.py --demo
+    python examples/clickstream_sessions/clickstream_sessions.py --bootstrap-servers localhost:9092
 
 A visit is what one visitor does until a pause of half an hour. When it is over it is told once, with
 its pages, how long it took and where it came from; and a table counts from which page visits end.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app import (
+from orders_and_payments import (
     MINUTE_MS,
     ORDER,
     ORDERS,

@@ -1,8 +1,8 @@
 """Keeps a clickstream in the lake, and counts it from its very beginning.
 
-    python examples/clickstream_to_lake.py --demo
-    python examples/clickstream_to_lake.py keep --bootstrap-servers HOST:9092 --lake /lake/clicks
-    python examples/clickstream_to_lake.py count --bootstrap-servers HOST:9092 --lake /lake/clicks
+    python examples/lake_backfill/lake_backfill.py --demo
+    python examples/lake_backfill/lake_backfill.py keep --bootstrap-servers HOST:9092 --lake /lake/clicks
+    python examples/lake_backfill/lake_backfill.py count --bootstrap-servers HOST:9092 --lake /lake/clicks
 
 One application keeps all clicks as an Iceberg table, each once. A later one counts them by country:
 first those of the table, then those of the topic. With --demo both run against a broker of their
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from clickstream_to_lake_demo import Demo
+from lake_backfill_demo import Demo
 from pyspark.sql import SparkSession
 
 from millstream import KafkaStreams, StreamsBuilder, StreamsConfig, Topology, Trigger

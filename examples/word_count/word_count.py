@@ -1,10 +1,10 @@
 """Counts the words of a Kafka topic: the first program of every stream processor.
 
-    python examples/wordcount.py --demo
-    python examples/wordcount.py --bootstrap-servers localhost:9092
+    python examples/word_count/word_count.py --demo
+    python examples/word_count/word_count.py --bootstrap-servers localhost:9092
 
 With --demo it needs no Kafka: it starts a broker, sends it Newton's "Opticks" many times over,
-shows the counts as they grow, and checks every one of them at the end (see wordcount_demo.py).
+shows the counts as they grow, and checks every one of them at the end (see word_count_demo.py).
 That takes a minute; --lines 5000 is enough to see whether everything works.
 """
 
@@ -43,7 +43,7 @@ def main() -> int:
     broker = parser.add_mutually_exclusive_group(required=True)
     broker.add_argument("--bootstrap-servers", help="your broker; both topics must exist on it")
     broker.add_argument("--demo", action="store_true", help="bring broker and text along")
-    parser.add_argument("--application-id", default="wordcount")
+    parser.add_argument("--application-id", default="word-count")
     parser.add_argument("--input-topic", default="lines")
     parser.add_argument("--output-topic", default="word-counts")
     parser.add_argument("--threads", type=int, default=2)
@@ -52,7 +52,7 @@ def main() -> int:
     topology = word_count(options.input_topic, options.output_topic)
 
     if options.demo:
-        from wordcount_demo import Demo
+        from word_count_demo import Demo
 
         return Demo(topology, words, options).run()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from app import (
+from fraud_rules import (
     ALERT,
     ALERTS,
     HOUR_MS,

@@ -1,7 +1,7 @@
 """Orders and payments: two streams that belong together, and what became of each order.
 
-    python examples/orders_and_payments/app.py --demo
-    python examples/orders_and_payments/app.py --bootstrap-servers localhost:9092
+    python examples/orders_and_payments/orders_and_payments.py --demo
+    python examples/orders_and_payments/orders_and_payments.py --bootstrap-servers localhost:9092
 
 Orders and payments come by order number, each on its own topic, in any order. A join brings those
 together that come within an hour of each other, tells which orders were never paid, and which

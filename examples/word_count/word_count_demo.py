@@ -1,4 +1,4 @@
-"""What `wordcount.py --demo` adds to the word count: a broker, a text, a live table and a check.
+"""What `word_count.py --demo` adds to the word count: a broker, a text, a live table and a check.
 
 One thread sends the lines while the count runs; the main thread reads the output topic and shows
 what it finds there; at the end each count is compared with one made by `collections.Counter`.
@@ -19,12 +19,12 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from wordcount_view import Progress, Task, View, view
+from word_count_view import Progress, Task, View, view
 
 from millstream import KafkaStreams, StreamsConfig, Topology
 from millstream.testing import EmbeddedKafka
 
-TEXT = Path(__file__).parent / "data" / "opticks.txt"
+TEXT = Path(__file__).parents[1] / "data" / "opticks.txt"
 PARTITIONS = 4
 #: The lines are sent at about this rate, so that the counts can be seen growing.
 LINES_PER_S = 15_000
@@ -66,7 +66,7 @@ class Demo:
     def run(self) -> int:
         """Runs it all; 0 when every count is right, 1 otherwise."""
         print("Starting an Apache Kafka broker …", flush=True)
-        with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="wordcount-") as folder:
+        with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="word-count-") as folder:
             servers = kafka.bootstrap_servers
             kafka.create_topic(self.options.input_topic, PARTITIONS)
             kafka.create_topic(self.options.output_topic, PARTITIONS)
@@ -233,7 +233,7 @@ class Results:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "group.id": "wordcount-demo-results",
+                "group.id": "word-count-demo-results",
                 "enable.auto.commit": False,
                 "log_level": 3,
             }

@@ -1,7 +1,7 @@
 """Asks a web service about every record, a hundred at a time, and keeps the order of each key.
 
-    python examples/enrich_over_http.py --demo
-    python examples/enrich_over_http.py --bootstrap-servers localhost:9092 --service localhost:8000
+    python examples/async_enrichment/async_enrichment.py --demo
+    python examples/async_enrichment/async_enrichment.py --bootstrap-servers localhost:9092 --service localhost:8000
 
 Visits of customers come in; the service knows where a customer lives, and takes 10 ms to say so.
 With --demo it needs no Kafka: it brings a broker and the service along, works on some visits with
@@ -86,7 +86,7 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=100, help="requests at a time")
     options = parser.parse_args()
     if options.demo:
-        from enrich_over_http_demo import Demo
+        from async_enrichment_demo import Demo
 
         return Demo(enriched, options).run()
     topology = enriched(options.service, options.concurrency)

@@ -1,4 +1,4 @@
-"""What `clickstream_to_lake.py --demo` adds: a broker that forgets, clicks, and a check."""
+"""What `lake_backfill.py --demo` adds: a broker that forgets, clicks, and a check."""
 
 from __future__ import annotations
 

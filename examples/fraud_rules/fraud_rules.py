@@ -1,7 +1,7 @@
 """Fraud rules: payments in; alerts, and a report of each hour, out.
 
-    python examples/fraud_rules/app.py --demo
-    python examples/fraud_rules/app.py --bootstrap-servers localhost:9092
+    python examples/fraud_rules/fraud_rules.py --demo
+    python examples/fraud_rules/fraud_rules.py --bootstrap-servers localhost:9092
 
 Rules look at what a card has done lately, so each card has a short history in a store. A rule is a
 function of a payment and that history. Calls by time do two things that no payment does: they forget

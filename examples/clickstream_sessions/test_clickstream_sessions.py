@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app import CLICK, CLICKS, PAUSE_MS, VISIT, VISITS, Click, Visit, demo, sessions
+from clickstream_sessions import CLICK, CLICKS, PAUSE_MS, VISIT, VISITS, Click, Visit, demo, sessions
 from millstream.serdes import STRING
 from millstream.testing import TopologyTestDriver
 

@@ -1,4 +1,4 @@
-"""What `enrich_over_http.py --demo` adds: a broker, a slow web service, visits, and a check."""
+"""What `async_enrichment.py --demo` adds: a broker, a slow web service, visits, and a check."""
 
 from __future__ import annotations
 
