@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the program beside on a Spark standalone cluster: submit.sh spark://master:7077
 #
-# environment.tar.gz has the Python packages for the executors, docs/cluster.md says how it is made.
+# environment.tar.gz has the Python packages for the executors, docs/operations/cluster.md says how it is made.
 # Python programs cannot be submitted with --deploy-mode cluster here, so --supervise is not for
 # them: let systemd, or whatever keeps programs running, start this script again.
 set -eu

@@ -237,7 +237,7 @@ class KafkaStreams:
 
         Needs the extra `server`. `start` does the same by itself where `server_port` is set. Only a
         server that was there before `start` is announced to other instances, which ask it for
-        what is here. docs/http.md has all that it answers.
+        what is here. docs/operations/http.md has all that it answers.
 
         Args:
             host: the address to listen on; by default `server_host`: this machine alone.
@@ -394,7 +394,7 @@ class KafkaStreams:
         """What is counted and measured in this instance, as its threads told it last: half a second
         ago or, of a thread with thousands of metrics, some seconds.
 
-        Names, groups and labels are Kafka Streams'; docs/metrics.md has the list.
+        Names, groups and labels are Kafka Streams'; docs/operations/metrics.md has the list.
 
         Example:
             >>> streams = KafkaStreams(topology, config)

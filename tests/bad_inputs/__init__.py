@@ -1,1 +1,1 @@
-"""Bad inputs, each with what becomes of it. `docs/bad-input.md` is made of them."""
+"""Bad inputs, each with what becomes of it. `docs/build/bad-input.md` is made of them."""

@@ -19,40 +19,55 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 #: What each says at the end of its demo, in which it checks its results itself.
 PROMISES = {
     "ask_over_http": "every answer is right",
-    "clickstream_to_lake": "every click is counted once",
+    "async_enrichment": "those of each customer are in order",
+    "clickstream_sessions": "every visit is right",
+    "console_tour": "that is the tour",
     "counts_in_a_notebook": "every answer is right",
     "dataframe_enrich": "every count is right",
     "dataframe_model": "cards is right",
     "deduplicate": "every event came out once",
     "enrich_orders": "as expected",
-    "enrich_over_http": "those of each customer are in order",
+    "fraud_rules": "every fraud was found, and nothing else",
+    "lake_backfill": "every click is counted once",
     "map_batches_numpy": "every score is right",
     "match_ads": "as expected",
+    "orders_and_payments": "every order became what it should",
     "page_views": "as expected",
     "subscription": "every email was sent, or given up after three attempts",
-    "wordcount": "every count is right",
+    "word_count": "every count is right",
 }
 #: They start Spark, each for something that other tests start it for as well.
 SLOW = {
     "ask_over_http",
-    "clickstream_to_lake",
+    "async_enrichment",
+    "console_tour",
     "counts_in_a_notebook",
     "dataframe_enrich",
     "dataframe_model",
-    "enrich_over_http",
+    "lake_backfill",
     "map_batches_numpy",
     "subscription",
 }
 #: More is asked of a demo that takes longer.
-OPTIONS = {"wordcount": ["--lines", "3000"]}
+OPTIONS = {"word_count": ["--lines", "3000"]}
+
+
+def program(name: str) -> Path:
+    """Where it is: in a folder of its name, with a README and tests, or by itself."""
+    within = EXAMPLES / name / f"{name}.py"
+    return within if within.exists() else EXAMPLES / f"{name}.py"
+
 
 
 def test_no_program_is_left_out() -> None:
-    """Each file is a program, or a module of one."""
-    programs = {path.stem for path in EXAMPLES.glob("*.py") if "if __name__ ==" in path.read_text()}
-    assert programs == PROMISES.keys()
-    modules = {path.stem for path in EXAMPLES.glob("*.py")} - programs
-    assert all(any(module.startswith(program) for program in programs) for module in modules)
+    """Each file is a program, a module of one, a recipe of the cookbook, or a test."""
+    folders = {path.parent.name for path in EXAMPLES.glob("*/README.md")} - {"data"}
+    alone = {path.stem for path in EXAMPLES.glob("*.py") if "if __name__ ==" in path.read_text()}
+    assert folders | alone == PROMISES.keys()
+    modules = {path.stem for path in EXAMPLES.glob("*.py")} - alone
+    assert all(any(module.startswith(name) for name in alone) for module in modules)
+    for folder in folders:
+        assert (EXAMPLES / folder / f"test_{folder}.py").exists()
 
 
 @pytest.mark.parametrize(
@@ -61,9 +76,8 @@ def test_no_program_is_left_out() -> None:
 )
 def test_a_demo_keeps_its_promise(name: str, tmp_path: Path) -> None:
     """Started as a user would, from anywhere, with all that it brings along."""
-    program = EXAMPLES / f"{name}.py"
     options = ["--demo", *OPTIONS.get(name, [])]
-    with Program(sys.executable, program, *options, home=tmp_path) as demo:
+    with Program(sys.executable, program(name), *options, home=tmp_path) as demo:
         assert demo.wait_ended(120) == 0, demo.errors
     assert PROMISES[name] in demo.lines[-1]
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
@@ -80,15 +94,14 @@ def without_pandas(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["clickstream_to_lake", "counts_in_a_notebook", "dataframe_enrich"]
+    "name", ["counts_in_a_notebook", "dataframe_enrich", "lake_backfill"]
 )
 def test_only_functions_of_pandas_need_pandas(
     name: str, tmp_path: Path, without_pandas: dict[str, str]
 ) -> None:
     """Goal: DataFrame functions, the lake and stores as DataFrames do without, though Spark imports
     it wherever it is there."""
-    program = EXAMPLES / f"{name}.py"
-    with Program(sys.executable, program, "--demo", environment=without_pandas) as demo:
+    with Program(sys.executable, program(name), "--demo", environment=without_pandas) as demo:
         assert demo.wait_ended(120) == 0, demo.errors
     assert PROMISES[name] in demo.lines[-1]
 
@@ -96,8 +109,8 @@ def test_only_functions_of_pandas_need_pandas(
 @pytest.mark.slow
 def test_a_function_of_pandas_says_that_it_needs_pandas(without_pandas: dict[str, str]) -> None:
     """The example's own import; what shows that the other programs had none."""
-    program = EXAMPLES / "dataframe_model.py"
-    with Program(sys.executable, program, "--demo", environment=without_pandas) as demo:
+    model = program("dataframe_model")
+    with Program(sys.executable, model, "--demo", environment=without_pandas) as demo:
         assert demo.wait_ended(120) == 1
         assert "ModuleNotFoundError: no pandas" in demo.errors
 
@@ -118,13 +131,13 @@ def test_a_program_on_a_broker_of_the_user(kafka: EmbeddedKafka, tmp_path: Path)
     arguments = [word for option in options.items() for word in option]
     # Its state goes to the folder for temporary files.
     place = {"TMPDIR": str(tmp_path)}
-    path = EXAMPLES / "deduplicate.py"
-    with Program(sys.executable, path, *arguments, environment=place) as program:
+    path = program("deduplicate")
+    with Program(sys.executable, path, *arguments, environment=place) as running:
         wait_for(
             lambda: len(read_all(kafka.bootstrap_servers, once)) >= len(keys),
             60,
-            lambda: f"everything is written; it said: {program.errors[-2_000:]}",
+            lambda: f"everything is written; it said: {running.errors[-2_000:]}",
         )
-        program.signal(signal.SIGINT)
-        assert program.wait_ended(60) == 0, program.errors
+        running.signal(signal.SIGINT)
+        assert running.wait_ended(60) == 0, running.errors
     assert sorted(key or b"" for key, _ in read_all(kafka.bootstrap_servers, once)) == sorted(keys)

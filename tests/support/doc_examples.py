@@ -99,7 +99,7 @@ def public_code() -> Iterator[tuple[str, Any]]:
     """Public classes, functions and methods by name.
 
     Left out are properties, which the examples of their classes use; and errors, which are caught
-    rather than made: docs/errors.md has to tell of each when it is raised and what to do.
+    rather than made: docs/build/errors.md has to tell of each when it is raised and what to do.
     """
     for module in PUBLIC:
         for name in module.__all__:

@@ -2,7 +2,7 @@
 
 Sending emails, calling a partner's service: work, not state. A subscription does each task with
 retries through a topic, pauses that grow, and a topic for what has failed too often, while the
-tasks behind it go on. See [subscriptions](../../../docs/subscriptions.md) for limits of rate, quotas
+tasks behind it go on. See [subscriptions](../../../docs/build/subscriptions.md) for limits of rate, quotas
 and properties that change while it runs. It needs a broker, so what is tested here is the function.
 """
 

@@ -4,7 +4,7 @@ Kafka Streams and Millstream can be one application: same id, same topology, ins
 group. So move as you upgrade: write the topology again, compare the descriptions, start instances in
 Python, stop those in Java. The description of this topology is what `topology.describe()` prints in
 Java for its twin; a test that compares them keeps the two in step until the last Java instance is
-gone. [Moving from Java](../../../docs/moving-from-java.md) has every step.
+gone. [Moving from Java](../../../docs/operations/moving-from-java.md) has every step.
 """
 
 from __future__ import annotations

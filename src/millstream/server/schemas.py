@@ -175,7 +175,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "Properties": {
         "type": "object",
         "minProperties": 1,
-        "description": "The properties of a subscription by name; docs/subscriptions-properties.md "
+        "description": "The properties of a subscription by name; docs/build/subscriptions-properties.md "
         "has them all.",
     },
 }

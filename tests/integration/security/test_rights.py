@@ -68,7 +68,7 @@ class Counting:
         )
 
     def needed(self) -> list[Right]:
-        """As docs/secured-clusters.md lists them."""
+        """As docs/operations/secured-clusters.md lists them."""
         own = ("READ", "WRITE", "CREATE", "DELETE")
         rights = [
             Right("READ", "TOPIC", self.source),

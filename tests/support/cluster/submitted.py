@@ -78,7 +78,7 @@ class Submitted:
                 "session.timeout.ms": 1_000 * SESSION_TIMEOUT_S,
                 "heartbeat.interval.ms": 1_000,
                 # A broker that was killed may let a group wait so long for members that are gone
-                # (docs/running.md, "Defects of brokers 4.3").
+                # (docs/operations/running.md, "Defects of brokers 4.3").
                 "max.poll.interval.ms": 60_000,
             },
             **settings,

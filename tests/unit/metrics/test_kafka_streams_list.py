@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
-import pytest
-
-DOCS = Path(__file__).parents[3] / "docs"
+import generate_metrics as page
 
 
-@pytest.fixture(scope="module")
-def page() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_metrics", DOCS / "generate_metrics.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Its classes are looked up by the name of their module.
-    sys.modules["generate_metrics"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_each_metric_is_there_or_it_is_said_why_not(page: ModuleType) -> None:
+def test_each_metric_is_there_or_it_is_said_why_not() -> None:
     """A metric that is forgotten, or said to be missing though it is there, is seen."""
     known = {(each.group, each.name) for each in page.kafka_streams()}
     there = page.there().keys()
@@ -33,7 +14,7 @@ def test_each_metric_is_there_or_it_is_said_why_not(page: ModuleType) -> None:
     assert {group for group, _ in there - known} == {"millstream-thread-metrics"}
 
 
-def test_levels_are_kafka_streams_or_told(page: ModuleType) -> None:
+def test_levels_are_kafka_streams_or_told() -> None:
     """What is recorded without asking costs everybody; what is not there is looked for in vain."""
     there = page.there()
     others = {
@@ -47,7 +28,7 @@ def test_levels_are_kafka_streams_or_told(page: ModuleType) -> None:
     }
 
 
-def test_the_page_is_up_to_date(page: ModuleType) -> None:
-    """python docs/generate_metrics.py writes it."""
+def test_the_page_is_up_to_date() -> None:
+    """python docs/generators/generate_metrics.py writes it."""
     text = page.PAGE.read_text(encoding="utf-8")
     assert page.generated(text) == text

@@ -37,7 +37,7 @@ class PropertyView:
         name: ours.
         value: of now.
         default: what it is if nobody says anything.
-        kind: `int`, `bool`, `list`, …, as in docs/subscriptions-properties.md.
+        kind: `int`, `bool`, `list`, …, as in docs/build/subscriptions-properties.md.
         least: the smallest value, None without.
         most: the largest value, None without.
         doc: what it means.

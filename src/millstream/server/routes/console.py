@@ -68,7 +68,7 @@ class ConsoleRoutes:
                 "GET",
                 "/console/state",
                 self._state,
-                "All that the console shows; docs/console.md has its parts.",
+                "All that the console shows; docs/operations/console.md has its parts.",
                 "ConsoleState",
             ),
             Endpoint(

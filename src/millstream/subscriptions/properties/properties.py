@@ -19,7 +19,7 @@ RATE_MAX: Final = 1_000_000
 class Properties(Settings):
     """How a subscription works on the records of a partition. Frozen, compares by value.
 
-    All of Decaton's properties in snake_case; docs/subscriptions-properties.md has them in a table
+    All of Decaton's properties in snake_case; docs/build/subscriptions-properties.md has them in a table
     with types, defaults and bounds. What ends in `_ms` is whole milliseconds. Each can also be
     changed while the subscription runs, by `changed` or through a `PropertiesFile`.
 

@@ -1103,7 +1103,7 @@ class KStream(Generic[K, V]):
         without key or value. Keys that may have changed are repartitioned first, except for a
         global table.
 
-        Kafka Streams' `KStream.join`; docs/joins.md has tables of nulls and timestamps.
+        Kafka Streams' `KStream.join`; docs/build/joins.md has tables of nulls and timestamps.
 
         Args:
             other: a stream, a table or a global table of the same builder.
@@ -1229,7 +1229,7 @@ class KStream(Generic[K, V]):
         the end of its window and the grace period. With a table it happens at once. A record
         without a key never has a partner; one without a value is left out all the same.
 
-        Kafka Streams' `KStream.leftJoin`; docs/joins.md has tables of nulls and timestamps.
+        Kafka Streams' `KStream.leftJoin`; docs/build/joins.md has tables of nulls and timestamps.
 
         Args:
             other: as for `join`.
@@ -1300,7 +1300,7 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, Any]:
         """As `left_join` with a stream, but neither side loses a record for want of a partner.
 
-        Kafka Streams' `KStream.outerJoin`; docs/joins.md has tables of nulls and timestamps.
+        Kafka Streams' `KStream.outerJoin`; docs/build/joins.md has tables of nulls and timestamps.
 
         Args:
             other: a stream of the same builder.

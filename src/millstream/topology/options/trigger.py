@@ -72,7 +72,7 @@ class Trigger:
         """Each record as soon as it is there, some milliseconds later, by tasks that stay.
 
         For functions that Spark's real-time mode takes: of SQL alone, without Python, shuffles or
-        state, in an application that is at least once. See docs/dataframes.md.
+        state, in an application that is at least once. See docs/build/dataframes.md.
 
         Args:
             batch: a timedelta or `"10 seconds"`: how often Spark notes how far it is. What was

@@ -1,0 +1,132 @@
+"""Writes docs/api.txt: every public name with its parameters, one a line.
+
+    python docs/generators/generate_api.py                  # rewrite the list
+    python docs/generators/generate_api.py --check          # exit code 1 if it is not up to date
+    python docs/generators/generate_api.py --release 0.2.0  # keep it as that of a release
+
+What a release had is kept in docs/released; a test compares the list with the newest one there, and
+wants what has gone or changed to stand in CHANGELOG.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[1]
+LIST = DOCS / "api.txt"
+RELEASED = DOCS / "released"
+MODULES = (
+    "millstream",
+    "millstream.assignment",
+    "millstream.errors",
+    "millstream.lake",
+    "millstream.parallel",
+    "millstream.serdes",
+    "millstream.testing",
+)
+
+
+def listed() -> list[str]:
+    """The lines of the list, sorted."""
+    return sorted({line for name in MODULES for line in _of_module(importlib.import_module(name))})
+
+
+def _of_module(module: Any) -> Iterator[str]:
+    names = getattr(module, "__all__", None)
+    if names is None:
+        # Errors have no list: all that the module itself defines.
+        names = [
+            name
+            for name, value in vars(module).items()
+            if inspect.isclass(value) and value.__module__ == module.__name__ and name[0] != "_"
+        ]
+    for name in names:
+        yield from _of(f"{module.__name__}.{name}", getattr(module, name))
+
+
+def _of(name: str, value: Any) -> Iterator[str]:
+    if inspect.isclass(value):
+        bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
+        yield f"class {name}({bases})"
+        for member, inside in inspect.getmembers_static(value):
+            if member == "__init__" or not member.startswith("_"):
+                yield from _member(f"{name}.{member}", inside, value)
+    elif inspect.isroutine(value):
+        yield f"def {name}{_signature(value)}"
+    else:
+        yield f"value {name}: {type(value).__name__}"
+
+
+def _member(name: str, inside: Any, owner: type) -> Iterator[str]:
+    if isinstance(inside, staticmethod | classmethod):
+        yield f"def {name}{_signature(inside.__func__)}"
+    elif isinstance(inside, property):
+        yield f"property {name}"
+    elif inspect.isroutine(inside):
+        # What object and Exception have of their own says nothing.
+        if getattr(inside, "__objclass__", owner) not in (object, BaseException, Exception):
+            yield f"def {name}{_signature(inside)}"
+    else:
+        yield f"attribute {name}"
+
+
+def _signature(function: Any) -> str:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return "(…)"
+    parameters = [
+        # Types are mypy's concern; a default that is an object would tell its address.
+        each.replace(
+            annotation=inspect.Parameter.empty,
+            default=each.default
+            if isinstance(each.default, str | int | float | bool | tuple | None | type(inspect._empty))
+            else ...,
+        )
+        for each in signature.parameters.values()
+    ]
+    plain = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
+    return str(plain)
+
+
+def newest_release() -> Path | None:
+    """The list of the newest release, if there was one."""
+    found = sorted(
+        RELEASED.glob("*.txt"), key=lambda path: [int(part) for part in path.stem.split(".")]
+    )
+    return found[-1] if found else None
+
+
+def missing() -> list[str]:
+    """What the newest release had that is gone, or is another one by now."""
+    released = newest_release()
+    if released is None:
+        return []
+    now = set(listed())
+    return [line for line in released.read_text(encoding="utf-8").splitlines() if line not in now]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Lists what is public.")
+    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
+    parser.add_argument("--release", metavar="VERSION", help="keep the list as that of a release")
+    options = parser.parse_args()
+    text = "\n".join(listed()) + "\n"
+    if options.release:
+        RELEASED.mkdir(exist_ok=True)
+        (RELEASED / f"{options.release}.txt").write_text(text, encoding="utf-8")
+    if LIST.exists() and LIST.read_text(encoding="utf-8") == text:
+        return 0
+    print(f"{LIST.name} {'is out of date' if options.check else 'is written'}")
+    if not options.check:
+        LIST.write_text(text, encoding="utf-8")
+    return int(options.check)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,439 @@
+"""Writes the tables of docs/operations/configuration.md and of docs/build/subscriptions-properties.md.
+
+They are made of the tables in the code.
+
+    python docs/generators/generate_configuration.py            # rewrite the pages
+    python docs/generators/generate_configuration.py --check    # exit code 1 if they are not up to date
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; what is around is written by hand.
+Whether a setting has an effect is found out by looking for it in the code, so the page follows when
+one is wired up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from millstream import StreamsConfig
+from millstream.config_clients import (
+    CLIENT_SETTINGS,
+    DICTIONARIES_OF,
+    SECURITY,
+    ClientSetting,
+    Role,
+    Scope,
+)
+from millstream.config_fields import Setting
+from millstream.kafka.settings.clients import librdkafka_settings
+from millstream.parallel import Properties
+
+DOCS = Path(__file__).parents[1]
+PAGES = (
+    DOCS / "operations" / "configuration.md",
+    DOCS / "build" / "subscriptions-properties.md",
+)
+SOURCE = DOCS.parent / "src" / "millstream"
+
+#: The section of each table of settings, by the setting that it begins with.
+SECTIONS = {
+    "threads": "num_stream_threads",
+    "state": "state_dir",
+    "topics": "replication_factor",
+    "serdes": "default_key_serde",
+    "assignment": "task_assignor_class",
+    "metrics": "metrics_recording_level",
+    "elastic": "elastic_lag_target_ms",
+    "server": "server_port",
+    "connections": "connections_max_idle_ms",
+    "dictionaries": "clients",
+}
+
+#: What the table in the code does not tell.
+REMARKS = {
+    "buffered_records_per_partition": "Bounds a thread: no poll while more than 10 × this, or "
+    "2 × `max.poll.records` if that is more, wait in all its tasks.",
+    "topology_optimization": "Must be what `StreamsBuilder(optimize=...)` was given.",
+    "ensure_explicit_internal_resource_naming": "The test driver checks it; else call "
+    "`topology.check_explicit_names()`.",
+}
+
+#: Settings that the engine reads under another name.
+READ_AS = {"exactly_once": "processing_guarantee"}
+
+#: Clients that are in use.
+ROLES: tuple[Role, ...] = (
+    "main_consumer",
+    "restore_consumer",
+    "global_consumer",
+    "producer",
+    "admin",
+)
+
+#: Where Kafka Streams overrides the default of the Java clients.
+KAFKA_STREAMS = {"linger.ms": 100}
+
+#: Why a default differs from Kafka Streams'.
+WHY = {
+    "fetch.max.wait.ms": "A new partition, and the news that an end was reached, wait for it.",
+    "queue.buffering.max.kbytes": "For all threads together, split over them.",
+    "buffer.memory": "For all threads together, split over them.",
+    "queued.max.messages.kbytes": "What is fetched ahead, for all threads together, split over "
+    "them.",
+    "queued.min.messages": "Fetching goes on while fewer records than this wait.",
+    "fetch.queue.backoff.ms": "How soon is fetched again after the local queue was full.",
+    "fetch.error.backoff.ms": "How soon is fetched again after an error.",
+    "batch.size": "Larger batches; `linger.ms` limits the wait for them. Topics with a smaller "
+    "`max.message.bytes` get smaller ones.",
+    "batch.num.messages": "No limit of its own beside `batch.size`.",
+    "queue.buffering.max.messages": "Records that may wait to be sent.",
+    "compression.type": "Less to send and to store, at little cost.",
+    "delivery.timeout.ms": "At least `task_timeout_ms`: no record gives up before its task.",
+    "linger.ms": "Short enough for a pipeline of several topics, long enough to fill batches.",
+    "partitioner": "Records go where Kafka's default partitioner sends them.",
+    "max.poll.records": "Batches of records are what makes Python fast.",
+}
+
+#: Defaults that the engine has for settings which it honours itself.
+ENGINE_DEFAULTS = {"max.poll.records": 5_000}
+
+#: What librdkafka is told that is no choice of the user's.
+NOT_TUNABLE = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "group.id",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "allow.auto.create.topics",
+        "auto.offset.reset",
+        "enable.partition.eof",
+        "isolation.level",
+        "security.protocol",
+    }
+)
+
+KINDS = {"c": "consumer", "p": "producer", "a": "admin"}
+
+Row = tuple[str, ...]
+
+
+# What is in effect.
+
+
+@cache
+def syntax_trees() -> list[ast.Module]:
+    """What an application runs: not the declarations of settings, nor the test driver."""
+    return [
+        ast.parse(path.read_text())
+        for path in sorted(SOURCE.rglob("*.py"))
+        if not path.name.startswith("config") and path.parent.name != "testing"
+    ]
+
+
+@cache
+def read_settings() -> frozenset[str]:
+    """The settings that the engine reads as an attribute of a config."""
+    names = {
+        node.attr
+        for tree in syntax_trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and _is_config(node.value)
+    }
+    return frozenset(READ_AS.get(name, name) for name in names)
+
+
+@cache
+def named_strings() -> frozenset[str]:
+    """Every string in the code: a client setting that the engine honours is asked for by name."""
+    return frozenset(
+        node.value
+        for tree in syntax_trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def has_effect(setting: Setting) -> bool:
+    """Whether anything depends on a setting of the application."""
+    client = CLIENT_SETTINGS.get(setting.dotted)
+    if client is not None and client.scope is Scope.NETWORK:
+        return True
+    handed_on = {name for role in ROLES for name in DICTIONARIES_OF[role]}
+    return setting.name in handed_on or setting.name in read_settings()
+
+
+def _is_config(value: ast.expr) -> bool:
+    name = value.attr if isinstance(value, ast.Attribute) else getattr(value, "id", "")
+    return name.lstrip("_") == "config"
+
+
+# The tables.
+
+
+def settings_of(section: str) -> list[Setting]:
+    """The settings from the section's first one to that of the next section."""
+    listed = StreamsConfig.settings()
+    if section == "required":
+        return [setting for setting in listed if setting.required]
+    starts = list(SECTIONS.values())
+    position = starts.index(SECTIONS[section])
+    names = [setting.name for setting in listed]
+    end = names.index(starts[position + 1]) if position + 1 < len(starts) else len(names)
+    return [s for s in listed[names.index(starts[position]) : end] if not s.required]
+
+
+def settings_table(section: str) -> str:
+    rows = (
+        (f"`{s.name}`", default_of(s), s.doc, " ".join(remarks_on(s))) for s in settings_of(section)
+    )
+    return table(("Setting", "Default", "Meaning", "Remarks"), rows)
+
+
+def remarks_on(setting: Setting) -> Iterator[str]:
+    """Bounds, Kafka's name where it is not the plain translation, and what does not work."""
+    bounds = setting.bounds()
+    if bounds:
+        yield f"{bounds[0].upper()}{bounds[1:]}."
+    plain = setting.name.replace("_", ".")
+    if setting.kind != "mapping" and setting.dotted != plain:
+        yield f"Kafka: `{setting.dotted}`."
+    if setting.kind == "mapping" and setting.dotted:
+        yield f"Kafka: `{setting.dotted.rstrip('.')}.*`."
+    if setting.aliases:
+        yield f"Also: {', '.join(f'`{alias}`' for alias in setting.aliases)}."
+    if setting.unsupported is not None:
+        yield f"Refused unless left alone: {setting.unsupported}"
+    elif not has_effect(setting):
+        yield "**No effect yet.**"
+    if REMARKS.get(setting.name):
+        yield REMARKS[setting.name]
+
+
+def default_of(setting: Setting) -> str:
+    if setting.required:
+        return "must be given"
+    temporary = tempfile.gettempdir()
+    if isinstance(setting.default, str) and setting.default.startswith(temporary):
+        return f"`<temporary folder>{setting.default.removeprefix(temporary)}`"
+    return shown(setting.default)
+
+
+def tuned_defaults() -> str:
+    """Where the clients' defaults differ from those of Kafka Streams."""
+    config = StreamsConfig(application_id="app", bootstrap_servers="broker:9092")
+    kafkas_name = {row.librdkafka: row for row in CLIENT_SETTINGS.values() if row.librdkafka}
+    clients: dict[Row, list[str]] = {}
+    for role in ROLES:
+        for name, value in librdkafka_settings(config, role, "app").items():
+            row = kafkas_name.get(name)
+            theirs = None if row is None else KAFKA_STREAMS.get(row.name, row.default)
+            if name in NOT_TUNABLE or _same(row, value, theirs):
+                continue
+            kafka = name if row is None else row.name
+            ours = value * 1024 if kafka == "buffer.memory" else value
+            why = WHY.get(kafka, "")
+            line = (f"`{kafka}`", shown(ours), shown(theirs), why)
+            clients.setdefault(line, []).append(role)
+    rows = [(*line[:1], ", ".join(roles), *line[1:]) for line, roles in clients.items()]
+    for kafka, engines in ENGINE_DEFAULTS.items():
+        default = CLIENT_SETTINGS[kafka].default
+        rows.append((f"`{kafka}`", "main_consumer", shown(engines), shown(default), WHY[kafka]))
+    return table(("Setting", "Client", "Here", "Kafka Streams", "Why"), rows)
+
+
+def _same(row: ClientSetting | None, ours: Any, theirs: Any) -> bool:
+    if row is None:
+        return False
+    return str(ours).lower() == str(theirs).lower()
+
+
+def honoured_settings() -> str:
+    rows = (
+        (
+            f"`{row.name}`",
+            _clients(row),
+            shown(row.default),
+            _passed_on(row.librdkafka),
+            _passed_on(row.kafka_python),
+        )
+        for row in CLIENT_SETTINGS.values()
+        if row.scope in (Scope.NETWORK, Scope.FETCH, Scope.PRODUCE, Scope.GROUP)
+        and row.librdkafka != SECURITY
+    )
+    return table(("Setting", "Clients", "Kafka's default", "librdkafka", "kafka-python"), rows)
+
+
+def security_settings() -> str:
+    rows = (
+        (f"`{row.name}`", shown(row.default))
+        for row in CLIENT_SETTINGS.values()
+        if row.librdkafka == SECURITY
+    )
+    return table(("Setting", "Kafka's default"), rows)
+
+
+def engine_settings() -> str:
+    rows = (
+        (
+            f"`{row.name}`",
+            _clients(row),
+            shown(ENGINE_DEFAULTS.get(row.name, row.default)),
+            row.why if row.name in named_strings() else "**No effect yet.**",
+        )
+        for row in CLIENT_SETTINGS.values()
+        if row.scope is Scope.ENGINE
+    )
+    return table(("Setting", "Clients", "Default", "Meaning"), rows)
+
+
+def imposed_settings() -> str:
+    rows = (
+        (f"`{row.name}`", _clients(row))
+        for row in CLIENT_SETTINGS.values()
+        if row.scope is Scope.IMPOSED
+    )
+    return table(("Setting", "Clients"), rows)
+
+
+def refused_settings() -> str:
+    return table(
+        ("Setting", "Clients", "Only allowed value", "Why"),
+        (
+            (f"`{row.name}`", _clients(row), shown(row.default), why)
+            for row in CLIENT_SETTINGS.values()
+            if (why := _why_refused(row))
+        ),
+    )
+
+
+def _why_refused(row: ClientSetting) -> str:
+    if row.scope is Scope.REFUSED:
+        return row.why
+    if row.librdkafka is None:
+        return "librdkafka has no such setting."
+    if row.kafka_python is None:
+        return (
+            "kafka-python, the member of the group, has no such setting. Allowed in `producer`, "
+            "`admin` and `restore_consumer`."
+        )
+    return ""
+
+
+#: How the reference page calls the kinds of properties.
+KINDS_OF_PROPERTIES = {
+    "int": "int",
+    "bool": "bool",
+    "list": "list of str",
+    "rates": "int by topic",
+}
+
+
+def properties_of_subscriptions() -> str:
+    rows = (
+        (
+            f"`{one.name}`",
+            f"`{one.dotted}`",
+            KINDS_OF_PROPERTIES[one.kind] + (" or None" if one.default is None else ""),
+            "`None`" if one.default is None else shown(one.default),
+            one.bounds() or "–",
+            one.applied.value,
+            one.doc,
+        )
+        for one in Properties.table()
+    )
+    head = ("Property", "Decaton's", "Type", "Default", "Bounds", "A change is felt", "Meaning")
+    return table(head, rows)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "required": partial(settings_table, "required"),
+    **{section: partial(settings_table, section) for section in SECTIONS},
+    "tuned": tuned_defaults,
+    "honoured": honoured_settings,
+    "security": security_settings,
+    "engine": engine_settings,
+    "imposed": imposed_settings,
+    "refused": refused_settings,
+    "properties": properties_of_subscriptions,
+}
+
+
+# Markdown.
+
+
+def table(head: Row, rows: Iterable[Row]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
+
+
+def shown(value: Any) -> str:
+    """A value as one writes it in Python."""
+    if value is None or value in ((), ""):
+        return "–"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"`{value:_}`"
+    return f"`{value!r}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _clients(row: ClientSetting) -> str:
+    return ", ".join(KINDS[letter] for letter in row.clients)
+
+
+def _passed_on(name: str | None) -> str:
+    if name is None:
+        return "refused"
+    return f"`{name}`" if name else "–"
+
+
+def page(text: str) -> str:
+    """A page with all its tables made anew.
+
+    Raises:
+        KeyError: it asks for a table that there is not.
+    """
+    return re.sub(
+        r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
+    check = parser.parse_args().check
+    outdated = 0
+    for path in PAGES:
+        before = path.read_text(encoding="utf-8")
+        after = page(before)
+        outdated |= before != after
+        if not check:
+            path.write_text(after, encoding="utf-8")
+            continue
+        sys.stdout.writelines(
+            difflib.unified_diff(
+                before.splitlines(keepends=True),
+                after.splitlines(keepends=True),
+                path.name,
+                "code",
+            )
+        )
+    return int(check and outdated)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,76 @@
+"""Writes the table of all errors in docs/build/errors.md, made of their docstrings and fields.
+
+    python docs/generators/generate_errors.py            # rewrite the table
+    python docs/generators/generate_errors.py --check    # exit code 1 if it is not up to date
+
+It stands between `<!-- table: errors -->` and `<!-- end -->`; what is around is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from millstream import errors
+from millstream.errors import StreamsError
+
+PAGE = Path(__file__).parents[1] / "build" / "errors.md"
+_MARKED = re.compile(r"(<!-- table: errors -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def classes() -> Iterator[type[StreamsError]]:
+    """All errors in the order of the source, which is that of the tree."""
+    for value in vars(errors).values():
+        if inspect.isclass(value) and issubclass(value, StreamsError):
+            yield value
+
+
+def own_fields(error: type[StreamsError]) -> list[str]:
+    """What an error has beside the fields of its base."""
+    said = inspect.signature(error.__init__).parameters
+    base = inspect.signature(error.__bases__[0].__init__).parameters
+    return [name for name in said if name not in {*base, "self", "message"}]
+
+
+def table() -> str:
+    """The rows: the class, its base, what it means, its own fields, whether to try again."""
+    rows = ["| Error | Is a | Means | Own fields | Again? |\n|---|---|---|---|---|\n"]
+    for error in classes():
+        means = (inspect.getdoc(error) or "").partition("\n\n")[0].replace("\n", " ")
+        fields = ", ".join(f"`{name}`" for name in own_fields(error))
+        again = "may succeed" if error.retriable else ""
+        base = error.__bases__[0].__name__
+        rows.append(f"| `{error.__name__}` | `{base}` | {means} | {fields} | {again} |\n")
+    return "".join(rows)
+
+
+def page(text: str) -> str:
+    """The page with its table made anew.
+
+    Raises:
+        ValueError: it has no place for the table.
+    """
+    if not _MARKED.search(text):
+        raise ValueError(f"{PAGE.name} has no '<!-- table: errors -->'")
+    return _MARKED.sub(lambda found: f"{found[1]}\n{table()}\n{found[2]}", text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Writes the table of errors.")
+    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
+    check = parser.parse_args().check
+    before = PAGE.read_text(encoding="utf-8")
+    after = page(before)
+    if before == after:
+        return 0
+    print(f"{PAGE.name} {'is out of date' if check else 'is written'}")
+    if not check:
+        PAGE.write_text(after, encoding="utf-8")
+    return int(check)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,233 @@
+"""Writes the tables of docs/operations/metrics.md: the metrics of Kafka Streams, and which of them are there.
+
+What is there is found by making the meters of a thread, and by running a topology.
+
+    python docs/generators/generate_metrics.py            # rewrite the page
+    python docs/generators/generate_metrics.py --check    # exit code 1 if it is not up to date
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; what is around is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from millstream import (
+    BufferConfig,
+    EmitStrategy,
+    KeyValueStore,
+    Processor,
+    ProcessorContext,
+    Record,
+    Stores,
+    StreamsBuilder,
+    StreamsConfig,
+    Suppressed,
+    TimeWindows,
+    Topology,
+)
+from millstream.application.client_metrics import ClientMetrics
+from millstream.clock import ManualClock
+from millstream.metrics.registry import MetricKey, Recording, RecordingLevel
+from millstream.record import TaskId
+from millstream.runtime.client_states import ClientStates
+from millstream.runtime.loop.thread_meters import ThreadMeters
+from millstream.runtime.ownership.restore_meters import RestoreMeters
+from millstream.runtime.task.task_meters import TaskMeters
+from millstream.serdes import LONG, STRING
+from millstream.testing import TopologyTestDriver
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "operations" / "metrics.md"
+#: Recorded from Kafka Streams itself: tests/java/RecordMetrics.java.
+LIST = ROOT / "tests" / "unit" / "metrics" / "kafka_streams_4_3_1.jsonl"
+
+_ITERATORS = "iterators are measured when they are opened: `all`, `range`, `fetch`, `prefix-scan`"
+_NO_MINIMUM = "RocksDB's Python binding tells sums and counts, no extremes"
+#: What is not there, and why.
+NOT_THERE = {
+    ("stream-metrics", "commit-id"): "a package has a version only",
+    ("stream-thread-metrics", "blocked-time-ns-total"): "librdkafka waits on threads of its own: "
+    "`poll-ratio` and `commit-ratio` tell what the loop waits for",
+    ("stream-state-updater-metrics", "checkpoint-ratio"): "offsets are written with each commit",
+    ("stream-task-metrics", "enforced-processing-rate"): "tasks are not told apart by why they "
+    "may go on without one of their partitions",
+    ("stream-task-metrics", "enforced-processing-total"): "as `enforced-processing-rate`",
+    ("stream-processor-node-metrics", "idempotent-update-skip-rate"): "Kafka Streams never skips "
+    "any since 2.8 (KAFKA-12508)",
+    ("stream-processor-node-metrics", "idempotent-update-skip-total"): "as the rate",
+    ("stream-state-metrics", "flush-rate"): "stores write when they commit: `commit-rate`",
+    ("stream-state-metrics", "flush-latency-avg"): "as `flush-rate`",
+    ("stream-state-metrics", "flush-latency-max"): "as `flush-rate`",
+    ("stream-state-metrics", "num-open-iterators"): _ITERATORS,
+    ("stream-state-metrics", "iterator-duration-avg"): _ITERATORS,
+    ("stream-state-metrics", "iterator-duration-max"): _ITERATORS,
+    ("stream-state-metrics", "oldest-iterator-open-since-ms"): _ITERATORS,
+    ("stream-state-metrics", "record-e2e-latency-avg"): "sources and last nodes have it",
+    ("stream-state-metrics", "record-e2e-latency-min"): "sources and last nodes have it",
+    ("stream-state-metrics", "record-e2e-latency-max"): "sources and last nodes have it",
+    ("stream-state-metrics", "memtable-flush-time-min"): _NO_MINIMUM,
+    ("stream-state-metrics", "memtable-flush-time-max"): _NO_MINIMUM,
+    ("stream-state-metrics", "compaction-time-min"): _NO_MINIMUM,
+    ("stream-state-metrics", "compaction-time-max"): _NO_MINIMUM,
+    ("stream-state-metrics", "number-open-files"): "Kafka Streams tells -1: RocksDB does not count",
+}
+
+
+class Known(NamedTuple):
+    """A metric of Kafka Streams.
+
+    Args:
+        group: of the metric.
+        name: of the metric.
+        level: from which it is recorded.
+        labels: their names, with commas.
+        description: in Kafka Streams' words.
+    """
+
+    group: str
+    name: str
+    level: str
+    labels: str
+    description: str
+
+
+def kafka_streams() -> list[Known]:
+    """All metrics of Kafka Streams."""
+    return [Known(**json.loads(line)) for line in LIST.read_text().splitlines()]
+
+
+def there() -> dict[tuple[str, str], RecordingLevel]:
+    """The metrics that are there, by group and name, and from which level."""
+    found: dict[tuple[str, str], RecordingLevel] = {}
+    for level in RecordingLevel:
+        for group, name in _at(level):
+            found.setdefault((group, name), level)
+    return found
+
+
+def _at(level: RecordingLevel) -> Iterator[tuple[str, str]]:
+    clock, recording = ManualClock(), Recording(level)
+    thread = ThreadMeters("thread", clock, recording)
+    RestoreMeters(
+        thread.scope, thread.rounds, thread.restoring, thread.task, lambda: False, lambda _: None
+    )
+    task = TaskMeters(TaskId(0, 0), clock, recording, thread=thread.of_tasks)
+    keys: list[MetricKey] = [*thread.scope.all_keys(), *task.scope.all_keys()]
+    yield from ((key.group, key.name) for key in keys)
+    topology = _everything()
+    config = StreamsConfig(
+        application_id="metrics",
+        bootstrap_servers="not-used:9092",
+        metrics_recording_level=level.name,
+    )
+    client = ClientMetrics(
+        topology, config, ClientStates("metrics", clock), lambda: "client", dict, lambda: 0
+    )
+    yield from ((each.group, each.name) for each in client.all())
+    with TopologyTestDriver(topology, config) as driver:
+        driver.create_input_topic("in", key=STRING, value=STRING).pipe_input("k", "v", 0)
+        yield from ((name.group, name.name) for name in driver.metrics())
+
+
+class _Keeps(Processor[str, str, str, str]):
+    """Uses a store of each kind."""
+
+    def init(self, context: ProcessorContext[str, str]) -> None:
+        super().init(context)
+        self.kept: KeyValueStore[str, str] = context.get_state_store("kept")
+
+    def process(self, record: Record[str, str]) -> None:
+        self.kept.put(record.key, record.value)
+        self.context.forward(record)
+
+
+def _everything() -> Topology:
+    builder = StreamsBuilder()
+    stores: list[Any] = [
+        Stores.key_value_builder(Stores.in_memory_key_value("kept"), STRING, STRING),
+        Stores.key_value_builder(Stores.persistent_key_value("disk"), STRING, STRING),
+        Stores.window_builder(
+            Stores.in_memory_window(
+                "windows", retention=timedelta(hours=1), window_size=timedelta(minutes=1)
+            ),
+            STRING,
+            STRING,
+        ),
+        Stores.session_builder(
+            Stores.in_memory_session("sessions", retention=timedelta(hours=1)), STRING, STRING
+        ),
+    ]
+    for store in stores:
+        builder.add_state_store(store)
+    stream = builder.stream("in", key=STRING, value=STRING)
+    stream.process(_Keeps, stores=[each.name for each in stores]).to(
+        "out", key=STRING, value=STRING
+    )
+    windows = TimeWindows(timedelta(minutes=1))
+    grouped = stream.group_by_key().windowed_by(windows)
+    closed = grouped.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count(store="closed")
+    closed.to_stream(lambda key, _: key.key).to("closed", key=STRING, value=LONG)
+    counts = stream.group_by_key().windowed_by(windows).count(store="counts")
+    final = counts.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
+    final.to_stream(lambda key, _: key.key).to("final", key=STRING, value=LONG)
+    return builder.build()
+
+
+def tables() -> dict[str, str]:
+    """The tables of the page, one for each group, by its name."""
+    ours, known = there(), kafka_streams()
+    made: dict[str, str] = {}
+    for group in dict.fromkeys(each.group for each in known):
+        rows = [each for each in known if each.group == group]
+        made[group] = "\n".join(
+            [
+                "| Metric | Kafka Streams | here | Meaning |",
+                "|---|---|---|---|",
+                *(_row(each, ours) for each in rows),
+            ]
+        )
+    return made
+
+
+def _row(each: Known, ours: dict[tuple[str, str], RecordingLevel]) -> str:
+    level = ours.get((each.group, each.name))
+    here = level.name if level is not None else f"no: {NOT_THERE[each.group, each.name]}"
+    return f"| `{each.name}` | {each.level} | {here} | {each.description.rstrip('.')} |"
+
+
+def generated(text: str) -> str:
+    """The page with its tables as they should be."""
+    for name, table in tables().items():
+        pattern = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+        assert pattern.search(text), f"{PAGE.name} has no place for the table {name}"
+        text = pattern.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)  # type: ignore[misc]
+    return text
+
+
+def main() -> int:
+    """Write the page, or say whether it is up to date."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing")
+    arguments = parser.parse_args()
+    before = PAGE.read_text(encoding="utf-8")
+    after = generated(before)
+    if arguments.check:
+        sys.stdout.writelines(
+            difflib.unified_diff(before.splitlines(True), after.splitlines(True), PAGE.name)
+        )
+        return int(before != after)
+    PAGE.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

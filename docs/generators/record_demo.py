@@ -1,0 +1,200 @@
+"""Records a command in a terminal of its own, as a moving picture for README: an SVG.
+
+    python docs/generators/record_demo.py docs/images/demo.svg -- python examples/word_count/word_count.py --demo
+    python docs/generators/record_demo.py docs/images/demo.svg --seconds 30 -- make demo
+
+The command runs for real, in a pseudo-terminal; what it writes is kept with its times. Each state of
+the screen becomes a frame, shown by CSS within the SVG for as long as it stood, so that no player is
+needed. Pauses longer than two seconds are cut to two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pyte
+
+COLUMNS, LINES = 100, 26
+#: Of a character, in pixels.
+WIDE, HIGH = 8.4, 17
+MARGIN = 14
+LONGEST_PAUSE_S, SHORTEST_FRAME_S, LAST_FRAME_S = 2.0, 0.2, 6.0
+GROUND, TEXT = "#1e1e2e", "#cdd6f4"
+COLOURS = {
+    "black": "#45475a",
+    "red": "#f38ba8",
+    "green": "#a6e3a1",
+    "brown": "#f9e2af",
+    "blue": "#89b4fa",
+    "magenta": "#cba6f7",
+    "cyan": "#94e2d5",
+    "white": "#bac2de",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the command wrote, and when."""
+
+    at_s: float
+    data: bytes
+
+
+@dataclass(slots=True)
+class Frame:
+    """A state of the screen, as SVG, and for how long it stands."""
+
+    drawn: str
+    lasts_s: float
+
+
+def record(command: Sequence[str], at_most_s: float) -> list[Written]:
+    """Runs a command in a pseudo-terminal until it ends or its time is over.
+
+    Args:
+        command: the program and its arguments.
+        at_most_s: then it is interrupted as by Ctrl-C, and has ten seconds to end.
+    """
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS), LINES=str(LINES))
+        os.execvp(command[0], list(command))
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    found: list[Written] = []
+    began = time.monotonic()
+    interrupted = False
+    while True:
+        now_s = time.monotonic() - began
+        if now_s > at_most_s and not interrupted:
+            os.kill(child, signal.SIGINT)
+            interrupted = True
+        if now_s > at_most_s + 10:
+            os.kill(child, signal.SIGKILL)
+            break
+        ready, _, _ = select.select([terminal], [], [], 0.1)
+        if not ready:
+            continue
+        try:
+            data = os.read(terminal, 65_536)
+        except OSError:
+            # The other end is closed: the command has ended.
+            break
+        if not data:
+            break
+        found.append(Written(time.monotonic() - began, data))
+    os.waitpid(child, 0)
+    os.close(terminal)
+    return found
+
+
+def frames(written: Sequence[Written]) -> list[Frame]:
+    """The states of the screen, in their order; those that stood too short are left out."""
+    screen = pyte.Screen(COLUMNS, LINES)
+    stream = pyte.ByteStream(screen)
+    found: list[Frame] = []
+    shown_s = 0.0
+    for index, one in enumerate(written):
+        stream.feed(one.data)
+        last = index + 1 == len(written)
+        until_s = one.at_s + LAST_FRAME_S if last else written[index + 1].at_s
+        if not last and until_s - shown_s < SHORTEST_FRAME_S:
+            continue
+        stands_s = LAST_FRAME_S if last else min(until_s - one.at_s, LONGEST_PAUSE_S)
+        drawn = _drawn(screen)
+        if found and found[-1].drawn == drawn:
+            found[-1].lasts_s += stands_s
+        else:
+            found.append(Frame(drawn, max(stands_s, SHORTEST_FRAME_S)))
+        shown_s = until_s
+    return found
+
+
+def _drawn(screen: pyte.Screen) -> str:
+    lines = []
+    for row in range(LINES):
+        spans = _spans([screen.buffer[row][column] for column in range(COLUMNS)])
+        if spans:
+            y = MARGIN + (row + 1) * HIGH - 4
+            lines.append(f'<text y="{y}">{spans}</text>')
+    return "".join(lines)
+
+
+def _spans(characters: Sequence[pyte.screens.Char]) -> str:
+    text = []
+    column = 0
+    while column < len(characters):
+        first = characters[column]
+        end = column
+        while end < len(characters) and _look(characters[end]) == _look(first):
+            end += 1
+        run = "".join(each.data for each in characters[column:end])
+        if run.strip():
+            # Each run has its own place, so that no font moves the columns.
+            x = f'{MARGIN + column * WIDE:.1f}'
+            text.append(f'<tspan x="{x}"{_look(first)}>{escape(run.rstrip())}</tspan>')
+        column = end
+    return "".join(text)
+
+
+def _look(character: pyte.screens.Char) -> str:
+    colour = character.fg
+    fill = COLOURS.get(colour.removeprefix("bright"), f"#{colour}" if len(colour) == 6 else TEXT)
+    if colour == "default":
+        fill = TEXT
+    weight = ' font-weight="bold"' if character.bold else ""
+    return f' fill="{fill}"{weight}'
+
+
+def picture(shown: Sequence[Frame]) -> str:
+    """The frames as one SVG that goes round."""
+    all_s = sum(frame.lasts_s for frame in shown)
+    width, height = COLUMNS * WIDE + 2 * MARGIN, LINES * HIGH + 2 * MARGIN
+    styles, groups = [], []
+    at_s = 0.0
+    for number, frame in enumerate(shown):
+        begin, end = 100 * at_s / all_s, 100 * (at_s + frame.lasts_s) / all_s
+        styles.append(
+            f"@keyframes f{number}{{0%,100%{{visibility:hidden}}"
+            f"{begin:.3f}%{{visibility:visible}}{end:.3f}%{{visibility:hidden}}}}"
+            f"#f{number}{{animation:f{number} {all_s:.1f}s steps(1,end) infinite}}"
+        )
+        groups.append(f'<g id="f{number}" visibility="hidden">{frame.drawn}</g>')
+        at_s += frame.lasts_s
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" font-size="14" xml:space="preserve" '
+        'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,monospace">'
+        f"<style>{''.join(styles)}</style>"
+        f'<rect width="100%" height="100%" rx="8" fill="{GROUND}"/>{"".join(groups)}</svg>\n'
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Records a command as a moving SVG.")
+    parser.add_argument("picture", type=Path, help="the file to write")
+    parser.add_argument("--seconds", type=float, default=120, help="at most (default: 120)")
+    parser.add_argument("command", nargs="+", help="what to run, behind --")
+    options = parser.parse_args()
+    written = record(options.command, options.seconds)
+    if not written:
+        print("the command has written nothing", file=sys.stderr)
+        return 1
+    options.picture.write_text(picture(frames(written)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

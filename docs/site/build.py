@@ -1,0 +1,120 @@
+"""Builds the site: the pages of docs/, some of the project's other pages, and the reference.
+
+    python docs/site/build.py FOLDER        # FOLDER/index.html; fails at the first kind of warning
+
+Pages are written for whoever reads them in the repository, so they link to files beside docs/ as well.
+The site is made of a copy, in which such links lead to the copy of a page where there is one, and to
+the file in the repository where there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SITE = Path(__file__).parent
+#: Pages from outside of docs/, by their place in the site.
+ABOUT = {
+    "ARCHITECTURE.md": "about/architecture.md",
+    "CHANGELOG.md": "about/changelog.md",
+    "CONTRIBUTING.md": "about/contributing.md",
+    "SECURITY.md": "about/security.md",
+    "benchmarks/README.md": "about/benchmarks.md",
+}
+#: The public modules, and what is to be found there.
+REFERENCE = {
+    "millstream": "Topologies, applications, settings, stores and queries.",
+    "millstream.serdes": "Between objects and bytes.",
+    "millstream.testing": "The test driver, a broker for tests, pytest's fixtures.",
+    "millstream.errors": "All errors, with their fields.",
+    "millstream.parallel": "Subscriptions: Decaton's model.",
+    "millstream.lake": "Tables of Iceberg and Delta.",
+    "millstream.assignment": "Assignors of one's own.",
+}
+#: Where files are that are no pages, of the release that is described.
+REPOSITORY = os.environ.get("MILLSTREAM_REPOSITORY", "https://github.com/millstream/millstream")
+_LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+_FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+
+
+def staged(folder: Path) -> None:
+    """Copies all pages, with links that hold within the site."""
+    for page in sorted(DOCS.rglob("*.md")):
+        _copy(page, folder / page.relative_to(DOCS), folder)
+    for outside, inside in ABOUT.items():
+        _copy(ROOT / outside, folder / inside, folder)
+    shutil.copytree(DOCS / "images", folder / "images")
+    shutil.copy(SITE / "conf.py", folder)
+    _reference(folder / "reference")
+
+
+def _copy(page: Path, copy: Path, folder: Path) -> None:
+    def led(found: re.Match[str]) -> str:
+        target = found[2]
+        if re.match(r"[a-z]+:", target):
+            return found[0]
+        return f"{found[1]}{_place(page, copy, folder, target)}{found[3] or ''}{found[4]}"
+
+    # What stands in a block of code is no link.
+    parts = _FENCED.split(page.read_text(encoding="utf-8"))
+    text = "".join(part if part.startswith("```") else _LINK.sub(led, part) for part in parts)
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_text(text, encoding="utf-8")
+
+
+def _place(page: Path, copy: Path, folder: Path, target: str) -> str:
+    """Where a link of a page leads in the site."""
+    aim = (page.parent / target).resolve()
+    within = str(aim.relative_to(ROOT))
+    if within in ABOUT:
+        inside = folder / ABOUT[within]
+    elif aim.is_relative_to(DOCS) and aim.suffix in {".md", ".png", ".svg"}:
+        inside = folder / aim.relative_to(DOCS)
+    else:
+        kind = "tree" if aim.is_dir() else "blob"
+        return f"{REPOSITORY}/{kind}/main/{within}"
+    return os.path.relpath(inside, copy.parent)
+
+
+def _reference(folder: Path) -> None:
+    """A page for each public module, whose text Sphinx takes from the docstrings."""
+    folder.mkdir()
+    rows = "".join(f"| [`{name}`]({name}.md) | {about} |\n" for name, about in REFERENCE.items())
+    names = "\n".join(REFERENCE)
+    (folder / "index.md").write_text(
+        "# Reference\n\nMade of the docstrings.\n\n| Module | What is there |\n|---|---|\n"
+        f"{rows}\n```{{toctree}}\n:hidden:\n\n{names}\n```\n",
+        encoding="utf-8",
+    )
+    for name, about in REFERENCE.items():
+        (folder / f"{name}.md").write_text(
+            f"# {name}\n\n{about}\n\n```{{eval-rst}}\n.. automodule:: {name}\n"
+            "   :members:\n   :imported-members:\n   :show-inheritance:\n```\n",
+            encoding="utf-8",
+        )
+
+
+def build(target: Path) -> int:
+    """Builds the site into a folder; Sphinx's exit code, which is not 0 after warnings."""
+    with tempfile.TemporaryDirectory(prefix="millstream-site-") as source:
+        staged(Path(source))
+        command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "2"]
+        return subprocess.run([*command, "-b", "html", source, str(target)]).returncode
+
+
+def main() -> int:
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    return build(Path(sys.argv[1]).resolve())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,123 @@
+"""What is public has an example in its docstring, and examples work."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+
+import pytest
+from support.doc_examples import compare, examples_of, has_example, public_code, public_data
+
+import millstream
+
+#: Examples that start a broker: an integration test runs them.
+NEEDS_BROKER = frozenset({"millstream.embedded.broker"})
+
+#: What is public, but has no example of its own, and why.
+WITHOUT_EXAMPLE: dict[str, str] = {
+    "Materialized.versioned_supplier": "for the engine, not for users",
+    **{
+        f"EmbeddedKafka.{each}": "its class shows them all, so that one broker does"
+        for each in ("create_topic", "kill", "start", "stop")
+    },
+    **{
+        f"Completion.{each}": "for the engine, not for users"
+        for each in ("land", "run_time", "time_out")
+    },
+    **{
+        f"ProcessingContext.{each}": "for the engine, not for users"
+        for each in ("call", "describe", "returned")
+    },
+    **{
+        f"{owner}.{each}": "its class shows it"
+        for owner, names in {
+            "Completion": ("complete", "fail", "retry"),
+            "OpenTelemetryTracing": ("trace_for",),
+            "ProcessingContext": ("defer_completion", "push", "retry"),
+            "TaskProcessor": ("close", "open", "process"),
+            "TaskTrace": ("completed", "processing", "retry_headers"),
+            "Tracing": ("trace_for",),
+        }.items()
+        for each in names
+    },
+    **{
+        f"ProcessorSubscription.{each}": "the method of KafkaStreams has one"
+        for each in (
+            "close",
+            "run",
+            "set_state_listener",
+            "set_uncaught_exception_handler",
+            "start",
+            "thread_metrics",
+            "wait_for_state",
+        )
+    },
+    **dict.fromkeys(
+        (
+            "backfill",
+            "position_of",
+            "read_changes",
+            "read_store",
+            "read_table",
+            "register",
+            "spark_settings",
+        ),
+        "needs Spark, and a broker or jars: what it shows is run by tests of the lake",
+    ),
+}
+
+
+
+
+def modules() -> list[str]:
+    return sorted(found.name for found in pkgutil.walk_packages(millstream.__path__, "millstream."))
+
+
+@pytest.mark.usefixtures("unstarted")
+@pytest.mark.parametrize("module", sorted(set(modules()) - NEEDS_BROKER))
+def test_examples_of_docstrings_run(module: str) -> None:
+    """The examples that an editor shows beside a function work."""
+    for test in examples_of(importlib.import_module(module)):
+        compare(test)
+
+
+def test_everything_public_has_an_example() -> None:
+    """Whoever meets a public class, function or method sees how it is used."""
+    code = dict(public_code())
+    assert len(code) > 250  # it looks at something
+    assert {each for each in code if not has_example(code[each])} == WITHOUT_EXAMPLE.keys()
+
+
+def test_constants_are_shown_in_examples() -> None:
+    """What is public and no code, such as a serde, is used in some example."""
+    sources = [
+        example.source
+        for module in modules()
+        for test in examples_of(importlib.import_module(module))
+        for example in test.examples
+    ]
+    text = "".join(sources)
+    assert [each for each in public_data() if not re.search(rf"\b{each}\b", text)] == []
+
+
+def test_a_missing_example_is_noticed() -> None:
+    """Words are no example, and neither is what is never run."""
+
+    def told() -> None:
+        """Does it."""
+
+    def skipped() -> None:
+        """Does it.
+
+        >>> skipped()  # doctest: +SKIP
+        """
+
+    def shown() -> None:
+        """Does it.
+
+        >>> 1 + 1
+        2
+        """
+
+    assert [has_example(each) for each in (told, skipped, shown)] == [False, False, True]

@@ -1,0 +1,24 @@
+"""The programs in examples/ are valid Python and import only what there is."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: str(path.relative_to(EXAMPLES))
+)
+def test_example_programs_compile(path: Path) -> None:
+    """A name that was renamed must not live on in a program that nobody runs."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    compile(tree, str(path), "exec")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("millstream"):
+            module = importlib.import_module(str(node.module))
+            assert [each.name for each in node.names if not hasattr(module, each.name)] == []

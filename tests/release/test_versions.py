@@ -1,0 +1,32 @@
+"""One version, told in one way wherever it is told, and a changelog that has it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def project() -> dict[str, object]:
+    """The table of pyproject.toml."""
+    table: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return table
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    """A release without a word about what has changed helps nobody."""
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == project()["version"]
+
+
+def test_the_pages_speak_of_this_version() -> None:
+    stability = (ROOT / "docs" / "stability.md").read_text()
+    assert f"Millstream is at {project()['version']}" in stability
+
+
+def test_the_extension_has_the_same_version() -> None:
+    """Both are released together."""
+    speedups = tomllib.loads((ROOT / "speedups" / "pyproject.toml").read_text())["project"]
+    assert speedups["version"] == project()["version"]
