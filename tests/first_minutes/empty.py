@@ -1,0 +1,59 @@
+"""A machine on which there was nothing but Python and Java: an empty environment, outside the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+#: Variables that lead to this checkout, or to a Spark of somebody else.
+_LEADING = ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON")
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """An environment of Python, and a folder to work in.
+
+    Attributes:
+        folder: where commands run.
+        environment: their variables: those of this process, without what leads to the checkout.
+        installed_s: how long installing took.
+    """
+
+    folder: Path
+    environment: dict[str, str]
+    installed_s: float
+
+    def run(self, *command: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+        """A command that ends by itself."""
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+
+
+def made(folder: Path, what: Sequence[str]) -> Empty:
+    """An environment with what pip is told to install.
+
+    Raises:
+        AssertionError: it could not be installed.
+    """
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "env")], check=True, timeout=120)
+    work = folder / "work"
+    work.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name not in _LEADING}
+    environment["PATH"] = os.pathsep.join([str(folder / "env" / "bin"), environment["PATH"]])
+    environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    empty = Empty(work, environment, 0.0)
+    began = time.monotonic()
+    ran = empty.run("python", "-m", "pip", "install", "--quiet", *what, timeout_s=900)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return Empty(work, environment, time.monotonic() - began)

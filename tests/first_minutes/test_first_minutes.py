@@ -1,0 +1,273 @@
+"""What somebody meets who has never heard of it: the nine points that users expect of the first
+five minutes, each tried in an empty environment, with the wheel as it would be released."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import textwrap
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from first_minutes.empty import Empty, made
+from release.conftest import ROOT, build
+from support.broker.topics import fill, read_all
+from support.machine.scripts import Program
+from support.waiting import wait_for
+
+from millstream.testing import EmbeddedKafka
+
+pytestmark = pytest.mark.slow
+
+README = ROOT / "README.md"
+#: The lines of an error that a user has to read until he knows what to do.
+LINES_OF_AN_ERROR = 6
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("dist")
+    build(ROOT, folder, "wheel")
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def small(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Empty:
+    """With the wheel and no extra: no Spark."""
+    return made(tmp_path_factory.mktemp("small"), [str(wheel), "pytest"])
+
+
+@pytest.fixture(scope="module")
+def whole(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Empty:
+    """With what is needed to run."""
+    return made(tmp_path_factory.mktemp("whole"), [f"{wheel}[spark,server]", "pytest"])
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[EmbeddedKafka]:
+    """A broker under the port that the examples of README name."""
+    with EmbeddedKafka(port=9092) as broker:
+        yield broker
+
+
+def first_program() -> str:
+    """The first block of Python in README, which is what people copy."""
+    found = re.search(r"^```python\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+# 1. It installs from wheels alone, and the first try needs no Java.
+
+
+def test_installing_needs_no_compiler_and_no_java(small: Empty) -> None:
+    """Point 1: topologies are written, described and tested with what the wheel alone brings."""
+    said = small.run("python", "-m", "pip", "list", "--format=json").stdout
+    assert "pyspark" not in {each["name"].lower() for each in json.loads(said)}
+    (small.folder / "app.py").write_text(first_program().replace("KafkaStreams(builder", "0 and (builder"))
+    without_java = {**small.environment, "PATH": str(Path(small.environment["PATH"].split(":")[0]))}
+    without_java.pop("JAVA_HOME", None)
+    described = Empty(small.folder, without_java, 0).run("millstream", "describe", "app.py")
+    assert described.returncode == 0, described.stderr
+    assert "counts-repartition" in described.stdout
+
+
+# 2. A demo.
+
+
+def test_the_demo_shows_itself(whole: Empty) -> None:
+    """Point 2: one command, no Kafka, a result that is checked, and a console to open."""
+    with Program("millstream", "demo", "--orders", "20000", home=whole.folder, environment=whole.environment) as demo:
+        assert demo.wait_ended(180) == 0, demo.errors
+    said = "\n".join(demo.lines)
+    assert "every total is right" in said
+    assert "http://127.0.0.1:" in said
+
+
+# 3. Fifteen lines of README.
+
+
+def test_the_first_lines_of_readme(whole: Empty, kafka: EmbeddedKafka) -> None:
+    """Point 3: it reads from the beginning, Ctrl-C ends it with all committed, and it goes on."""
+    kafka.create_topic("lines", 2)
+    kafka.create_topic("word-counts", 2)
+    fill(kafka.bootstrap_servers, "lines", [(None, b"to be or not to be")])
+    (whole.folder / "first.py").write_text(first_program())
+    for expected, more in ((4, [(None, b"to sleep")]), (6, [])):
+        with Program("python", "first.py", home=whole.folder, environment=whole.environment) as running:
+            wait_for(
+                lambda: len(read_all(kafka.bootstrap_servers, "word-counts")) >= expected,
+                90,
+                lambda: running.errors[-2_000:],
+            )
+            running.signal(signal.SIGINT)
+            assert running.wait_ended(30) == 0, running.errors
+            said = running.errors + "\n".join(running.lines)
+        assert "everything committed" in said
+        assert ("from the beginning" if expected == 4 else "goes on") in said
+        fill(kafka.bootstrap_servers, "lines", more)
+
+
+# 4. One line more: a hundred calls at a time.
+
+
+def test_a_hundred_calls_at_a_time(whole: Empty) -> None:
+    """Point 4: the program that shows it, as README names it, in this environment."""
+    program = ROOT / "examples" / "async_enrichment" / "async_enrichment.py"
+    with Program("python", program, "--demo", home=whole.folder, environment=whole.environment) as demo:
+        assert demo.wait_ended(180) == 0, demo.errors
+    found = re.search(r"(\d+) times as fast on one partition", "\n".join(demo.lines))
+    assert found is not None
+    assert int(found[1]) > 10
+
+
+# 5. A store over HTTP.
+
+
+def test_a_store_is_asked_by_curl(whole: Empty, kafka: EmbeddedKafka) -> None:
+    """Point 5: the count of a word, and which instance has told it."""
+    for topic in ("asked-lines", "asked-counts"):
+        kafka.create_topic(topic, 2)
+    fill(kafka.bootstrap_servers, "asked-lines", [(None, b"hello hello")])
+    program = first_program().replace('"lines"', '"asked-lines"').replace('"word-counts"', '"asked-counts"')
+    program = program.replace('application_id="word-count"', 'application_id="asked", server_port=8089, server_token="a-token-to-try", commit_interval_ms=100')
+    (whole.folder / "asked.py").write_text(program)
+
+    def answer() -> object:
+        request = urllib.request.Request("http://127.0.0.1:8089/stores/counts/keys/hello")
+        request.add_header("Authorization", "Bearer a-token-to-try")
+        try:
+            with urllib.request.urlopen(request, timeout=5) as response:
+                return json.load(response)
+        except OSError:
+            return {}
+
+    with Program("python", "asked.py", home=whole.folder, environment=whole.environment) as running:
+        wait_for(lambda: answer().get("value") == 2, 90, lambda: running.errors[-2_000:])  # type: ignore[attr-defined]
+        assert {"partition", "host", "position"} <= answer().keys()  # type: ignore[attr-defined]
+
+
+# 6. A test of it.
+
+
+def test_a_topology_is_tested_in_milliseconds(small: Empty) -> None:
+    """Point 6: pytest with the fixture that comes along, time as one says, and no Java."""
+    (small.folder / "test_counts.py").write_text(
+        textwrap.dedent(
+            """
+            from millstream import StreamsBuilder
+            from millstream.serdes import LONG, STRING
+
+
+            def test_counts(topology_test_driver):
+                builder = StreamsBuilder()
+                stream = builder.stream("words", key=STRING, value=STRING)
+                stream.group_by_key().count(store="counts").to_stream().to("counts", value=LONG)
+                driver = topology_test_driver(builder.build())
+                words = driver.create_input_topic("words", key=STRING, value=STRING)
+                words.pipe_input("be", "", timestamp=1_000)
+                words.pipe_input("be", "", timestamp=2_000)
+                counts = driver.create_output_topic("counts", key=STRING, value=LONG)
+                assert [each.timestamp for each in counts.read_records()] == [1_000, 2_000]
+            """
+        )
+    )
+    ran = small.run("python", "-m", "pytest", "-q", "test_counts.py")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    took = re.search(r"1 passed in ([\d.]+)s", ran.stdout)
+    assert took is not None, ran.stdout
+
+
+# 7. Mistakes.
+
+MISTAKES = {
+    "a broker that is not there": (
+        {"localhost:9092": "localhost:1"},
+        r"No broker answers at localhost:1",
+    ),
+    "a serde that is missing": (
+        {"key=STRING, value=LONG)": "key=STRING)"},
+        r"serde",
+    ),
+    "a topic that is not there": (
+        {'"lines"': '"no-such-topic"'},
+        r"no-such-topic.*millstream topics",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_in_a_sentence(
+    mistake: str, whole: Empty, kafka: EmbeddedKafka
+) -> None:
+    """Point 7: what is wrong and what to do, instead of eighty lines of where."""
+    changes, told = MISTAKES[mistake]
+    program = first_program()
+    for old, new in changes.items():
+        assert old in program
+        program = program.replace(old, new)
+    (whole.folder / "wrong.py").write_text(program)
+    ran = whole.run("millstream", "run", "wrong.py", timeout_s=60)
+    assert ran.returncode != 0
+    said = ran.stderr + ran.stdout
+    assert re.search(told, said, re.DOTALL), said
+    assert len(said.splitlines()) <= LINES_OF_AN_ERROR, said
+    assert "Traceback" not in said
+
+
+def test_without_spark_it_says_what_to_install(small: Empty) -> None:
+    """Point 7: the mistake that everybody makes first."""
+    (small.folder / "app.py").write_text(first_program())
+    began = time.monotonic()
+    ran = small.run("millstream", "run", "app.py", timeout_s=60)
+    assert time.monotonic() - began < 30
+    assert ran.returncode != 0
+    assert "pip install 'millstream[spark]'" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+# 8. The same file on Spark's terms.
+
+
+def test_the_same_file_on_a_master_of_ones_own(whole: Empty, kafka: EmbeddedKafka) -> None:
+    """Point 8: `run --spark` and `spark-submit` take it as it is."""
+    for number, command in enumerate(
+        (
+            ("millstream", "run", "submitted.py", "--spark", "local[4]"),
+            ("spark-submit", "--master", "local[4]", "submitted.py"),
+        )
+    ):
+        lines, counts = f"submitted-{number}", f"submitted-counts-{number}"
+        kafka.create_topic(lines, 2)
+        kafka.create_topic(counts, 2)
+        fill(kafka.bootstrap_servers, lines, [(None, b"to be or not to be")])
+        program = first_program().replace('"lines"', f'"{lines}"').replace('"word-counts"', f'"{counts}"')
+        program = program.replace('application_id="word-count"', f'application_id="submitted-{number}"')
+        (whole.folder / "submitted.py").write_text(program)
+        with Program(*command, home=whole.folder, environment=whole.environment) as running:
+            wait_for(
+                lambda: len(read_all(kafka.bootstrap_servers, counts)) >= 4,
+                120,
+                lambda: running.errors[-2_000:],
+            )
+            running.signal(signal.SIGINT)
+            running.wait_ended(60)
+
+
+# 9. README.
+
+
+def test_readme_says_in_ten_lines_what_it_is() -> None:
+    """Point 9: what it is, for what not, guarantees, numbers, licence, who keeps it."""
+    text = README.read_text()
+    head = text[: text.index("\n## Try it")]
+    for word in ("Kafka Streams", "Python", "Spark", "exactly", "times as fast", "Apache", "not for"):
+        assert word.lower() in head.lower(), word
+    for name in ("kafka-streams", "faust", "quix-streams"):
+        assert f"docs/coming-from/{name}.md" in text
