@@ -103,10 +103,29 @@ def test_runs_with_other_programs_are_lines_of_their_own() -> None:
     assert "**3.00**" in alone
     assert "**2.00**" not in alone
     assert TITLES["quix"] not in alone
-    assert f"| `count` | {TITLES['quix']} | 12,500 " in beside
-    assert "| **16.0** |" in beside
+    assert f"| `count` | {TITLES['quix']} | 1,000 | 12,500 " in beside
+    assert "| 200,000, **16.0** times | 100,000, **8.0** times |" in beside
     assert "2026-01-02-throughput.json" in beside
     assert "## Other programs" not in report.pages(results[:1])[report.PAGE]
+
+
+def test_another_program_stays_when_it_takes_no_part_in_a_newer_run() -> None:
+    """A run with fewer programs takes the place of the lines of those in it, and of no others."""
+    many = {"ours": entry(2), "java": entry(1), "quix": entry(0.125), "spark": entry(0.5)}
+    few = {"ours": entry(3), "java": entry(1), "quix": entry(0.25)}
+    page = report.pages(
+        [
+            result("throughput", "2026-01-01", medians={"count": many}),
+            result("throughput", "2026-01-02", medians={"count": few}, records=5_000_000),
+        ]
+    )[report.PAGE]
+    assert f"| `count` | {TITLES['quix']} | 5,000,000 | 25,000 " in page
+    assert "300,000, **12.0** times" in page
+    assert "200,000, **16.0** times" not in page
+    # Beside what Millstream did in the run in which it took part.
+    assert f"| `count` | {TITLES['spark']} | 1,000 | 50,000 " in page
+    assert "200,000, **4.0** times" in page
+    assert all(f"2026-01-0{day}-throughput.json" in page for day in (1, 2))
 
 
 def line(median: float) -> dict[str, Any]:
