@@ -181,7 +181,7 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
         text.append(_restore_table({order: found[0] for order, found in restore.items()}))
     if scaling:
         text.append(_SCALING)
-        text += [_scaling_table(_LINES[name], line) for name, (line, _) in scaling.items()]
+        text += [_scaling_table(title, line) for title, (line, _) in scaling.items()]
     used = {one.name: one for found in (throughput, guarantees) for _, one in found.values()}
     used.update({one.name: one for _, one in others.values()})
     used.update({one.name: one for _, one in latency.values()})
@@ -234,12 +234,22 @@ def _others(
 
 
 def _lines(known: Iterable[Saved]) -> dict[str, tuple[Mapping[str, Any], Saved]]:
-    """Each line of the part `scaling`, and the file that says so: the newest that has it."""
-    found: dict[str, tuple[Mapping[str, Any], Saved]] = {}
+    """Each line of the part `scaling` by its title, and the file that says so: the newest that has
+    it, and where Kafka Streams took no part in that, the newest in which it did."""
+    found: dict[tuple[str, bool], tuple[Mapping[str, Any], Saved]] = {}
     for one in known:
         if one.part == "scaling":
-            found.update({name: (line, one) for name, line in one.measured["lines"].items()})
-    return {name: found[name] for name in _LINES if name in found}
+            for name, line in one.measured["lines"].items():
+                beside = any(TITLES["java"] in row["what"] for row in line["rows"])
+                found[name, beside] = line, one
+                if beside:
+                    found.pop((name, False), None)
+    titled = {}
+    for name, title in _LINES.items():
+        for beside, end in ((False, ""), (True, ", beside Kafka Streams")):
+            if (name, beside) in found:
+                titled[title + end] = found[name, beside]
+    return titled
 
 
 def _paces(

@@ -151,6 +151,27 @@ def test_the_newest_of_each_line_of_scaling_counts() -> None:
     assert "2026-01-01-scaling.json" in page
 
 
+def test_a_line_beside_kafka_streams_stays_when_ours_is_measured_alone() -> None:
+    """And goes when both are measured again."""
+    alone, newer = line(4), line(2)
+    beside = line(3)
+    beside["rows"] += [{**row, "what": f"count, {TITLES['java']}"} for row in beside["rows"]]
+    results = [
+        result("scaling", "2026-01-01", lines={"tasks": beside}),
+        result("scaling", "2026-01-02", lines={"tasks": alone}),
+    ]
+    page = report.pages(results)[report.PAGE]
+    assert "4.00 (1.00 to 9.00)" in page
+    assert page.count("3.00 (1.00 to 9.00)") == 2
+    assert page.count("### Tasks of a thread") == 2
+    assert page.count(", beside Kafka Streams\n") == 1
+    newer["rows"] += beside["rows"][2:]
+    results.append(result("scaling", "2026-01-03", lines={"tasks": newer}))
+    page = report.pages(results)[report.PAGE]
+    assert "4.00 (1.00" not in page
+    assert page.count("### Tasks of a thread") == 1
+
+
 def test_the_picture_has_a_bar_for_each_program() -> None:
     """It is well-formed, and nobody is left out."""
     medians = {"count": {"ours": entry(3), "java": entry(1)}, "sum": {"ours": entry(0.4)}}
