@@ -682,8 +682,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a spill moves the offset",
         _OVERLAY,
-        "self._storage.write_batch(self._writes, None, dropped=self._dropped, spilled=True)",
-        "self._storage.write_batch(self._writes, None, dropped=self._dropped, spilled=False)",
+        "self._storage.write_batch(all_.writes, None, dropped=all_.dropped, spilled=True)",
+        "self._storage.write_batch(all_.writes, None, dropped=all_.dropped, spilled=False)",
     ),
     _mutant(
         "RocksDB writes data without its offset",

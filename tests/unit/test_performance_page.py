@@ -103,10 +103,29 @@ def test_runs_with_other_programs_are_lines_of_their_own() -> None:
     assert "**3.00**" in alone
     assert "**2.00**" not in alone
     assert TITLES["quix"] not in alone
-    assert f"| `count` | {TITLES['quix']} | 12,500 " in beside
-    assert "| **16.0** |" in beside
+    assert f"| `count` | {TITLES['quix']} | 1,000 | 12,500 " in beside
+    assert "| 200,000, **16.0** times | 100,000, **8.0** times |" in beside
     assert "2026-01-02-throughput.json" in beside
     assert "## Other programs" not in report.pages(results[:1])[report.PAGE]
+
+
+def test_another_program_stays_when_it_takes_no_part_in_a_newer_run() -> None:
+    """A run with fewer programs takes the place of the lines of those in it, and of no others."""
+    many = {"ours": entry(2), "java": entry(1), "quix": entry(0.125), "spark": entry(0.5)}
+    few = {"ours": entry(3), "java": entry(1), "quix": entry(0.25)}
+    page = report.pages(
+        [
+            result("throughput", "2026-01-01", medians={"count": many}),
+            result("throughput", "2026-01-02", medians={"count": few}, records=5_000_000),
+        ]
+    )[report.PAGE]
+    assert f"| `count` | {TITLES['quix']} | 5,000,000 | 25,000 " in page
+    assert "300,000, **12.0** times" in page
+    assert "200,000, **16.0** times" not in page
+    # Beside what Millstream did in the run in which it took part.
+    assert f"| `count` | {TITLES['spark']} | 1,000 | 50,000 " in page
+    assert "200,000, **4.0** times" in page
+    assert all(f"2026-01-0{day}-throughput.json" in page for day in (1, 2))
 
 
 def line(median: float) -> dict[str, Any]:
@@ -130,6 +149,27 @@ def test_the_newest_of_each_line_of_scaling_counts() -> None:
     assert page.index("### Tasks of a thread") < page.index("### With nothing to do")
     assert page.count("3 rounds of 1,000 records.") == 2
     assert "2026-01-01-scaling.json" in page
+
+
+def test_a_line_beside_kafka_streams_stays_when_ours_is_measured_alone() -> None:
+    """And goes when both are measured again."""
+    alone, newer = line(4), line(2)
+    beside = line(3)
+    beside["rows"] += [{**row, "what": f"count, {TITLES['java']}"} for row in beside["rows"]]
+    results = [
+        result("scaling", "2026-01-01", lines={"tasks": beside}),
+        result("scaling", "2026-01-02", lines={"tasks": alone}),
+    ]
+    page = report.pages(results)[report.PAGE]
+    assert "4.00 (1.00 to 9.00)" in page
+    assert page.count("3.00 (1.00 to 9.00)") == 2
+    assert page.count("### Tasks of a thread") == 2
+    assert page.count(", beside Kafka Streams\n") == 1
+    newer["rows"] += beside["rows"][2:]
+    results.append(result("scaling", "2026-01-03", lines={"tasks": newer}))
+    page = report.pages(results)[report.PAGE]
+    assert "4.00 (1.00" not in page
+    assert page.count("### Tasks of a thread") == 1
 
 
 def test_the_picture_has_a_bar_for_each_program() -> None:

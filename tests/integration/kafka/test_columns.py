@@ -230,6 +230,7 @@ def test_what_is_said_of_a_topic_that_is_gone(
         30,
         lambda: f"it is told; {reading.told}, {told_by_client}, {reading.errors}",
     )
+    assert reading.errors == []
     reading.close()
 
 

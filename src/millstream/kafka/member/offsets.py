@@ -63,7 +63,7 @@ class MemberOffsets:
             KafkaError: what else the broker answered.
         """
         patience = Deadline(self._clock, _UNKNOWN_TOPIC_MS)
-        tried_in: list[Any] = []
+        tried_in: set[int] = set()
 
         async def attempt() -> None:
             try:
@@ -107,7 +107,7 @@ class MemberOffsets:
             await connections.sleep(backoff_ms / 1000)
 
     async def _commit_once(
-        self, offsets: Mapping[TopicPartition, CommitOffset], tried_in: list[Any]
+        self, offsets: Mapping[TopicPartition, CommitOffset], tried_in: set[int]
     ) -> None:
         coordinator = self._coordinator
         generation = coordinator.generation_if_stable()
@@ -116,9 +116,9 @@ class MemberOffsets:
                 raise client_errors.RebalanceInProgressError()
             raise client_errors.CommitFailedError()
         # What was owned before a rebalance may be somebody else's by now, who is further on.
-        if tried_in and tried_in[0] != generation.generation_id:
+        tried_in.add(generation.generation_id)
+        if len(tried_in) > 1:
             raise client_errors.RebalanceInProgressError()
-        tried_in[:] = [generation.generation_id]
         # No await between here and the request: a join must not get in between.
         request = self._commit_request(offsets, generation)
         response = await self._connections.send(request, node_id=coordinator.coordinator_id)

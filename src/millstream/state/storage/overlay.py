@@ -128,14 +128,7 @@ class OverlayStore:
         One that has begun before and did not come about is part of this one. Without it a commit
         keeps all that was written until then.
         """
-        self._thaw()
-        if self.before_writing is not None:
-            self.before_writing()
-        self._begun = _Begun(self._storage, self._writes, self._order, self._dropped, self._bytes)
-        self._below, self._read = self._begun, self._begun.get
-        self._writes, self._dropped = {}, []
-        self._order = SortedKeys(self._writes)
-        self._is_ahead = False
+        self._begin()
 
     @property
     def has_begun(self) -> bool:
@@ -144,11 +137,7 @@ class OverlayStore:
 
     def commit(self, offset: ChangelogOffset | None) -> None:
         """Write what was there when the commit began, and the offset, at once."""
-        begun = self._begun
-        if begun is None:
-            self.commit_begun()
-            self.commit(offset)
-            return
+        begun = self._begun or self._begin()
         ahead = self._is_ahead or self._was_ahead
         self._storage.write_batch(begun.writes, offset, dropped=begun.dropped, spilled=ahead)
         self._bytes -= begun.bytes
@@ -157,14 +146,12 @@ class OverlayStore:
     def spill(self) -> None:
         """Write what waits without moving the offset: a crash replays the changelog from there."""
         has_begun = self.has_begun
-        self._thaw()
-        if self.before_writing is not None:
-            self.before_writing()
-        self._storage.write_batch(self._writes, None, dropped=self._dropped, spilled=True)
+        all_ = self._begin()
+        self._storage.write_batch(all_.writes, None, dropped=all_.dropped, spilled=True)
         self._forget()
         if has_begun:
             # Its offset is to come all the same.
-            self.commit_begun()
+            self._begin()
         self._is_ahead = True
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
@@ -195,6 +182,19 @@ class OverlayStore:
         """Close the storage; what waits is dropped and comes back from the changelog."""
         self._forget()
         self._storage.close()
+
+    def _begin(self) -> _Begun:
+        """Set apart what waits."""
+        self._thaw()
+        if self.before_writing is not None:
+            self.before_writing()
+        begun = _Begun(self._storage, self._writes, self._order, self._dropped, self._bytes)
+        self._begun = self._below = begun
+        self._read = begun.get
+        self._writes, self._dropped = {}, []
+        self._order = SortedKeys(self._writes)
+        self._is_ahead = False
+        return begun
 
     def _thaw(self) -> None:
         """Have the writes of a commit that has begun wait with all others again."""

@@ -618,6 +618,15 @@ def test_work_that_is_dropped_takes_its_commit_with_it(bench: Bench) -> None:
     assert bench.group.times == 0
 
 
+def have_no_disk(task: StreamTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on its stores cannot be written."""
+
+    def fail(*_: object) -> None:
+        raise TaskCorruptedError("a disk has died", task_ids=[task.task_id])
+
+    monkeypatch.setattr(task.stores, "commit", fail)
+
+
 def test_a_state_that_cannot_be_written_keeps_no_other_from_being_so(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -626,11 +635,7 @@ def test_a_state_that_cannot_be_written_keeps_no_other_from_being_so(
     bench.feed(one, "in", "a")
     bench.feed(other, "in", "b")
     bench.commit_soon()
-
-    def fail(*_: object) -> None:
-        raise TaskCorruptedError("a disk has died", task_ids=[one.task_id])
-
-    monkeypatch.setattr(one.stores, "commit", fail)
+    have_no_disk(one, monkeypatch)
     with pytest.raises(TaskCorruptedError):
         bench.answer()
     assert other.committed == {TopicPartition("in", 1): 1}
@@ -645,11 +650,7 @@ def test_a_state_that_is_thrown_away_is_not_written_before(
     bench.feed(one, "in", "a")
     bench.feed(other, "in", "b")
     bench.commit_soon()
-
-    def fail(*_: object) -> None:
-        raise TaskCorruptedError("a disk has died", task_ids=[one.task_id])
-
-    monkeypatch.setattr(one.stores, "commit", fail)
+    have_no_disk(one, monkeypatch)
     bench.commits.settle(bench.tasks, [one.task_id])
     assert bench.on_disk(1) == [("b", 0)] * 2
 
