@@ -23,10 +23,10 @@ venv: ## create or update .venv with the locked packages
 	@sh .ci/setup
 
 demo: venv ## count words on an embedded Kafka broker, in a minute
-	@$(PY) examples/word_count/word_count.py --demo $(ARGS)
+	@$(PY) examples/word-count/word_count.py --demo $(ARGS)
 
 demo-async: venv ## ask a web service about every record, one and a hundred at a time
-	@$(PY) examples/async_enrichment/async_enrichment.py --demo $(ARGS)
+	@$(PY) examples/async-enrichment/async_enrichment.py --demo $(ARGS)
 
 test: venv .venv/spark-classes.jsa ## run the tests
 	$(PY) -m pytest -m "not slow" $(SHARED) $(ARGS)

@@ -4,8 +4,8 @@
     python examples/ask_over_http.py --bootstrap-servers localhost:9092 --port 8080
 
 It prints where it answers and the token that a request must show; what can be asked is in
-docs/operations/http.md. With --demo it brings its own broker along (Java 17 is needed), writes some lines, and
-asks itself for the counts as any program would: with nothing but HTTP.
+docs/operations/http.md. With --demo it brings its own broker along (Java 17 is needed), writes some
+lines, and asks itself for the counts as any program would: with nothing but HTTP.
 """
 
 from __future__ import annotations

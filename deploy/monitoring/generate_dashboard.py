@@ -265,7 +265,8 @@ def dashboard() -> dict[str, Any]:
                 },
                 _variable("job", f"label_values({_CLIENT}alive_stream_threads, job)"),
                 _variable(
-                    "instance", f'label_values({_CLIENT}alive_stream_threads{{job=~"$job"}}, instance)'
+                    "instance",
+                    f'label_values({_CLIENT}alive_stream_threads{{job=~"$job"}}, instance)',
                 ),
             ]
         },
@@ -303,7 +304,12 @@ def _chart(number: int, panel: Panel, x: int, y: int) -> dict[str, Any]:
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}},
         "targets": [
-            {"refId": chr(ord("A") + place), "datasource": source, "expr": query, "legendFormat": name}
+            {
+                "refId": chr(ord("A") + place),
+                "datasource": source,
+                "expr": query,
+                "legendFormat": name,
+            }
             for place, (name, query) in enumerate(panel.queries)
         ],
     }

@@ -85,7 +85,9 @@ def _signature(function: Any) -> str:
         each.replace(
             annotation=inspect.Parameter.empty,
             default=each.default
-            if isinstance(each.default, str | int | float | bool | tuple | None | type(inspect._empty))
+            if isinstance(
+                each.default, str | int | float | bool | tuple | None | type(inspect._empty)
+            )
             else ...,
         )
         for each in signature.parameters.values()

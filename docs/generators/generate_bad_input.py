@@ -1,4 +1,7 @@
-"""Writes docs/build/bad-input.md from the cases that the tests try: `python docs/generators/generate_bad_input.py`."""
+"""Writes docs/build/bad-input.md from the cases that the tests try.
+
+python docs/generators/generate_bad_input.py
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ _LONGEST = 100
 _START = """# Bad input
 
 What becomes of {count} kinds of bad input: records, functions, settings and topologies. A test
-tries each row, and `python docs/generators/generate_bad_input.py` makes this page of the same cases.
+tries each row, and this page is made of the same cases by
+`python docs/generators/generate_bad_input.py`.
 
 - An *error* names its class and some of what it says. While records are processed it ends the
   stream thread, unless a [handler](errors.md#records-that-fail) says otherwise; before, it stands

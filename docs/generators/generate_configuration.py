@@ -1,9 +1,7 @@
-"""Writes the tables of docs/operations/configuration.md and of docs/build/subscriptions-properties.md.
+"""Writes the tables of the pages about settings and properties, made of the tables in the code.
 
-They are made of the tables in the code.
-
-    python docs/generators/generate_configuration.py            # rewrite the pages
-    python docs/generators/generate_configuration.py --check    # exit code 1 if they are not up to date
+    python docs/generators/generate_configuration.py          # rewrite the pages
+    python docs/generators/generate_configuration.py --check  # exit code 1 if they are outdated
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`; what is around is written by hand.
 Whether a setting has an effect is found out by looking for it in the code, so the page follows when

@@ -23,7 +23,10 @@ PAGES = DOCS / "cookbook"
 #: The folders in the order of the cookbook: what the page is called, and what it says first.
 ROOMS = {
     "windows": ("Time and windows", "What belongs together by time, and what comes late."),
-    "joins": ("Joins and enrichment", "Records that meet others: by key, by time, by a key within."),
+    "joins": (
+        "Joins and enrichment",
+        "Records that meet others: by key, by time, by a key within.",
+    ),
     "state": ("State", "What an application remembers, for how long, and of whom."),
     "calls": ("Calls", "Functions that wait, models, databases."),
     "failures": ("Failures", "Records that are wrong, work that fails, formats that change."),
@@ -32,8 +35,9 @@ ROOMS = {
 
 _INTRODUCTION = """# Cookbook
 
-{recipes} recipes. Each is a file of its own in [`examples/cookbook`](../../examples/cookbook): copy it, rename what is
-in it, and keep its tests. `python -m pytest examples/cookbook/windows/sessions.py` runs those of one; `make test` runs all.
+{recipes} recipes. Each is a file of its own in [`examples/cookbook`](../../examples/cookbook): copy
+it, rename what is in it, and keep its tests. `python -m pytest
+examples/cookbook/windows/sessions.py` runs those of one; `make test` runs all.
 """
 
 
@@ -113,7 +117,9 @@ def _page(room: str, of_room: list[Recipe]) -> str:
     for each in of_room:
         link = f"../../{each.path.relative_to(DOCS.parent)}"
         # The recipe's own tests run it; what it links to is told from the page, not from the file.
-        body = each.text.replace("](../../../docs/", "](../").replace("](../../", "](../../examples/")
+        body = each.text.replace("](../../../docs/", "](../").replace(
+            "](../../", "](../../examples/"
+        )
         text.append(f"\n## {each.title}\n\n{body}\n\n[`{each.path.name}`]({link})\n\n")
         text.append(f"<!-- not run -->\n```python\n{each.code}\n```\n")
     return "".join(text)
@@ -121,7 +127,9 @@ def _page(room: str, of_room: list[Recipe]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Writes the pages of the cookbook.")
-    parser.add_argument("--check", action="store_true", help="only tell whether they are up to date")
+    parser.add_argument(
+        "--check", action="store_true", help="only tell whether they are up to date"
+    )
     check = parser.parse_args().check
     outdated = False
     PAGES.mkdir(exist_ok=True)

@@ -30,9 +30,10 @@ def classes() -> Iterator[type[StreamsError]]:
 
 def own_fields(error: type[StreamsError]) -> list[str]:
     """What an error has beside the fields of its base."""
-    said = inspect.signature(error.__init__).parameters
-    base = inspect.signature(error.__bases__[0].__init__).parameters
-    return [name for name in said if name not in {*base, "self", "message"}]
+    if error is StreamsError:
+        return []
+    base = inspect.signature(error.__bases__[0]).parameters
+    return [name for name in inspect.signature(error).parameters if name not in base]
 
 
 def table() -> str:

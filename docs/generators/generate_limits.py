@@ -1,4 +1,4 @@
-"""Writes docs/operations/limits.md: what is bounded that no setting changes, with the numbers of the code.
+"""Writes docs/operations/limits.md: what is bounded that no setting changes, as the code has it.
 
     python docs/generators/generate_limits.py            # rewrite the page
     python docs/generators/generate_limits.py --check    # exit code 1 if it is not up to date
@@ -19,8 +19,8 @@ PAGE = Path(__file__).parents[1] / "operations" / "limits.md"
 
 _START = """# Limits
 
-Everything that can grow or wait has a bound. Most are [settings](configuration.md); these are not, and are what the code says
-(`python docs/generators/generate_limits.py` makes this page of it).
+Everything that can grow or wait has a bound. Most are [settings](configuration.md); these are not,
+and are what the code says (`python docs/generators/generate_limits.py` makes this page of it).
 """
 
 
@@ -139,14 +139,14 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
         "Clients",
         (
             Limit(
-                "bytes of records that were fetched and wait in librdkafka, of all threads together",
+                "bytes of records that were fetched and wait in librdkafka, of all threads",
                 "millstream.kafka.settings.clients",
                 "_PREFETCH_KBYTES",
                 lambda value: size(value * 1024),
                 "nothing is fetched; `queued.max.messages.kbytes` of the consumer changes it",
             ),
             Limit(
-                "bytes of records that were written and wait in librdkafka, of all threads together",
+                "bytes of records that were written and wait in librdkafka, of all threads",
                 "millstream.kafka.settings.clients",
                 "_UNSENT_KBYTES",
                 lambda value: size(value * 1024),
@@ -164,25 +164,109 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
     (
         "Queries",
         (
-            Limit("time until a thread answers", _QUERIES + "questions", "ANSWER_MS", milliseconds, "`ThreadUnavailableError`"),
-            Limit("long answers that are open, a thread", _QUERIES + "cursors", "MOST_CURSORS", number, "the one that was not read for longest ends"),
-            Limit("time without reading of an open iterator", _QUERIES + "cursors", "IDLE_MS", milliseconds, "it ends, and says so when it is read"),
-            Limit("pairs that are copied for answers, a thread", _QUERIES + "cursors", "MOST_COPIED", number, "no further answer is copied: it is refused"),
-            Limit("bytes of an answer at a time", _QUERIES + "store_queries", "_MOST_BYTES", size, "more in the next"),
-            Limit("time until another instance answers", "millstream.query.peers", "TIMEOUT_S", seconds, "`ThreadUnavailableError` of its host"),
-            Limit("an answer of another instance", "millstream.query.peers", "_MOST_BYTES", size, "an error"),
-            Limit("instances that are asked at the same time", "millstream.query.gathering", "_MOST_AT_ONCE", number, "the others after them"),
+            Limit(
+                "time until a thread answers",
+                _QUERIES + "questions",
+                "ANSWER_MS",
+                milliseconds,
+                "`ThreadUnavailableError`",
+            ),
+            Limit(
+                "long answers that are open, a thread",
+                _QUERIES + "cursors",
+                "MOST_CURSORS",
+                number,
+                "the one that was not read for longest ends",
+            ),
+            Limit(
+                "time without reading of an open iterator",
+                _QUERIES + "cursors",
+                "IDLE_MS",
+                milliseconds,
+                "it ends, and says so when it is read",
+            ),
+            Limit(
+                "pairs that are copied for answers, a thread",
+                _QUERIES + "cursors",
+                "MOST_COPIED",
+                number,
+                "no further answer is copied: it is refused",
+            ),
+            Limit(
+                "bytes of an answer at a time",
+                _QUERIES + "store_queries",
+                "_MOST_BYTES",
+                size,
+                "more in the next",
+            ),
+            Limit(
+                "time until another instance answers",
+                "millstream.query.peers",
+                "TIMEOUT_S",
+                seconds,
+                "`ThreadUnavailableError` of its host",
+            ),
+            Limit(
+                "an answer of another instance",
+                "millstream.query.peers",
+                "_MOST_BYTES",
+                size,
+                "an error",
+            ),
+            Limit(
+                "instances that are asked at the same time",
+                "millstream.query.gathering",
+                "_MOST_AT_ONCE",
+                number,
+                "the others after them",
+            ),
         ),
     ),
     (
         "HTTP",
         (
-            Limit("parameters of a request", "millstream.server.parameters", "_PARAMETERS_MOST", number, "`400`"),
-            Limit("bytes of a page of entries", "millstream.server.pages", "_PAGE_BYTES", size, "the rest in the next page"),
-            Limit("consoles that follow at the same time", "millstream.server.routes.console", "_STREAMS_MOST", number, "`429`"),
-            Limit("elements of a value that are shown", "millstream.server.forms", "_SHOWN_MOST", number, "a word that there are more"),
-            Limit("depth of a value that is shown", "millstream.server.forms", "_DEEPEST", number, "its `repr`"),
-            Limit("scrapes of `metrics_port` at the same time", "millstream.export.scrape_server", "_MOST", number, "closed"),
+            Limit(
+                "parameters of a request",
+                "millstream.server.parameters",
+                "_PARAMETERS_MOST",
+                number,
+                "`400`",
+            ),
+            Limit(
+                "bytes of a page of entries",
+                "millstream.server.pages",
+                "_PAGE_BYTES",
+                size,
+                "the rest in the next page",
+            ),
+            Limit(
+                "consoles that follow at the same time",
+                "millstream.server.routes.console",
+                "_STREAMS_MOST",
+                number,
+                "`429`",
+            ),
+            Limit(
+                "elements of a value that are shown",
+                "millstream.server.forms",
+                "_SHOWN_MOST",
+                number,
+                "a word that there are more",
+            ),
+            Limit(
+                "depth of a value that is shown",
+                "millstream.server.forms",
+                "_DEEPEST",
+                number,
+                "its `repr`",
+            ),
+            Limit(
+                "scrapes of `metrics_port` at the same time",
+                "millstream.export.scrape_server",
+                "_MOST",
+                number,
+                "closed",
+            ),
         ),
     ),
     (
@@ -191,17 +275,53 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
             Limit("changes of state", _STORY + "story", "_MOST_STATES", number, "the oldest go"),
             Limit("rebalances", _STORY + "rebalances", "_MOST", number, "the oldest go"),
             Limit("errors", _STORY + "failures", "_MOST", number, "the oldest go"),
-            Limit("steps of an error", _STORY + "failures", "_MOST_STEPS", number, "those in the middle are left out"),
-            Limit("restorations that have ended", _STORY + "restores", "_MOST_ENDED", number, "the oldest go"),
+            Limit(
+                "steps of an error",
+                _STORY + "failures",
+                "_MOST_STEPS",
+                number,
+                "those in the middle are left out",
+            ),
+            Limit(
+                "restorations that have ended",
+                _STORY + "restores",
+                "_MOST_ENDED",
+                number,
+                "the oldest go",
+            ),
         ),
     ),
     (
         "Development",
         (
-            Limit("time until the embedded broker is up", "millstream.embedded.broker", "_START_TIMEOUT_MS", milliseconds, "`EmbeddedKafkaError` with the end of its log"),
-            Limit("time for fetching jars", "millstream.embedded.jars", "_FETCH_TIMEOUT_MS", milliseconds, "`EmbeddedKafkaError`"),
-            Limit("files that `run --watch` looks at", "millstream.cli.programs.changes", "_FILES_MOST", number, "the others are not watched, and it says so"),
-            Limit("time for closing before `run --watch` kills", "millstream.cli.programs.supervised", "_CLOSE_S", seconds, "SIGKILL"),
+            Limit(
+                "time until the embedded broker is up",
+                "millstream.embedded.broker",
+                "_START_TIMEOUT_MS",
+                milliseconds,
+                "`EmbeddedKafkaError` with the end of its log",
+            ),
+            Limit(
+                "time for fetching jars",
+                "millstream.embedded.jars",
+                "_FETCH_TIMEOUT_MS",
+                milliseconds,
+                "`EmbeddedKafkaError`",
+            ),
+            Limit(
+                "files that `run --watch` looks at",
+                "millstream.cli.programs.changes",
+                "_FILES_MOST",
+                number,
+                "the others are not watched, and it says so",
+            ),
+            Limit(
+                "time for closing before `run --watch` kills",
+                "millstream.cli.programs.supervised",
+                "_CLOSE_S",
+                seconds,
+                "SIGKILL",
+            ),
         ),
     ),
 )

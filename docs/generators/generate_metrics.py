@@ -1,4 +1,4 @@
-"""Writes the tables of docs/operations/metrics.md: the metrics of Kafka Streams, and which of them are there.
+"""Writes the tables of docs/operations/metrics.md: Kafka Streams' metrics, and which are there.
 
 What is there is found by making the meters of a thread, and by running a topology.
 

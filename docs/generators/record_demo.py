@@ -1,11 +1,11 @@
 """Records a command in a terminal of its own, as a moving picture for README: an SVG.
 
-    python docs/generators/record_demo.py docs/images/demo.svg -- python examples/word_count/word_count.py --demo
-    python docs/generators/record_demo.py docs/images/demo.svg --seconds 30 -- make demo
+    python docs/generators/record_demo.py docs/images/demo.svg -- make demo
+    python docs/generators/record_demo.py demo.svg --seconds 30 -- millstream demo
 
-The command runs for real, in a pseudo-terminal; what it writes is kept with its times. Each state of
-the screen becomes a frame, shown by CSS within the SVG for as long as it stood, so that no player is
-needed. Pauses longer than two seconds are cut to two.
+The command runs for real, in a pseudo-terminal; what it writes is kept with its times. Each state
+of the screen becomes a frame, shown by CSS within the SVG for as long as it stood, so that no
+player is needed. Pauses longer than two seconds are cut to two.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _spans(characters: Sequence[pyte.screens.Char]) -> str:
         run = "".join(each.data for each in characters[column:end])
         if run.strip():
             # Each run has its own place, so that no font moves the columns.
-            x = f'{MARGIN + column * WIDE:.1f}'
+            x = f"{MARGIN + column * WIDE:.1f}"
             text.append(f'<tspan x="{x}"{_look(first)}>{escape(run.rstrip())}</tspan>')
         column = end
     return "".join(text)

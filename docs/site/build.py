@@ -2,13 +2,15 @@
 
     python docs/site/build.py FOLDER        # FOLDER/index.html; fails at the first kind of warning
 
-Pages are written for whoever reads them in the repository, so they link to files beside docs/ as well.
-The site is made of a copy, in which such links lead to the copy of a page where there is one, and to
-the file in the repository where there is none.
+Pages are written for whoever reads them in the repository, so they link to files beside docs/ as
+well. The site is made of a copy, in which such links lead to the copy of a page where there is one,
+and to the file in the repository where there is none.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import re
 import shutil
@@ -93,12 +95,54 @@ def _reference(folder: Path) -> None:
         f"{rows}\n```{{toctree}}\n:hidden:\n\n{names}\n```\n",
         encoding="utf-8",
     )
+    homes = _homes()
     for name, about in REFERENCE.items():
-        (folder / f"{name}.md").write_text(
-            f"# {name}\n\n{about}\n\n```{{eval-rst}}\n.. automodule:: {name}\n"
-            "   :members:\n   :imported-members:\n   :show-inheritance:\n```\n",
-            encoding="utf-8",
-        )
+        text = [f"# {name}\n\n{about}\n"]
+        text += [_entry(name, each) for each in _public(name) if homes[_object(name, each)] == name]
+        elsewhere = [each for each in _public(name) if homes[_object(name, each)] != name]
+        if elsewhere:
+            links = ", ".join(
+                f"{{py:obj}}`{each} <{homes[_object(name, each)]}.{each}>`" for each in elsewhere
+            )
+            text.append(f"\nAlso here: {links}.\n")
+        (folder / f"{name}.md").write_text("".join(text), encoding="utf-8")
+
+
+def _public(module: str) -> list[str]:
+    """The names of a module, in the order of its list, or of its source."""
+    found = importlib.import_module(module)
+    own = [
+        name
+        for name, value in vars(found).items()
+        if inspect.isclass(value) and value.__module__ == module and not name.startswith("_")
+    ]
+    return list(getattr(found, "__all__", own))
+
+
+def _object(module: str, name: str) -> str:
+    """What a name stands for: the same for a class that two modules offer."""
+    value = getattr(importlib.import_module(module), name)
+    home = getattr(value, "__module__", None) if callable(value) else None
+    return f"{home}.{value.__qualname__}" if home and hasattr(value, "__qualname__") else name
+
+
+def _homes() -> dict[str, str]:
+    """On which page each thing is described: that of errors for errors, else the first one."""
+    homes: dict[str, str] = {}
+    for module in ("millstream.errors", *REFERENCE):
+        for name in _public(module):
+            homes.setdefault(_object(module, name), module)
+    return homes
+
+
+def _entry(module: str, name: str) -> str:
+    value = getattr(importlib.import_module(module), name)
+    kind = "class" if inspect.isclass(value) else "function" if callable(value) else "data"
+    members = "   :members:\n   :show-inheritance:\n" if kind == "class" else ""
+    return (
+        f"\n```{{eval-rst}}\n.. py:currentmodule:: {module}\n\n"
+        f".. auto{kind}:: {module}.{name}\n{members}```\n"
+    )
 
 
 def build(target: Path) -> int:

@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree.
+"""What can go wrong, as a tree::
 
 StreamsError
 ├── TopologyError                 the topology cannot be built or run as described

@@ -68,8 +68,6 @@ WITHOUT_EXAMPLE: dict[str, str] = {
 }
 
 
-
-
 def modules() -> list[str]:
     return sorted(found.name for found in pkgutil.walk_packages(millstream.__path__, "millstream."))
 

@@ -1,10 +1,11 @@
 """The pages say what is: their examples run, and their links lead somewhere.
 
 Blocks marked `python` are executed and blocks marked `pycon` are compared with what they show, all
-blocks of a page in one namespace, from top to bottom. Functions of a block that are called `test_...`
-and take no arguments are called. `<!-- not run -->` before a block keeps it from being executed, for
-example because it needs a broker, and so does `<!-- file: NAME -->`, whose test follows the page step
-by step; both must be valid Python all the same. Applications are made in the blocks, not started.
+blocks of a page in one namespace, from top to bottom. Functions of a block that are called
+`test_...` and take no arguments are called. `<!-- not run -->` before a block keeps it from being
+executed, for example because it needs a broker, and so does `<!-- file: NAME -->`, whose test
+follows the page step by step; both must be valid Python all the same. Applications are made in the
+blocks, not started.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ LINKING = sorted(
 )
 
 BLOCK = re.compile(
-    r"^(<!-- (?:not run|file: [^\n]+) -->\n+)?^```(python|pycon)\n(.*?)^```$", re.DOTALL | re.MULTILINE
+    r"^(<!-- (?:not run|file: [^\n]+) -->\n+)?^```(python|pycon)\n(.*?)^```$",
+    re.DOTALL | re.MULTILINE,
 )
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

@@ -34,7 +34,10 @@ def test_every_block_is_a_step_or_said_to_be_none() -> None:
     ("page", "wrong"),
     [
         ("<!-- run -->\n```sh\nfalse\n```\n", "fails with 1"),
-        ("<!-- run -->\n```sh\necho tea\n```\n\n<!-- expect -->\n```\nmug\n```\n", "'mug' is not in"),
+        (
+            "<!-- run -->\n```sh\necho tea\n```\n\n<!-- expect -->\n```\nmug\n```\n",
+            "'mug' is not in",
+        ),
         ('<!-- run: in the background, until "x" -->\n```sh\ntrue\n```\n', "has ended"),
         ("<!-- stop: sleep 9 -->\n```\n```\n", "does not run"),
     ],

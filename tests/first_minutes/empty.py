@@ -1,4 +1,4 @@
-"""A machine on which there was nothing but Python and Java: an empty environment, outside the checkout."""
+"""A machine with nothing but Python and Java: an empty environment, outside of the checkout."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import textwrap
 import time
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,11 @@ def first_program() -> str:
     return found[1]
 
 
+def _count(kafka: EmbeddedKafka, topic: str) -> int:
+    """How many records are in a topic."""
+    return len(read_all(kafka.bootstrap_servers, topic))
+
+
 # 1. It installs from wheels alone, and the first try needs no Java.
 
 
@@ -70,7 +76,9 @@ def test_installing_needs_no_compiler_and_no_java(small: Empty) -> None:
     """Point 1: topologies are written, described and tested with what the wheel alone brings."""
     said = small.run("python", "-m", "pip", "list", "--format=json").stdout
     assert "pyspark" not in {each["name"].lower() for each in json.loads(said)}
-    (small.folder / "app.py").write_text(first_program().replace("KafkaStreams(builder", "0 and (builder"))
+    (small.folder / "app.py").write_text(
+        first_program().replace("KafkaStreams(builder", "0 and (builder")
+    )
     without_java = {**small.environment, "PATH": str(Path(small.environment["PATH"].split(":")[0]))}
     without_java.pop("JAVA_HOME", None)
     described = Empty(small.folder, without_java, 0).run("millstream", "describe", "app.py")
@@ -83,7 +91,9 @@ def test_installing_needs_no_compiler_and_no_java(small: Empty) -> None:
 
 def test_the_demo_shows_itself(whole: Empty) -> None:
     """Point 2: one command, no Kafka, a result that is checked, and a console to open."""
-    with Program("millstream", "demo", "--orders", "20000", home=whole.folder, environment=whole.environment) as demo:
+    with Program(
+        "millstream", "demo", "--orders", "20000", home=whole.folder, environment=whole.environment
+    ) as demo:
         assert demo.wait_ended(180) == 0, demo.errors
     said = "\n".join(demo.lines)
     assert "every total is right" in said
@@ -100,9 +110,12 @@ def test_the_first_lines_of_readme(whole: Empty, kafka: EmbeddedKafka) -> None:
     fill(kafka.bootstrap_servers, "lines", [(None, b"to be or not to be")])
     (whole.folder / "first.py").write_text(first_program())
     for expected, more in ((4, [(None, b"to sleep")]), (6, [])):
-        with Program("python", "first.py", home=whole.folder, environment=whole.environment) as running:
+        counted = partial(lambda wanted: _count(kafka, "word-counts") >= wanted, expected)
+        with Program(
+            "python", "first.py", home=whole.folder, environment=whole.environment
+        ) as running:
             wait_for(
-                lambda: len(read_all(kafka.bootstrap_servers, "word-counts")) >= expected,
+                counted,
                 90,
                 lambda: running.errors[-2_000:],
             )
@@ -120,7 +133,9 @@ def test_the_first_lines_of_readme(whole: Empty, kafka: EmbeddedKafka) -> None:
 def test_a_hundred_calls_at_a_time(whole: Empty) -> None:
     """Point 4: the program that shows it, as README names it, in this environment."""
     program = ROOT / "examples" / "async_enrichment" / "async_enrichment.py"
-    with Program("python", program, "--demo", home=whole.folder, environment=whole.environment) as demo:
+    with Program(
+        "python", program, "--demo", home=whole.folder, environment=whole.environment
+    ) as demo:
         assert demo.wait_ended(180) == 0, demo.errors
     found = re.search(r"(\d+) times as fast on one partition", "\n".join(demo.lines))
     assert found is not None
@@ -135,8 +150,16 @@ def test_a_store_is_asked_by_curl(whole: Empty, kafka: EmbeddedKafka) -> None:
     for topic in ("asked-lines", "asked-counts"):
         kafka.create_topic(topic, 2)
     fill(kafka.bootstrap_servers, "asked-lines", [(None, b"hello hello")])
-    program = first_program().replace('"lines"', '"asked-lines"').replace('"word-counts"', '"asked-counts"')
-    program = program.replace('application_id="word-count"', 'application_id="asked", server_port=8089, server_token="a-token-to-try", commit_interval_ms=100')
+    program = (
+        first_program()
+        .replace('"lines"', '"asked-lines"')
+        .replace('"word-counts"', '"asked-counts"')
+    )
+    program = program.replace(
+        'application_id="word-count"',
+        'application_id="asked", server_port=8089, server_token="a-token-to-try", '
+        "commit_interval_ms=100",
+    )
     (whole.folder / "asked.py").write_text(program)
 
     def answer() -> object:
@@ -203,9 +226,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_in_a_sentence(
-    mistake: str, whole: Empty, kafka: EmbeddedKafka
-) -> None:
+def test_a_mistake_is_told_in_a_sentence(mistake: str, whole: Empty, kafka: EmbeddedKafka) -> None:
     """Point 7: what is wrong and what to do, instead of eighty lines of where."""
     changes, told = MISTAKES[mistake]
     program = first_program()
@@ -247,12 +268,16 @@ def test_the_same_file_on_a_master_of_ones_own(whole: Empty, kafka: EmbeddedKafk
         kafka.create_topic(lines, 2)
         kafka.create_topic(counts, 2)
         fill(kafka.bootstrap_servers, lines, [(None, b"to be or not to be")])
-        program = first_program().replace('"lines"', f'"{lines}"').replace('"word-counts"', f'"{counts}"')
-        program = program.replace('application_id="word-count"', f'application_id="submitted-{number}"')
+        program = (
+            first_program().replace('"lines"', f'"{lines}"').replace('"word-counts"', f'"{counts}"')
+        )
+        program = program.replace(
+            'application_id="word-count"', f'application_id="submitted-{number}"'
+        )
         (whole.folder / "submitted.py").write_text(program)
         with Program(*command, home=whole.folder, environment=whole.environment) as running:
             wait_for(
-                lambda: len(read_all(kafka.bootstrap_servers, counts)) >= 4,
+                partial(lambda topic: _count(kafka, topic) >= 4, counts),
                 120,
                 lambda: running.errors[-2_000:],
             )
@@ -267,7 +292,15 @@ def test_readme_says_in_ten_lines_what_it_is() -> None:
     """Point 9: what it is, for what not, guarantees, numbers, licence, who keeps it."""
     text = README.read_text()
     head = text[: text.index("\n## Try it")]
-    for word in ("Kafka Streams", "Python", "Spark", "exactly", "times as fast", "Apache", "not for"):
+    for word in (
+        "Kafka Streams",
+        "Python",
+        "Spark",
+        "exactly",
+        "times as fast",
+        "Apache",
+        "not for",
+    ):
         assert word.lower() in head.lower(), word
     for name in ("kafka-streams", "faust", "quix-streams"):
         assert f"docs/coming-from/{name}.md" in text

@@ -54,20 +54,21 @@ OPTIONS = {"word_count": ["--lines", "3000"]}
 
 def program(name: str) -> Path:
     """Where it is: in a folder of its name, with a README and tests, or by itself."""
-    within = EXAMPLES / name / f"{name}.py"
+    within = EXAMPLES / name.replace("_", "-") / f"{name}.py"
     return within if within.exists() else EXAMPLES / f"{name}.py"
-
 
 
 def test_no_program_is_left_out() -> None:
     """Each file is a program, a module of one, a recipe of the cookbook, or a test."""
     folders = {path.parent.name for path in EXAMPLES.glob("*/README.md")} - {"data"}
+    within = {folder.replace("-", "_") for folder in folders}
     alone = {path.stem for path in EXAMPLES.glob("*.py") if "if __name__ ==" in path.read_text()}
-    assert folders | alone == PROMISES.keys()
+    assert within | alone == PROMISES.keys()
     modules = {path.stem for path in EXAMPLES.glob("*.py")} - alone
     assert all(any(module.startswith(name) for name in alone) for module in modules)
     for folder in folders:
-        assert (EXAMPLES / folder / f"test_{folder}.py").exists()
+        name = folder.replace("-", "_")
+        assert (EXAMPLES / folder / f"test_{name}.py").exists()
 
 
 @pytest.mark.parametrize(
@@ -93,9 +94,7 @@ def without_pandas(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["counts_in_a_notebook", "dataframe_enrich", "lake_backfill"]
-)
+@pytest.mark.parametrize("name", ["counts_in_a_notebook", "dataframe_enrich", "lake_backfill"])
 def test_only_functions_of_pandas_need_pandas(
     name: str, tmp_path: Path, without_pandas: dict[str, str]
 ) -> None:

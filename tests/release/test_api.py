@@ -14,7 +14,9 @@ CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
 def test_the_list_is_current() -> None:
     """A public name that came or went unnoticed would be noticed by users."""
     text = generate_api.LIST.read_text(encoding="utf-8")
-    assert text == "\n".join(generate_api.listed()) + "\n", "run: python docs/generators/generate_api.py"
+    assert text == "\n".join(generate_api.listed()) + "\n", (
+        "run: python docs/generators/generate_api.py"
+    )
 
 
 def test_what_the_last_release_had_is_there_or_told() -> None:

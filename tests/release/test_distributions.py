@@ -9,7 +9,6 @@ from pathlib import Path
 
 from release.conftest import ROOT, Built, build
 
-
 PACKAGE = ROOT / "src" / "millstream"
 
 

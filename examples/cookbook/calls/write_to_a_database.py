@@ -4,8 +4,8 @@ Kafka's transactions cover Kafka. A database beside it takes a record again afte
 can tell that it has it already: write the record's place (topic, partition, offset) in the same
 transaction of the database, under a unique key, and leave out what is there. Then at-least-once in
 front of it is enough. The other way round, from a database's change to Kafka, is the *outbox*: the
-change and a row that says what to tell are one transaction, and Debezium reads the rows into a topic
-(see *change data capture*).
+change and a row that says what to tell are one transaction, and Debezium reads the rows into a
+topic (see *change data capture*).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ DEAD_LETTERS = "orders-dead-letters"
 
 
 def config(bootstrap_servers: str) -> StreamsConfig:
-    """What cannot be read and what a function fails on is kept; everything else stops the thread."""
+    """What cannot be read, or fails a function, is kept; everything else stops the thread."""
     return StreamsConfig(
         application_id="totals",
         bootstrap_servers=bootstrap_servers,

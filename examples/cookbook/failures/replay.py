@@ -17,7 +17,7 @@ TRIES = "tries"
 
 
 class Parse(Processor[str, str, str, int]):
-    """Reads amounts; what cannot be read goes round again, and in the end to be looked at by hand."""
+    """Reads amounts; what cannot be read goes round again, and in the end to somebody's eyes."""
 
     def process(self, record: Record[str, str]) -> None:
         try:

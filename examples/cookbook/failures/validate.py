@@ -1,8 +1,8 @@
 """Validation: tell good records from bad ones at the door, and say why.
 
-Typed serdes refuse what does not fit, which is the handler's business. Rules beyond types are yours.
-Do not raise for what is expected to happen: split the stream, and send what breaks a rule to a topic
-of its own with the reason beside it, where whoever has sent it can look.
+Typed serdes refuse what does not fit, which is the handler's business. Rules beyond types are
+yours. Do not raise for what is expected to happen: split the stream, and send what breaks a rule to
+a topic of its own with the reason beside it, where whoever has sent it can look.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ def named() -> Topology:
     def with_country(visit: dict[str, Any], country: str | None) -> dict[str, Any]:
         return {**visit, "country": country or "unknown"}
 
-    visits.left_join(
-        countries, with_country, key_selector=lambda user, visit: visit["code"]
-    ).to("named-visits", key=STRING, value=JSON)
+    visits.left_join(countries, with_country, key_selector=lambda user, visit: visit["code"]).to(
+        "named-visits", key=STRING, value=JSON
+    )
     return builder.build()
 
 

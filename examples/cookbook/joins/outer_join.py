@@ -15,9 +15,7 @@ from millstream.serdes import LONG, STRING
 from millstream.testing import TopologyTestDriver
 
 #: A payment may come up to an hour after its order, or a minute before it (clocks differ).
-IN_TIME = JoinWindows(
-    timedelta(hours=1), before=timedelta(minutes=1), grace=timedelta(minutes=5)
-)
+IN_TIME = JoinWindows(timedelta(hours=1), before=timedelta(minutes=1), grace=timedelta(minutes=5))
 
 
 def verdict(ordered: int | None, paid: int | None) -> str:
@@ -35,8 +33,9 @@ def matched() -> Topology:
     orders = builder.stream("orders", key=STRING, value=LONG)
     payments = builder.stream("payments", key=STRING, value=LONG)
     (
-        orders.outer_join(payments, verdict, IN_TIME, store_name="orders-and-payments")
-        .to("verdicts", key=STRING, value=STRING)
+        orders.outer_join(payments, verdict, IN_TIME, store_name="orders-and-payments").to(
+            "verdicts", key=STRING, value=STRING
+        )
     )
     return builder.build()
 

@@ -9,6 +9,7 @@ should change the orders as well.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from millstream import StreamsBuilder, StreamsConfig, Topology
@@ -40,7 +41,7 @@ def config(bootstrap_servers: str) -> StreamsConfig:
 
 
 def test_orders_find_the_customer_of_their_moment() -> None:
-    with TopologyTestDriver(enriched(), config("not-used:9092")) as driver:
+    with TopologyTestDriver(enriched()) as driver:
         customers = driver.create_input_topic("customers", key=STRING, value=JSON)
         orders = driver.create_input_topic("orders", key=STRING, value=JSON)
         customers.pipe_input("ann", {"town": "Oslo"}, timestamp=1)
@@ -50,3 +51,15 @@ def test_orders_find_the_customer_of_their_moment() -> None:
         orders.pipe_input("bob", {"item": "pot"}, timestamp=5)
         found = driver.create_output_topic("orders-with-towns", key=STRING, value=JSON)
         assert [order["town"] for order in found.read_values()] == ["Oslo", "Rome", None]
+
+
+def test_an_order_waits_for_its_customer() -> None:
+    with TopologyTestDriver(enriched(), config("not-used:9092")) as driver:
+        customers = driver.create_input_topic("customers", key=STRING, value=JSON)
+        orders = driver.create_input_topic("orders", key=STRING, value=JSON)
+        found = driver.create_output_topic("orders-with-towns", key=STRING, value=JSON)
+        orders.pipe_input("ann", {"item": "tea"}, timestamp=2)
+        assert found.is_empty
+        customers.pipe_input("ann", {"town": "Oslo"}, timestamp=1)
+        driver.advance_wall_clock_time(timedelta(seconds=1))
+        assert [order["town"] for order in found.read_values()] == ["Oslo"]

@@ -1,10 +1,11 @@
 """Autoscaling: threads that come and go with the load.
 
 A pair as `num_stream_threads` is all it takes: the application begins with the least, adds threads
-when what waits would take longer than `elastic_lag_target_ms` to be worked off, and lets them go when
-fewer would have been enough for `elastic_cooldown_ms`. On a cluster with dynamic allocation, Spark
-adds executors for them. The number of partitions is the upper bound; standbys keep moves cheap. On
-Kubernetes, `millstream lag --json` and the metric of the lag are there for a scaler of instances.
+when what waits would take longer than `elastic_lag_target_ms` to be worked off, and lets them go
+when fewer would have been enough for `elastic_cooldown_ms`. On a cluster with dynamic allocation,
+Spark adds executors for them. The number of partitions is the upper bound; standbys keep moves
+cheap. On Kubernetes, `millstream lag --json` and the metric of the lag are there for a scaler of
+instances.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 A new application wants years, the topic keeps days. `stream_from_lake` reads a table that `to_lake`
 has written, and goes on with the topic where the table ends: as one stream, in the order of event
-time, nothing lost and nothing twice ([the lake](../../../docs/build/lake.md#history-before-a-topic)). Where
-the history is in another topic instead, an archive or a compacted one, read both: a task takes the
-record with the smallest timestamp first. That is what is shown here.
+time, nothing lost and nothing twice ([the
+lake](../../../docs/build/lake.md#history-before-a-topic)). Where the history is in another topic
+instead, an archive or a compacted one, read both: a task takes the record with the smallest
+timestamp first. That is what is shown here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Canary: let a new version work beside the old one before it takes over.
 
 A second application id is a second application: it reads the same input from where you say, has
-stores and changelogs of its own, and disturbs nobody. Let it write to other topics, compare what the
-two have written, and then deploy the new version under the old id, or point readers to the new
+stores and changelogs of its own, and disturbs nobody. Let it write to other topics, compare what
+the two have written, and then deploy the new version under the old id, or point readers to the new
 topics. Instances of one id share the partitions, so a canary *within* the application gets some of
 them; do that only for versions that `millstream upgrade-check` says may run side by side.
 """

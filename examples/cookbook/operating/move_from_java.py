@@ -1,10 +1,11 @@
 """From Java, without a stop: the same application in two languages.
 
-Kafka Streams and Millstream can be one application: same id, same topology, instances of both in one
-group. So move as you upgrade: write the topology again, compare the descriptions, start instances in
-Python, stop those in Java. The description of this topology is what `topology.describe()` prints in
-Java for its twin; a test that compares them keeps the two in step until the last Java instance is
-gone. [Moving from Java](../../../docs/operations/moving-from-java.md) has every step.
+Kafka Streams and Millstream can be one application: same id, same topology, instances of both in
+one group. So move as you upgrade: write the topology again, compare the descriptions, start
+instances in Python, stop those in Java. The description of this topology is what
+`topology.describe()` prints in Java for its twin; a test that compares them keeps the two in step
+until the last Java instance is gone. [Moving from
+Java](../../../docs/operations/moving-from-java.md) has every step.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Topologies:
 
 
 def word_count() -> Topology:
-    """What in Java is `builder.<String, String>stream("lines").flatMapValues(…).groupBy(…).count(…)`."""
+    """What in Java is `builder.stream("lines").flatMapValues(…).groupBy(…).count(…)`."""
     builder = StreamsBuilder()
     (
         builder.stream("lines", key=STRING, value=STRING)

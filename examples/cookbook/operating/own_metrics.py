@@ -48,6 +48,6 @@ def test_orders_are_counted() -> None:
     with TopologyTestDriver(metered()) as driver:
         orders = driver.create_input_topic("orders", key=STRING, value=LONG)
         orders.pipe_key_values([("ann", 500), ("bob", 250)])
-        values = {name.name: metric.value for name, metric in driver.metrics().items()}
+        values = {name.name: value for name, value in driver.metrics().items()}
     assert values["orders-total"] == 2
     assert values["cents-total"] == 750

@@ -50,7 +50,10 @@ def test_an_example() -> None:
 
 
 def test_what_comes_too_late_does_not_count() -> None:
-    assert counted([("home", 0), ("home", 2 * MINUTE_MS), ("home", 1)]) == {"home@0": 1, "home@2": 1}
+    assert counted([("home", 0), ("home", 2 * MINUTE_MS), ("home", 1)]) == {
+        "home@0": 1,
+        "home@2": 1,
+    }
 
 
 @settings(max_examples=25, deadline=None)

@@ -21,7 +21,9 @@ def version_1(store: str | None = "clicks-per-page") -> Topology:
     builder = StreamsBuilder()
     (
         builder.stream("clicks", key=STRING, value=STRING)
-        .group_by(lambda user, page: page, key=STRING, value=STRING, name="by-page" if store else None)
+        .group_by(
+            lambda user, page: page, key=STRING, value=STRING, name="by-page" if store else None
+        )
         .count(store=store)
         .to_stream()
         .to("counts", key=STRING, value=LONG)
@@ -35,7 +37,9 @@ def version_2(store: str | None = "clicks-per-page") -> Topology:
     (
         builder.stream("clicks", key=STRING, value=STRING)
         .filter(lambda user, page: not user.startswith("robot"))
-        .group_by(lambda user, page: page, key=STRING, value=STRING, name="by-page" if store else None)
+        .group_by(
+            lambda user, page: page, key=STRING, value=STRING, name="by-page" if store else None
+        )
         .count(store=store)
         .to_stream()
         .to("counts", key=STRING, value=LONG)

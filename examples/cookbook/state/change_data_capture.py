@@ -51,6 +51,8 @@ def customers_by_town() -> Topology:
     builder = StreamsBuilder()
     (
         builder.stream("db.public.customers", key=STRING, value=CHANGE)
+        # Behind each deletion Debezium writes a record without a value, for compaction.
+        .filter(lambda id_, change: change is not None)
         .map_values(row)
         .to_table(key=STRING, value=CUSTOMER, store="customers")
         .group_by(lambda id_, customer: (customer.town, id_), key=STRING, value=STRING)

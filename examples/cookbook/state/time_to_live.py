@@ -32,7 +32,7 @@ class CountForAWhile(Processor[str, str, str, int]):
 
     def init(self, context: ProcessorContext[str, int]) -> None:
         super().init(context)
-        self.counts: KeyValueStore[str, ValueAndTimestamp[int]] = context.get_state_store("counts")
+        self.counts: KeyValueStore[str, ValueAndTimestamp] = context.get_state_store("counts")
         context.schedule(timedelta(hours=1), PunctuationType.STREAM_TIME, self.forget)
 
     def process(self, record: Record[str, str]) -> None:
@@ -54,9 +54,7 @@ def counted() -> Topology:
     """Records by visitor in, counts out."""
     builder = StreamsBuilder()
     builder.add_state_store(
-        Stores.timestamped_key_value_builder(
-            Stores.persistent_key_value("counts"), STRING, LONG
-        )
+        Stores.timestamped_key_value_builder(Stores.persistent_key_value("counts"), STRING, LONG)
     )
     (
         builder.stream("visits", key=STRING, value=STRING)

@@ -11,7 +11,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from millstream import EmitStrategy, Materialized, SessionWindows, StreamsBuilder, Topology, Windowed
+from millstream import (
+    EmitStrategy,
+    Materialized,
+    SessionWindows,
+    StreamsBuilder,
+    Topology,
+    Windowed,
+)
 from millstream.serdes import JSON, STRING
 from millstream.testing import TopologyTestDriver
 
@@ -36,7 +43,8 @@ def visits() -> Topology:
             list,
             lambda visitor, page, pages: [*pages, page],
             lambda visitor, one, other: [*one, *other],
-            store=Materialized("visits", value=JSON),
+            # It is told when a later record comes, however much later: kept for a day until then.
+            store=Materialized("visits", value=JSON, retention=timedelta(days=1)),
         )
         .to_stream(lambda session, pages: f"{session.key}, {seconds(session)} s")
         .to("visits", key=STRING, value=JSON)

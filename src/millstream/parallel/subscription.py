@@ -259,7 +259,7 @@ class ProcessorSubscription:
         self._streams.set_uncaught_exception_handler(handler)
 
     def metrics(self) -> Metrics:
-        """What its threads reported last, by Decaton's names; docs/build/subscriptions.md has them all.
+        """What its threads reported last, by Decaton's names: see docs/build/subscriptions.md.
 
         Example:
             >>> subscription = ProcessorSubscription(

@@ -39,7 +39,7 @@ class ProcessingContext(Protocol):
 
     @property
     def task_id(self) -> TaskId:
-        """The task; -1_-1 for the processor of a global store."""
+        """The task; `-1_-1` for the processor of a global store."""
         ...
 
     @property

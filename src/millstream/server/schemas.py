@@ -175,7 +175,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "Properties": {
         "type": "object",
         "minProperties": 1,
-        "description": "The properties of a subscription by name; docs/build/subscriptions-properties.md "
-        "has them all.",
+        "description": "The properties of a subscription by name: all are in "
+        "docs/build/subscriptions-properties.md.",
     },
 }

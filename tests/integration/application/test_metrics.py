@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from datetime import timedelta
 from pathlib import Path
 from urllib.request import urlopen
 
+import generate_dashboard
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
@@ -16,6 +18,7 @@ from support.waiting import wait_for
 from millstream import KafkaStreams, Metrics
 from millstream.testing import EmbeddedKafka
 
+MONITORING = Path(__file__).parents[3] / "deploy" / "monitoring"
 THREAD, TASK = "stream-thread-metrics", "stream-task-metrics"
 
 
@@ -60,6 +63,9 @@ def test_what_threads_do_is_told(kafka: EmbeddedKafka, spark: SparkSession, tmp_
             for sample in family.samples:
                 scraped[sample.name] += sample.value
         assert scraped["kafka_streams_stream_metrics_client_state"] == 2
+        asked_for = monitored()
+        assert len(asked_for) > 20
+        assert asked_for - scraped.keys() == set(), "dashboard and alerts ask for what is not told"
         # The counts of a task begin anew where it moves to the other thread, as it may at any time.
         assert scraped["kafka_streams_stream_task_metrics_process_total"] > 0
         assert scraped["kafka_streams_stream_thread_metrics_process_total"] == lines + words
@@ -74,6 +80,17 @@ def scrape(port: int) -> str:
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text: str = answer.read().decode()
         return text
+
+
+def monitored() -> set[str]:
+    """The names in the dashboard and in the alerts of deploy/monitoring."""
+    rules = (MONITORING / "alerts.yaml").read_text(encoding="utf-8")
+    queries = [
+        target["expr"]
+        for panel in generate_dashboard.dashboard()["panels"]
+        for target in panel.get("targets", ())
+    ]
+    return set(re.findall(r"\bkafka_streams_\w+", " ".join([rules, *queries])))
 
 
 def listed(metrics: Metrics) -> str:

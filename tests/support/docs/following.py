@@ -10,7 +10,8 @@ What is to be done with a block stands in a comment before it:
     <!-- run: in the background, until "TEXT" -->      in a terminal of its own, until that is there
     <!-- expect -->                                    lines of it are in what the last command said
     <!-- stop: COMMAND -->                             Ctrl-C for the newest such command in the
-                                                       background, whose output has the block's lines
+                                                       background, whose output has the block's
+                                                       lines
     <!-- kill: COMMAND -->                             run it; that command is gone then
 
 Blocks without such a comment are for reading.
@@ -24,17 +25,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 BLOCK = re.compile(
-    r"^<!-- (?P<do>file|run|expect|stop|kill)(?:: (?P<what>[^\n]*?))? -->\n```\w*\n(?P<text>.*?)^```$",
+    r"^<!-- (?P<do>file|run|expect|stop|kill)(?:: (?P<what>[^\n]*?))? -->\n"
+    r"```\w*\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 QUOTED = re.compile(r'"([^"]*)"')
-PATIENCE_S = 180.0
+PATIENCE_S = 120.0
 _LOOK_S = 0.2
 
 
@@ -159,7 +161,7 @@ class Reader:
             self._run(step, may_fail=True)
             return wanted in self.said
 
-        self._wait(step, says_so, f"it says {wanted!r}; it said: {self.said}")
+        self._wait(step, says_so, lambda: f"it says {wanted!r}; it said: {self.said}")
 
     def _start(self, step: Step) -> None:
         (wanted,) = QUOTED.findall(step.what)
@@ -209,12 +211,14 @@ class Reader:
             if line.strip() not in said:
                 raise StepFailedError(f"{self._at(step)}: {line!r} is not in:\n{said}")
 
-    def _wait(self, step: Step, condition: object, what: str) -> None:
-        assert callable(condition)
+    def _wait(
+        self, step: Step, condition: Callable[[], bool], what: str | Callable[[], str]
+    ) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > deadline:
-                raise StepFailedError(f"{self._at(step)}: waited {PATIENCE_S} s until {what}")
+                told = what if isinstance(what, str) else what()
+                raise StepFailedError(f"{self._at(step)}: waited {PATIENCE_S} s until {told}")
             time.sleep(_LOOK_S)
 
     def _at(self, step: Step) -> str:

@@ -266,7 +266,7 @@ def test_long_values_are_cut_in_errors() -> None:
         (json_of(tuple[list[int], ...]), False),
         (json_of(list[int]), False),
         (json_of(int), True),
-        (msgpack_of(Order | None), True),  # type: ignore[arg-type]
+        (msgpack_of(Order | None), True),
         (list_of(STRING), False),
         (Serde(lambda t, v: b"", lambda t, d: None), False),
     ],

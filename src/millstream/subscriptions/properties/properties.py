@@ -19,9 +19,9 @@ RATE_MAX: Final = 1_000_000
 class Properties(Settings):
     """How a subscription works on the records of a partition. Frozen, compares by value.
 
-    All of Decaton's properties in snake_case; docs/build/subscriptions-properties.md has them in a table
-    with types, defaults and bounds. What ends in `_ms` is whole milliseconds. Each can also be
-    changed while the subscription runs, by `changed` or through a `PropertiesFile`.
+    All of Decaton's properties in snake_case; docs/build/subscriptions-properties.md has them in a
+    table with types, defaults and bounds. What ends in `_ms` is whole milliseconds. Each can also
+    be changed while the subscription runs, by `changed` or through a `PropertiesFile`.
 
     Raises:
         ConfigError: a property is unknown (the nearest known name is suggested), of the wrong type

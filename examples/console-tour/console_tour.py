@@ -1,0 +1,218 @@
+"""A shop at work, to look at it in the console: a tour of what an application shows of itself.
+
+    python examples/console-tour/console_tour.py               # until Ctrl-C
+    python examples/console-tour/console_tour.py --demo        # goes round once by itself, and ends
+
+It brings a broker along, sends orders without end, and now and then one that cannot be read.
+README.md says what to look at. With --demo it asks the console for what each of its views shows, as
+a browser does, and tells it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from confluent_kafka import Producer
+
+from millstream import (
+    KafkaStreams,
+    LogAndContinueExceptionHandler,
+    Materialized,
+    ServerAddress,
+    StreamsBuilder,
+    StreamsConfig,
+    TimeWindows,
+    Topology,
+)
+from millstream.serdes import LONG, STRING, json_of
+from millstream.testing import EmbeddedKafka
+
+ORDERS, TOWNS, SALES, DEAD = "orders", "towns", "sales", "dead-letters"
+CUSTOMERS = [f"customer-{number}" for number in range(200)]
+PARTITIONS = 4
+ORDERS_PER_S = 400
+#: One order in so many has no price.
+BROKEN_EVERY = 500
+DEADLINE_S = 90.0
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What somebody bought, under his name."""
+
+    product: str
+    cents: int
+
+
+ORDER = json_of(Order)
+
+
+def shop() -> Topology:
+    """A table, a join, an aggregation and a window: something to see in each view."""
+    builder = StreamsBuilder()
+    towns = builder.table(TOWNS, key=STRING, value=STRING, store="towns")
+    orders = builder.stream(ORDERS, key=STRING, value=ORDER)
+    sales = (
+        orders.join(towns, lambda order, town: (town, order.cents))
+        .map(lambda customer, sale: sale)
+        .group_by_key(key=STRING, value=LONG, name="by-town")
+    )
+    sales.reduce(int.__add__, store=Materialized("sales", value=LONG)).to_stream().to(
+        SALES, key=STRING, value=LONG
+    )
+    sales.windowed_by(TimeWindows(timedelta(seconds=10), grace=timedelta(seconds=1))).reduce(
+        int.__add__, store=Materialized("sales-per-10-s", value=LONG)
+    )
+    return builder.build()
+
+
+class Customers:
+    """Sends towns once, and orders without end, from a thread of its own."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "partitioner": "murmur2_random",
+                "log_level": 3,
+            }
+        )
+        self._dice = random.Random(5)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="customers", daemon=True)
+
+    def __enter__(self) -> Customers:
+        for number, customer in enumerate(CUSTOMERS):
+            town = ("Oslo", "Lima", "Kyoto")[number % 3]
+            self._producer.produce(TOWNS, town.encode(), customer.encode())
+        self._producer.flush(30)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._ended.wait(0.05):
+            for _ in range(ORDERS_PER_S // 20):
+                number += 1
+                order = {"product": self._dice.choice(("tea", "mug")), "cents": 350}
+                if number % BROKEN_EVERY == 0:
+                    del order["cents"]
+                customer = self._dice.choice(CUSTOMERS)
+                self._producer.produce(ORDERS, json.dumps(order).encode(), customer.encode())
+            self._producer.poll(0)
+        self._producer.flush(30)
+
+
+def ask(address: ServerAddress, path: str) -> Any:
+    """What the console's server says, as the console asks it."""
+    request = urllib.request.Request(address.url + path)
+    request.add_header("Authorization", f"Bearer {address.token}")
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return json.load(response)
+
+
+def wait(look: Callable[[], Any], enough: Callable[[Any], bool], what: str) -> Any:
+    """What is seen once there is enough of it.
+
+    Raises:
+        TimeoutError: that did not come.
+    """
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        found = look()
+        if enough(found):
+            return found
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {DEADLINE_S:.0f} s: {what}")
+        time.sleep(0.2)
+
+
+def go_round(address: ServerAddress) -> None:
+    """Look at each view, and tell what is there."""
+
+    def state() -> Any:
+        return ask(address, "/console/state")
+
+    at_work = wait(state, lambda seen: (seen["totals"]["records_per_s"] or 0) > 0, "records")
+    totals = at_work["totals"]
+    print(
+        f"Overview:       {at_work['application']['state']}, "
+        f"{totals['records_per_s']:.0f} records/s"
+    )
+    edges = at_work["topology"]["edges"]
+    print(f"Topology:       {len(at_work['topology']['parts'])} sub-topologies, {len(edges)} edges")
+    for thread in at_work["threads"]:
+        print(f"Tasks & hosts:  {thread['label']} has {len(thread['active'])} tasks")
+    names = ", ".join(sorted(store["name"] for store in at_work["stores"]))
+    print(f"Stores:         {names}")
+    entries = wait(
+        lambda: ask(address, "/stores/sales/range?limit=10")["entries"],
+        lambda found: len(found) == 3,
+        "sales of three towns",
+    )
+    for entry in entries:
+        print(f"                {entry['key']}: {entry['value'] / 100:.2f}")
+    failed = wait(state, lambda seen: seen["failures"], "an order that cannot be read")["failures"][
+        -1
+    ]
+    where = f"{failed['topic']}, partition {failed['partition']}, offset {failed['offset']}"
+    print(f"Errors:         {where}: {failed['answer']}")
+    states = " → ".join(str(change["new"]) for change in at_work["states"])
+    print(f"Timeline:       {states}; {len(at_work['rebalances'])} rebalances")
+
+
+def run(demo: bool) -> int:
+    """The shop on a broker of its own, until Ctrl-C or until the tour has ended."""
+    print("Starting an Apache Kafka broker and Spark …", flush=True)
+    with (
+        EmbeddedKafka() as kafka,
+        tempfile.TemporaryDirectory(prefix="console-tour-") as folder,
+    ):
+        for topic in (ORDERS, TOWNS, SALES, DEAD):
+            kafka.create_topic(topic, PARTITIONS)
+        config = StreamsConfig(
+            application_id="console-tour",
+            bootstrap_servers=kafka.bootstrap_servers,
+            state_dir=folder,
+            num_stream_threads=2,
+            commit_interval_ms=1_000,
+            deserialization_exception_handler=LogAndContinueExceptionHandler(),
+            errors_dead_letter_queue_topic_name=DEAD,
+            server_port=0,
+        )
+        with KafkaStreams(shop(), config) as streams, Customers(kafka.bootstrap_servers):
+            address = streams.server_address
+            assert address is not None
+            if demo:
+                go_round(address)
+                print("that is the tour")
+                return 0
+            print(f"Open {address.console}\nCtrl-C ends it.", flush=True)
+            try:
+                threading.Event().wait()
+            except KeyboardInterrupt:
+                print("Closing …")
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="A shop at work, to look at it in the console.")
+    parser.add_argument("--demo", action="store_true", help="go round by itself, and end")
+    return run(parser.parse_args().demo)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

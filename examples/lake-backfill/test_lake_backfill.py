@@ -1,0 +1,21 @@
+"""What the topologies are made of; that they work together is what the demo checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lake_backfill import CLICKS, COUNTS, counted, kept
+
+
+def test_clicks_end_in_the_table(tmp_path: Path) -> None:
+    described = str(kept(tmp_path).describe())
+    assert CLICKS in described
+    assert "clicks-to-lake" in described
+    assert COUNTS not in described
+
+
+def test_counting_reads_the_table_and_then_the_topic(tmp_path: Path) -> None:
+    described = str(counted(tmp_path).describe())
+    assert CLICKS in described
+    assert COUNTS in described
+    assert "clicks-history-repartition" in described
