@@ -168,7 +168,7 @@ class Reader:
         output = self.folder / f".said-{len(self.running)}"
         log = output.open("wb")
         process = subprocess.Popen(
-            ["bash", "-c", f"{self.before}\nexec {step.text.strip()}"],
+            ["bash", "-c", f"{self.before}\nexec env {step.text.strip()}"],
             cwd=self.folder,
             env=self.environment,
             stdout=log,
