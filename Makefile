@@ -14,7 +14,7 @@ COVERED := tests/unit tests/properties tests/conformance
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-async test slow fuzz coverage pure lowest lint types format bench soak chaos cluster simulate mutants ci lock clean
+.PHONY: help venv demo demo-async test slow fuzz coverage pure lowest lint types format bench soak chaos cluster simulate mutants site release-check ci lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -82,6 +82,12 @@ simulate: venv ## run 1,000 histories of a simulated cluster, ARGS="--seed N" fo
 
 mutants: venv ## put faults into the path of a commit, one by one: does a test notice each?
 	PYTHONPATH=tests $(PY) -m mutants.run $(ARGS)
+
+site: venv ## build the documentation's site into build/site; fails at a warning
+	$(PY) docs/site/build.py build/site
+
+release-check: venv site ## install what would be released where there is nothing, follow the tutorial, list licences
+	$(PY) -m pytest -m slow tests/release tests/first_minutes tests/docs $(ARGS)
 
 ci: ## style, types and tests, as before a release
 	@.ci/run

@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 import pytest
 from support.doc_examples import compare
 
-import millstream
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -82,13 +80,6 @@ def execute(block: Block, page: Path, namespace: dict[str, Any]) -> None:
             function = namespace[statement.name]
             if not inspect.signature(function).parameters:
                 function()
-
-
-@pytest.fixture
-def unstarted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes `run` and `start` return at once: everything before them happens for real."""
-    monkeypatch.setattr(millstream.KafkaStreams, "run", lambda self: None)
-    monkeypatch.setattr(millstream.KafkaStreams, "start", lambda self: None)
 
 
 @pytest.mark.usefixtures("unstarted")
