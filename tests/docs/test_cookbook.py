@@ -14,7 +14,7 @@ import pytest
 RECIPES = sorted(generate_cookbook.RECIPES.glob("*/*.py"))
 
 
-def tests_of(path: Path) -> dict[str, Callable[[], None]]:
+def own_tests(path: Path) -> dict[str, Callable[[], None]]:
     """A recipe's own tests, by name."""
     name = f"cookbook.{path.parent.name}.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -29,7 +29,7 @@ def tests_of(path: Path) -> dict[str, Callable[[], None]]:
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_recipe_works(path: Path) -> None:
     """Each brings tests of its own, and they pass."""
-    found = tests_of(path)
+    found = own_tests(path)
     assert found, f"{path} has no test"
     for test in found.values():
         test()
