@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,6 @@ each record gives a result.
 The tails at some thousand records a second are those of librdkafka, which sends the records of
 each partition in a request of its own, where Kafka's Java client sends those of all partitions of a
 broker in one: `count` writes to eight partitions here, in 1,600 requests a second instead of 200.
-Where it writes to one of results and one of its changelog, the tails are within 2 ms of each other.
 """
 
 
@@ -156,7 +155,7 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
     known = list(results)
     made: dict[Path, str] = {}
     text = [_INTRODUCTION]
-    throughput = _cases(known, "throughput", only=_BOTH)
+    throughput = _cases(known, "throughput")
     others = _others(known)
     guarantees = _cases(known, "guarantees")
     latency = _paces(known)
@@ -182,55 +181,48 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
     if scaling:
         text.append(_SCALING)
         text += [_scaling_table(title, line) for title, (line, _) in scaling.items()]
-    used = {one.name: one for found in (throughput, guarantees) for _, one in found.values()}
-    used.update({one.name: one for _, one in others.values()})
-    used.update({one.name: one for _, one in latency.values()})
-    used.update({one.name: one for _, one in restore.values()})
-    used.update({one.name: one for _, one in scaling.values()})
+    parts: tuple[Mapping[Any, tuple[Any, Saved]], ...]
+    parts = (throughput, others, guarantees, latency, restore, scaling)
+    used = {one.name: one for found in parts for _, one in found.values()}
     text.append(_conditions(sorted(used.items())) if used else _NOTHING_YET)
     made[PAGE] = "".join(text)
     return made
 
 
-def _cases(
-    known: Iterable[Saved], part: str, *, only: Collection[str] = PROGRAMS
-) -> dict[str, tuple[Mapping[str, Any], Saved]]:
-    """What each program did in each job, and the file that says so: the newest that knows it.
-
-    Args:
-        known: all results.
-        part: the one to look at.
-        only: runs in which another program took part are left out.
-    """
-    found: dict[str, tuple[Mapping[str, Any], Saved]] = {}
-    for one in known:
-        if one.part == part:
-            for title, entries in one.measured["medians"].items():
-                if entries.keys() <= set(only):
-                    found[title + _size(one)] = entries, one
+def _cases(known: Iterable[Saved], part: str) -> dict[str, tuple[Mapping[str, Any], Saved]]:
+    """What Millstream and Kafka Streams did in each job, and the file that says so: the newest that
+    knows it, of runs in which no other program took part."""
+    found = {
+        title: (entries, one)
+        for title, entries, one in _jobs(known, part)
+        if entries.keys() <= _BOTH
+    }
     return dict(sorted(found.items()))
-
-
-def _size(one: Saved) -> str:
-    """What is said behind a job whose keys or partitions are not the usual ones."""
-    keys = one.measured.get("keys", USERS)
-    partitions = one.content.get("partitions", _PARTITIONS)
-    end = "" if keys == USERS else f", {keys:,} keys"
-    return end if partitions == _PARTITIONS else f"{end}, {partitions:,} partitions"
 
 
 def _others(
     known: Iterable[Saved],
 ) -> dict[tuple[str, str], tuple[Mapping[str, Any], Saved]]:
     """What all did in each job in which another program took part: the newest run of each one."""
-    found: dict[tuple[str, str], tuple[Mapping[str, Any], Saved]] = {}
+    found = {
+        (title, program): (entries, one)
+        for title, entries, one in _jobs(known, "throughput")
+        for program in entries.keys() - _BOTH
+    }
+    return dict(sorted(found.items(), key=lambda item: (item[0][0], PROGRAMS.index(item[0][1]))))
+
+
+def _jobs(known: Iterable[Saved], part: str) -> Iterator[tuple[str, Mapping[str, Any], Saved]]:
+    """All that the results have of a part, the oldest first: the job's title, with keys and
+    partitions where they are not the usual ones, what each program did, and the file."""
     for one in known:
-        if one.part == "throughput":
+        if one.part == part:
+            keys = one.measured.get("keys", USERS)
+            partitions = one.content.get("partitions", _PARTITIONS)
+            end = "" if keys == USERS else f", {keys:,} keys"
+            end += "" if partitions == _PARTITIONS else f", {partitions:,} partitions"
             for title, entries in one.measured["medians"].items():
-                for program in entries.keys() - _BOTH:
-                    found[title + _size(one), program] = entries, one
-    order = list(PROGRAMS)
-    return dict(sorted(found.items(), key=lambda item: (item[0][0], order.index(item[0][1]))))
+                yield title + end, entries, one
 
 
 def _lines(known: Iterable[Saved]) -> dict[str, tuple[Mapping[str, Any], Saved]]:
