@@ -88,6 +88,7 @@ site: venv ## build the documentation's site into build/site; fails at a warning
 
 release-check: venv site ## install what would be released where there is nothing, follow the tutorial, list licences
 	$(PY) -m pytest -m slow tests/release tests/first_minutes tests/docs $(ARGS)
+	@sh .ci/release
 
 ci: ## style, types and tests, as before a release
 	@.ci/run

@@ -3,9 +3,9 @@
     python docs/generators/record_demo.py docs/images/demo.svg -- make demo
     python docs/generators/record_demo.py demo.svg --seconds 30 -- millstream demo
 
-The command runs for real, in a pseudo-terminal; what it writes is kept with its times. Each state
-of the screen becomes a frame, shown by CSS within the SVG for as long as it stood, so that no
-player is needed. Pauses longer than two seconds are cut to two.
+The command runs for real, in a pseudo-terminal; what it writes is kept with its times. Each line of
+the screen is shown by CSS within the SVG for as long as it stood, so that no player is needed.
+Pauses longer than two seconds are cut to two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLUMNS, LINES = 100, 26
 #: Of a character, in pixels.
 WIDE, HIGH = 8.4, 17
 MARGIN = 14
-LONGEST_PAUSE_S, SHORTEST_FRAME_S, LAST_FRAME_S = 2.0, 0.2, 6.0
+LONGEST_PAUSE_S, SHORTEST_FRAME_S, LAST_FRAME_S = 2.0, 0.5, 6.0
 GROUND, TEXT = "#1e1e2e", "#cdd6f4"
 COLOURS = {
     "black": "#45475a",
@@ -55,9 +55,9 @@ class Written:
 
 @dataclass(slots=True)
 class Frame:
-    """A state of the screen, as SVG, and for how long it stands."""
+    """A state of the screen, line by line as SVG, and for how long it stands."""
 
-    drawn: str
+    drawn: list[str]
     lasts_s: float
 
 
@@ -122,14 +122,9 @@ def frames(written: Sequence[Written]) -> list[Frame]:
     return found
 
 
-def _drawn(screen: pyte.Screen) -> str:
-    lines = []
-    for row in range(LINES):
-        spans = _spans([screen.buffer[row][column] for column in range(COLUMNS)])
-        if spans:
-            y = MARGIN + (row + 1) * HIGH - 4
-            lines.append(f'<text y="{y}">{spans}</text>')
-    return "".join(lines)
+def _drawn(screen: pyte.Screen) -> list[str]:
+    rows = [[screen.buffer[row][column] for column in range(COLUMNS)] for row in range(LINES)]
+    return [_spans(row) for row in rows]
 
 
 def _spans(characters: Sequence[pyte.screens.Char]) -> str:
@@ -162,24 +157,44 @@ def picture(shown: Sequence[Frame]) -> str:
     """The frames as one SVG that goes round."""
     all_s = sum(frame.lasts_s for frame in shown)
     width, height = COLUMNS * WIDE + 2 * MARGIN, LINES * HIGH + 2 * MARGIN
-    styles, groups = [], []
-    at_s = 0.0
-    for number, frame in enumerate(shown):
-        begin, end = 100 * at_s / all_s, 100 * (at_s + frame.lasts_s) / all_s
-        styles.append(
-            f"@keyframes f{number}{{0%,100%{{visibility:hidden}}"
-            f"{begin:.3f}%{{visibility:visible}}{end:.3f}%{{visibility:hidden}}}}"
-            f"#f{number}{{animation:f{number} {all_s:.1f}s steps(1,end) infinite}}"
+    styles, lines = [], []
+    for number, ((row, spans), times) in enumerate(_times(shown).items()):
+        y = MARGIN + (row + 1) * HIGH - 4
+        # What moves nothing shows the last frame.
+        at_rest = "visible" if times[-1][1] > all_s - SHORTEST_FRAME_S else "hidden"
+        lines.append(f'<text id="t{number}" y="{y}" visibility="{at_rest}">{spans}</text>')
+        steps = "".join(
+            f"{100 * begin / all_s:.2f}%{{visibility:visible}}"
+            f"{100 * end / all_s:.2f}%{{visibility:hidden}}"
+            for begin, end in times
         )
-        groups.append(f'<g id="f{number}" visibility="hidden">{frame.drawn}</g>')
-        at_s += frame.lasts_s
+        styles.append(
+            f"@keyframes t{number}{{0%{{visibility:hidden}}{steps}}}"
+            f"#t{number}{{animation:t{number} {all_s:.1f}s steps(1,end) infinite}}"
+        )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-size="14" xml:space="preserve" '
         'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,monospace">'
         f"<style>{''.join(styles)}</style>"
-        f'<rect width="100%" height="100%" rx="8" fill="{GROUND}"/>{"".join(groups)}</svg>\n'
+        f'<rect width="100%" height="100%" rx="8" fill="{GROUND}"/>{"".join(lines)}</svg>\n'
     )
+
+
+def _times(shown: Sequence[Frame]) -> dict[tuple[int, str], list[tuple[float, float]]]:
+    """From when until when each line is to be seen, by its row and what it shows."""
+    found: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    at_s = 0.0
+    for frame in shown:
+        end_s = at_s + frame.lasts_s
+        for place in enumerate(frame.drawn):
+            times = found.setdefault(place, [])
+            if times and times[-1][1] == at_s:
+                times[-1] = (times[-1][0], end_s)
+            elif place[1]:
+                times.append((at_s, end_s))
+        at_s = end_s
+    return {place: times for place, times in found.items() if times}
 
 
 def main() -> int:

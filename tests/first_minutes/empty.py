@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -57,3 +58,23 @@ def made(folder: Path, what: Sequence[str]) -> Empty:
     ran = empty.run("python", "-m", "pip", "install", "--quiet", *what, timeout_s=900)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return Empty(work, environment, time.monotonic() - began)
+
+
+def without_java(environment: dict[str, str], folder: Path) -> dict[str, str]:
+    """The variables of a machine on which no Java is installed, with all else that it has.
+
+    Args:
+        environment: the variables of one that may have it.
+        folder: where links to all other programs are put.
+    """
+    folder.mkdir()
+    own, *places = environment["PATH"].split(os.pathsep)
+    for place in map(Path, places):
+        for program in place.iterdir() if place.is_dir() else ():
+            link = folder / program.name
+            if not program.name.startswith("java") and not os.path.lexists(link):
+                link.symlink_to(program)
+    found = {name: value for name, value in environment.items() if name != "JAVA_HOME"}
+    found["PATH"] = os.pathsep.join([own, str(folder)])
+    assert shutil.which("java", path=found["PATH"]) is None
+    return found

@@ -3,8 +3,9 @@
 `read_store` reads a store from its changelog as a DataFrame of Spark: typed columns, and the newest
 value of each key. It needs the application's id, the store's name and the serdes, and none of its
 code; the application may run elsewhere, or not at all. Start the notebook with
-`pip install millstream jupyter`; [`counts_in_a_notebook.py`](../../counts_in_a_notebook.py) is a
-whole program. What can be tried without a broker is the topology, in the test driver.
+`pip install 'millstream[spark]' jupyter`;
+[`counts_in_a_notebook.py`](../../counts_in_a_notebook.py) is a whole program. What can be tried
+without a broker is the topology, in the test driver.
 """
 
 from __future__ import annotations

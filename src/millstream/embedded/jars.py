@@ -27,6 +27,7 @@ from importlib import resources, util
 from pathlib import Path
 
 from millstream.clock import Clock, Deadline, SystemClock
+from millstream.embedded.fetch_bar import showing
 from millstream.embedded.java import Java
 from millstream.embedded.maven_settings import jvm_proxy_options, mirror_settings
 from millstream.errors import EmbeddedKafkaError
@@ -170,7 +171,8 @@ def _fetch(jars: JarSet, java: Java, environ: Mapping[str, str], deadline: Deadl
     folder = jars.folder
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
         work = Path(name)
-        _run_ivy(work, jars, java, environ, deadline)
+        with showing(work / "cache", len(jars.sums), f"fetching {jars.what}"):
+            _run_ivy(work, jars, java, environ, deadline)
         fetched = work / "jars"
         damaged = damaged_jars(fetched, jars.sums)
         if damaged:
@@ -241,10 +243,15 @@ def ivy_jar() -> Path:
     """The Ivy that pyspark brings.
 
     Raises:
-        EmbeddedKafkaError: the installed pyspark has none.
+        EmbeddedKafkaError: pyspark is not installed, or has none.
     """
     spec = util.find_spec("pyspark")
-    for place in (spec.submodule_search_locations or []) if spec else []:
+    if spec is None:
+        raise EmbeddedKafkaError(
+            "The broker is fetched with what Spark's Python package brings, and that is not "
+            "installed here: pip install 'millstream[spark]'"
+        )
+    for place in spec.submodule_search_locations or []:
         for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
             return jar
     raise EmbeddedKafkaError(

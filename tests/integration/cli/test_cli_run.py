@@ -34,6 +34,15 @@ if __name__ == "__main__":
         time.sleep(0.05)
 """
 
+_MASTER = """
+from millstream.spark.sessions.session import session_at_hand
+
+if __name__ == "__main__":
+    context = session_at_hand().sparkContext
+    print(context.master, context.appName)
+    context.stop()
+"""
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
@@ -50,6 +59,17 @@ def test_a_script_takes_the_place_of_the_command(script: Path) -> None:
         program.signal(signal.SIGTERM)
         assert program.wait_ended(30) == 5
         assert program.lines[-1] == "told SIGTERM"
+
+
+def test_a_master_is_where_the_threads_run(tmp_path: Path) -> None:
+    """`--spark` is what spark-submit's `--master` is: the program asks for a session, and has that
+    one; whatever else Spark shall be started with stays."""
+    program = tmp_path / "app.py"
+    program.write_text(_MASTER)
+    given = {"PYSPARK_SUBMIT_ARGS": "--conf spark.app.name='my shop' pyspark-shell"}
+    with Program(MILLSTREAM, "run", program, "--spark", "local[3]", environment=given) as run:
+        assert run.wait_ended(60) == 0, run.errors
+        assert run.lines[-1] == "local[3] my shop"
 
 
 def test_a_change_starts_it_again_and_a_broken_file_does_not(script: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from millstream.cli import main
 from millstream.cli.commands import doctor
 from millstream.cli.main import COMMANDS, millstream
+from millstream.embedded import java
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,6 +99,7 @@ def test_doctor_finds_what_is_missing(
     """Without Java and with a package missing: both are named, and the exit code is 1."""
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(java, "bundled_java", lambda: None)
     monkeypatch.setattr(doctor, "_PACKAGES", ("orjson", "no-such-package"))
     assert main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()

@@ -1,16 +1,21 @@
 """Dashboard and alerts are current, and lead to runbooks that are there.
 
 That applications tell what they ask for is seen in one that runs: tests/integration/application.
+What Prometheus makes of the rules is told by its promtool, which `.ci/setup` brings where it can.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import generate_dashboard
+import pytest
 import yaml
 
 MONITORING = Path(__file__).parents[3] / "deploy" / "monitoring"
@@ -48,3 +53,44 @@ def test_each_runbook_is_led_to_by_the_dashboard_or_an_alert() -> None:
     headings = {heading.lower() for heading in re.findall(r"^## (.+)$", page, re.MULTILINE)}
     assert titles
     assert set(titles) <= headings
+
+
+def promtool(*arguments: str) -> str:
+    """What promtool says when it is content."""
+    program = shutil.which("promtool") or shutil.which(Path(sys.executable).with_name("promtool"))
+    if program is None:
+        pytest.skip("there is no promtool: on Debian and Ubuntu it is in the package prometheus")
+    ran = subprocess.run(
+        [program, *arguments], cwd=MONITORING, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def test_the_alerts_come_when_they_should_and_not_before() -> None:
+    assert "SUCCESS" in promtool("test", "rules", "alerts_test.yaml")
+
+
+def test_each_alert_has_a_time_at_which_it_comes_and_one_at_which_it_does_not() -> None:
+    document = yaml.safe_load((MONITORING / "alerts_test.yaml").read_text(encoding="utf-8"))
+    cases = [case for test in document["tests"] for case in test["alert_rule_test"]]
+    raised = {case["alertname"] for case in cases if case.get("exp_alerts")}
+    silent = {case["alertname"] for case in cases if not case.get("exp_alerts")}
+    assert raised == silent == {rule["alert"] for rule in alerts()}
+
+
+def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
+    """Its expressions, with Grafana's variables as Grafana fills them in."""
+    expressions = [
+        re.sub(r"\$__rate_interval", "5m", re.sub(r"\$\w+(?=\")", ".*", target["expr"]))
+        for panel in generate_dashboard.dashboard()["panels"]
+        for target in panel.get("targets", [])
+    ]
+    assert len(expressions) > 10
+    rules = [
+        {"record": f"panel:{number}", "expr": expression}
+        for number, expression in enumerate(expressions)
+    ]
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in promtool("check", "rules", str(file))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.embedded.java import Java, find_java
+from millstream.embedded import java as java_module
+from millstream.embedded.java import Java, bundled_java, find_java
 from millstream.errors import EmbeddedKafkaError
 
 
@@ -17,6 +18,13 @@ def install_java(folder: Path, version_line: str, *, exit_code: int = 0) -> Path
     program.write_text(f"#!/bin/sh\necho '{version_line}' >&2\nexit {exit_code}\n")
     program.chmod(0o755)
     return program
+
+
+@pytest.fixture(autouse=True)
+def _without_the_extra(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Java of the extra is everywhere where it is installed, as it is for these tests."""
+    if "bundled" not in request.node.name:
+        monkeypatch.setattr(java_module, "bundled_java", lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -58,3 +66,14 @@ def test_no_java(tmp_path: Path, answer: str) -> None:
         install_java(tmp_path / "path", "Unable to locate a Java Runtime.", exit_code=1)
     with pytest.raises(EmbeddedKafkaError, match=r"No Java was found.*install Java 17"):
         find_java({"PATH": str(tmp_path / "path"), "JAVA_HOME": str(tmp_path / "gone")})
+
+
+def test_the_bundled_java_comes_last(tmp_path: Path) -> None:
+    """The extra `java` is for machines without one, or with one that is too old."""
+    found = find_java({"PATH": "/nowhere"})
+    assert found.path == bundled_java()
+    assert found.feature >= 21
+    old = install_java(tmp_path / "old", 'openjdk version "11.0.2" 2019-01-15')
+    assert find_java({"PATH": str(old.parent)}).path == bundled_java()
+    wanted = install_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
+    assert find_java({"PATH": str(wanted.parent)}).path == wanted

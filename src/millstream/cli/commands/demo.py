@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from typing import Final
 
 import click
 
 from millstream.app import KafkaStreams
+from millstream.cli.demo.fetched_spark import go_on_with_spark, has_server
 from millstream.cli.demo.shop import ORDERS, REVENUE, Totals, add, orders, revenue
 from millstream.cli.demo.traffic import Reader, Sender
 from millstream.cli.demo.view import Moment, View, view
@@ -23,6 +25,7 @@ _PARTITIONS: Final = 4
 _RUNNING: Final = timedelta(seconds=90)
 #: What adding up may take beyond the sending.
 _DEADLINE_S: Final = 120.0
+_LOOK_S: Final = 0.2
 _ORDERS_A_SECOND_LEAST: Final = 1_000
 
 
@@ -38,14 +41,17 @@ _ORDERS_A_SECOND_LEAST: Final = 1_000
 @click.option(
     "--threads", type=click.IntRange(1, 8), default=2, show_default=True, help="Stream threads."
 )
+@click.option("--keep", is_flag=True, help="Go on until Ctrl-C, to look at the console.")
 @click.option("--json", "as_json", is_flag=True, help="Show only the result, as JSON.")
-def command(number: int, threads: int, as_json: bool) -> int:
+def command(number: int, threads: int, keep: bool, as_json: bool) -> int:
     """Watch a shop's orders being added up.
 
     Starts an Apache Kafka broker and a local Spark session, sends orders, shows the revenue of each
-    product as it grows, and compares every total with its own. Needs nothing but Java, and leaves
-    nothing behind. The exit code is 1 if a total is wrong.
+    product as it grows, and compares every total with its own; its console can be opened meanwhile.
+    Needs nothing but Java: Spark is fetched once where it is not installed. Leaves nothing else
+    behind. The exit code is 1 if a total is wrong.
     """
+    go_on_with_spark(sys.argv[2:])
     placed = list(orders(number))
     expected: dict[str, Totals] = {}
     for _, order in placed:
@@ -67,6 +73,8 @@ def command(number: int, threads: int, as_json: bool) -> int:
         if not as_json:
             say("Starts Spark and the stream threads …")
         streams = KafkaStreams(revenue(), config)
+        if not as_json and has_server():
+            say(f"Its console: {streams.serve(port=0).console}")
         sender = Sender(servers, placed)
         with closing(Reader(servers, _PARTITIONS)) as reader, view(quiet=as_json) as shown:
             began = time.monotonic()
@@ -75,11 +83,20 @@ def command(number: int, threads: int, as_json: bool) -> int:
                 streams.wait_for_state("RUNNING", _RUNNING)
                 sender.start()
                 _follow(streams, sender, reader, shown, number)
+                took_s = time.monotonic() - began
+                if keep:
+                    _wait_for_interrupt(streams)
             finally:
                 sender.stop()
                 streams.close()
-            took_s = time.monotonic() - began
         return _verdict(reader.totals, expected, took_s, as_json)
+
+
+def _wait_for_interrupt(streams: KafkaStreams) -> None:
+    say("All is added up. Ctrl-C ends it.")
+    with suppress(KeyboardInterrupt):
+        while streams.error is None:
+            time.sleep(_LOOK_S)
 
 
 def _follow(

@@ -86,7 +86,8 @@ def _package(name: str) -> Finding:
     try:
         return True, f"{name} {version(name)}"
     except PackageNotFoundError:
-        return False, f"{name} is not installed: pip install {name}"
+        wanted = "'millstream[spark]'" if name == "pyspark" else name
+        return False, f"{name} is not installed: pip install {wanted}"
 
 
 def _kafka_python() -> Finding:

@@ -4,6 +4,7 @@ broker of its own."""
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,8 @@ from millstream.cli.programs.supervised import Supervised
 from millstream.cli.programs.topologies import runnable_in
 from millstream.embedded.broker import EmbeddedKafka
 from millstream.errors import StreamsError
+from millstream.spark.sessions.installed import require_pyspark
+from millstream.spark.sessions.session import SUBMIT_ARGUMENTS
 from millstream.tools.facts import external_topics
 
 #: Tell a program where the broker is that was started with it, and where to keep what belongs to
@@ -55,6 +58,13 @@ STATE_VARIABLE: Final = "STATE_DIR"
     show_default=True,
     help="Of the topics that it creates there.",
 )
+@click.option(
+    "--spark",
+    "master",
+    metavar="MASTER",
+    help="Where Spark runs its threads: local[4], spark://…, k8s://…, yarn. "
+    "By default a local session that is as large as needed.",
+)
 def command(
     program: str,
     arguments: tuple[str, ...],
@@ -62,6 +72,7 @@ def command(
     with_broker: bool,
     port: int,
     partitions: int,
+    master: str | None,
 ) -> int:
     """Run a program, again after each change if told so.
 
@@ -75,6 +86,9 @@ def command(
     and signals are those of the program.
     """
     words = command_for(program, arguments)
+    if master is not None:
+        require_pyspark()
+        os.environ[SUBMIT_ARGUMENTS] = _with_master(os.environ.get(SUBMIT_ARGUMENTS, ""), master)
     if not (watch or with_broker):
         if is_script(program):
             sys.stdout.flush()
@@ -99,6 +113,13 @@ def command(
             STATE_VARIABLE: stack.enter_context(passing_state_dir()),
         }
         return Supervised(words, environment, watched, topics.create).run()
+
+
+def _with_master(arguments: str, master: str) -> str:
+    """What PySpark starts its JVM with, and a master: the last one that it names is taken."""
+    program = "pyspark-shell"
+    others = [word for word in shlex.split(arguments) if word != program]
+    return shlex.join([*others, "--master", master, program])
 
 
 def _folder(program: str) -> Path:

@@ -9,8 +9,6 @@ and ends it with this process.
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -24,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import NotEnoughSlotsError, SparkError
 from millstream.spark.py4j_traces import without_traces
 from millstream.spark.sessions.connectors import add_to_jvm, session_settings
+from millstream.spark.sessions.java_of_spark import see_to_java
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -257,7 +256,7 @@ def start_local(slots: int, connectors: Sequence[str] = ()) -> SparkSession:
     if jvm_runs:
         add_to_jvm(SparkContext._jvm, connectors)
     else:
-        _require_java()
+        see_to_java()
     settings = {**_settings(slots), **session_settings(connectors)}
     builder = SparkSession.builder
     for name, value in settings.items():
@@ -298,18 +297,6 @@ def _settings(slots: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(slots),
         "spark.sql.catalogImplementation": "in-memory",
     }
-
-
-def _require_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else None
-    if (java is not None and java.is_file()) or (java is None and shutil.which("java")):
-        return
-    looked = f"JAVA_HOME is {home}, where there is no bin/java" if home else "no java on the PATH"
-    raise SparkError(
-        f"Spark needs Java 17 or later, and none was found: {looked}. Install one (for example "
-        "a JRE of your distribution) and set JAVA_HOME."
-    )
 
 
 @contextmanager

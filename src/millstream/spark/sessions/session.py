@@ -11,11 +11,13 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import NotEnoughSlotsError, SparkError
+from millstream.spark.sessions.installed import require_pyspark
+from millstream.spark.sessions.java_of_spark import see_to_java
 from millstream.spark.sessions.local_session import (
     SPARE_SLOTS,
     LocalSession,
@@ -34,6 +36,8 @@ logger = logging.getLogger(__name__)
 JOB_TAG: Final = "millstream"
 #: Set by spark-submit for the Python programs that it runs.
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+#: What PySpark starts its JVM with where no spark-submit has: a master may be among it.
+SUBMIT_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 
 _PYSPARK_INTERRUPT_HANDLER: Final = "SparkContext._do_init.<locals>.signal_handler"
 
@@ -81,7 +85,8 @@ def resolve_session(
         connectors: with what a session is started here; others are asked by `connectors.require`.
 
     Raises:
-        SparkError: there is no Java, Spark does not start, or the session cannot host threads.
+        SparkError: there is no Spark or no Java, Spark does not start, or the session cannot host
+            threads.
         NotEnoughSlotsError: it is our own one, used by others, and too small for this one, too.
         StartGivenUpError: `given_up` said so.
     """
@@ -175,7 +180,12 @@ def _local_cores(context: SparkContext) -> int | None:
 
 
 def session_at_hand() -> SparkSession | None:
-    """The session of this process, or that it is to have; None if there is none."""
+    """The session of this process, or that it is to have; None if there is none.
+
+    Raises:
+        SparkError: Spark is not installed, or there is no Java for it.
+    """
+    require_pyspark()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -183,10 +193,17 @@ def session_at_hand() -> SparkSession | None:
     if active is None and SparkContext._active_spark_context is not None:
         # Active means to Spark: on this Python thread. A context that runs is as good.
         active = SparkSession.builder.getOrCreate()
-    if active is None and _SUBMITTED in os.environ:
-        # A program that spark-submit runs has been given a master: that is where it shall run.
+    if active is None and _was_given_a_master(os.environ):
+        # By spark-submit, or by `millstream run --spark`: that is where the program shall run.
+        if _SUBMITTED not in os.environ:
+            see_to_java()
         active = SparkSession.builder.getOrCreate()
     return active
+
+
+def _was_given_a_master(environment: Mapping[str, str]) -> bool:
+    words = environment.get(SUBMIT_ARGUMENTS, "").replace("=", " ").split()
+    return _SUBMITTED in environment or "--master" in words
 
 
 def use_this_python(session: SparkSession) -> None:
