@@ -14,6 +14,7 @@ import argparse
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -136,10 +137,11 @@ def _spans(characters: Sequence[pyte.screens.Char]) -> str:
         while end < len(characters) and _look(characters[end]) == _look(first):
             end += 1
         run = "".join(each.data for each in characters[column:end])
-        if run.strip():
-            # Each run has its own place, so that no font moves the columns.
-            x = f"{MARGIN + column * WIDE:.1f}"
-            text.append(f'<tspan x="{x}"{_look(first)}>{escape(run.rstrip())}</tspan>')
+        # Each word has its own place and length, so that no font moves the columns.
+        for word in re.finditer(r"\S+(?: \S+)*", run):
+            x = f"{MARGIN + (column + word.start()) * WIDE:.1f}"
+            length = f'textLength="{len(word[0]) * WIDE:.1f}" lengthAdjust="spacingAndGlyphs"'
+            text.append(f'<tspan x="{x}" {length}{_look(first)}>{escape(word[0])}</tspan>')
         column = end
     return "".join(text)
 

@@ -78,7 +78,10 @@ class KafkaStreams:
     def __init__(
         self, topology: Topology, config: StreamsConfig, spark: SparkSession | None = None
     ) -> None:
-        check_topology(topology, config)
+        try:
+            check_topology(topology, config)
+        except StreamsError as error:
+            raise _without_our_lines(error) from error.__cause__
         config = reading_committed(topology, config)
         self._topology = topology
         self._spark = spark
@@ -223,10 +226,8 @@ class KafkaStreams:
         try:
             run_script(self, self._config, self._states, self._supervisor)
         except StreamsError as error:
-            # Where in Millstream it was noticed, and by what, says nothing to a script's reader.
-            debug = logging.getLogger("millstream").isEnabledFor(logging.DEBUG)
-            cause = error.__cause__ if debug else None
-            raise error.with_traceback(None) from cause
+            shown = _without_our_lines(error)
+            raise shown from (error.__cause__ if _is_debugging() else None)
         if self.state is ClientState.ERROR and self.error is not None:
             raise self.error
 
@@ -806,6 +807,15 @@ class KafkaStreams:
 
 
 KafkaStreams._started = StartedApplications()
+
+
+def _without_our_lines(error: StreamsError) -> StreamsError:
+    """Where in Millstream it was noticed says nothing to who reads what is wrong with a program."""
+    return error if _is_debugging() else error.with_traceback(None)
+
+
+def _is_debugging() -> bool:
+    return logging.getLogger("millstream").isEnabledFor(logging.DEBUG)
 
 
 __all__ = [

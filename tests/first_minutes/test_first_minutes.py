@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import textwrap
 import time
@@ -20,6 +21,7 @@ from support.broker.topics import fill, read_all
 from support.machine.scripts import Program
 from support.waiting import wait_for
 
+from millstream.embedded.jars import cache_folder
 from millstream.testing import EmbeddedKafka
 
 pytestmark = pytest.mark.slow
@@ -127,6 +129,9 @@ def test_the_demo_brings_its_own_spark(small: Empty, tmp_path: Path) -> None:
     and said to be."""
     environment = without_java(small.environment, tmp_path / "bin")
     environment["MILLSTREAM_CACHE"] = str(tmp_path / "cache")
+    # That Java knows none but the public certificates, so a mirror may be unknown to it.
+    jars = cache_folder()
+    shutil.copytree(jars, tmp_path / "cache" / jars.name)
     for expected in (True, False):
         began = time.monotonic()
         with Program(
@@ -134,7 +139,7 @@ def test_the_demo_brings_its_own_spark(small: Empty, tmp_path: Path) -> None:
         ) as demo:
             assert demo.wait_ended(300) == 0, demo.errors
             said = demo.errors
-        first = "the first time, fetching Spark, Java and the broker" if expected else "again"
+        first = "the first time, fetching Spark and Java" if expected else "again"
         note(2, f"`millstream demo --orders 2000` without Java, {first}", time.monotonic() - began)
         assert ("fetches it for the demo, once" in said) is expected
         assert "every total is right" in said
@@ -200,8 +205,7 @@ def test_a_store_is_asked_by_curl(whole: Empty, kafka: EmbeddedKafka) -> None:
     )
     program = program.replace(
         'application_id="word-count"',
-        'application_id="asked", server_port=8089, server_token="a-token-to-try", '
-        "commit_interval_ms=100",
+        'application_id="asked", server_port=8089, server_token="a-token-to-try"',
     )
     (whole.folder / "asked.py").write_text(program)
 
@@ -268,7 +272,7 @@ MISTAKES = {
             "lambda line, _: line)\n    .flat_map_values",
             '"lines"': '"joined-lines"',
         },
-        r"co-partitioned.*joined.*3.*joined-lines.*2|joined-lines.*2.*joined.*3",
+        r"Cannot join by key: 'joined' has 3, 'joined-lines' has 2 partitions.*repartition\(",
     ),
 }
 

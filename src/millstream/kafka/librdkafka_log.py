@@ -19,6 +19,8 @@ _SILENT_MS: Final = 30_000
 _REMEMBERED_MAX: Final = 200
 #: Names of threads, times and addresses change from line to line, the news does not.
 _CHANGING: Final = re.compile(r"\[thrd:[^\]]*\]|\d+")
+#: What passes by itself, as a rule: a broker's coordinator that has just started.
+_PASSING: Final = re.compile(r"Coordinator load in progress.*retrying")
 
 
 class ClientLog:
@@ -46,6 +48,9 @@ class ClientLog:
         text = message % arguments if arguments else message
         left_out = self._left_out(_CHANGING.sub("", text))
         if left_out is not None:
+            if not left_out and _PASSING.search(text):
+                # Worth a warning only if it is still so in half a minute.
+                level = min(level, logging.INFO)
             more = f" ({left_out} lines like this were left out)" if left_out else ""
             self._logger.log(level, "%s%s", text, more)
 

@@ -40,3 +40,15 @@ def test_what_is_remembered_is_bounded(caplog: pytest.LogCaptureFixture) -> None
             log.log(logging.INFO, "news " + "x" * number)
     assert len(log._seen) <= 200
     assert len(caplog.records) == 1_000
+
+
+def test_what_passes_by_itself_is_no_warning_at_first(caplog: pytest.LogCaptureFixture) -> None:
+    """It would be the first line of many first applications, and mean nothing."""
+    clock = ManualClock()
+    log = ClientLog(logging.getLogger("test.client"), clock)
+    with caplog.at_level(logging.INFO, "test.client"):
+        for _ in range(3):
+            log.log(logging.WARNING, "GETPID Coordinator load in progress: retrying")
+        clock.advance(30_000)
+        log.log(logging.WARNING, "GETPID Coordinator load in progress: retrying")
+    assert [record.levelno for record in caplog.records] == [logging.INFO, logging.WARNING]

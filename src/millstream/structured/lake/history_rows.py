@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.config import StreamsConfig
+from millstream.config import EXACTLY_ONCE_V2, StreamsConfig
 from millstream.config_checks import transaction_timeout_ms
 from millstream.errors import StreamsError
 from millstream.kafka.settings.clients import librdkafka_settings
@@ -183,7 +183,9 @@ def marks_of(into: str) -> str:
 
 def target_of(topic: str, config: StreamsConfig) -> Target:
     """The topic, for producers of transactions."""
-    settings = librdkafka_settings(config, "producer", f"{config.application_id}-backfill")
+    # Whatever the application's own guarantee is; how often that commits is no matter here.
+    in_transactions = config.replace(processing_guarantee=EXACTLY_ONCE_V2, commit_interval_ms=100)
+    settings = librdkafka_settings(in_transactions, "producer", f"{config.application_id}-backfill")
     settings["transaction.timeout.ms"] = max(transaction_timeout_ms(config), _LEAST_TRANSACTION_MS)
     timeout_ms = max(TIMEOUT_MS, config.task_timeout_ms)
     return Target(topic, settings, timeout_ms, config.speedups)
