@@ -65,7 +65,11 @@ REMARKS = {
 }
 
 #: Settings that the engine reads under another name.
-READ_AS = {"exactly_once": "processing_guarantee"}
+READ_AS = {
+    "exactly_once": "processing_guarantee",
+    "least_stream_threads": "num_stream_threads",
+    "most_stream_threads": "num_stream_threads",
+}
 
 #: Clients that are in use.
 ROLES: tuple[Role, ...] = (

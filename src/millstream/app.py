@@ -57,7 +57,8 @@ class KafkaStreams:
     Args:
         topology: what to compute.
         config: settings.
-        spark: where the threads run; by default the active session, else a local one with
+        spark: where the threads run; by default the active session, else one on the master that
+            spark-submit or `millstream run --spark` has named, else a local one with
             `num_stream_threads + 4` slots (of a pair the most), which is stopped at the end.
 
     Raises:

@@ -28,7 +28,7 @@ VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
 #: Batches that differ in size, and in whether records of different topics are kept in order.
 BATCHES = ((1, False), (7, False), (1_000, False), (1_000, True))
 
-_EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "150"))
+_EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))
 Scenario = dict[str, Any]
 
 

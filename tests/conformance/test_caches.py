@@ -29,7 +29,7 @@ from millstream.record import ValueAndTimestamp
 from millstream.testing.driver_topics import Captured
 from millstream.windowed import MAX_TIME_MS
 
-_EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "150"))
+_EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))
 _GROUPS = [
     "aggregate",
     "window",

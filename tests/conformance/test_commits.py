@@ -26,7 +26,7 @@ from millstream.testing import TopologyTestDriver
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.options.materialized import Materialized
 
-_EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "150"))
+_EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))
 
 
 def restored(driver: LazyDriver, store: str) -> dict[bytes, bytes]:

@@ -60,6 +60,8 @@ def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessi
     """As docs/build/lake.md makes one."""
     session = SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false")
     session = session.config("spark.driver.host", "127.0.0.1")
+    # Each of Spark's 200 would be a task of its own.
+    session = session.config("spark.sql.shuffle.partitions", "2")
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = session.config("spark.sql.warehouse.dir", str(warehouse))
     for name, value in millstream.lake.spark_settings("delta").items():

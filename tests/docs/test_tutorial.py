@@ -8,18 +8,34 @@ from pathlib import Path
 
 import pytest
 from support.docs.following import Reader, StepFailedError, steps
+from support.machine.empty import LEADING
+from support.machine.wheels import built_here
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 
 
 @pytest.mark.slow
 def test_the_tutorial_can_be_followed(tmp_path: Path) -> None:
-    """Goal: each step of it works and shows what it says, but for the installation, which
-    `make release-check` does in an empty environment."""
+    """Goal: each step of it works and shows what it says, in this environment."""
     environment = dict(os.environ)
     # Commands are those of this environment.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
     Reader(TUTORIAL, tmp_path, environment).follow(leave_out=(0,))
+
+
+@pytest.mark.slow
+def test_the_tutorial_can_be_followed_from_its_first_step(tmp_path: Path) -> None:
+    """Goal: on a machine with Python and Java only. The name that it tells to install is that of
+    the wheel as it would be released."""
+    environment = {name: value for name, value in os.environ.items() if name not in LEADING}
+    wheel = built_here(tmp_path / "dist").wheel
+    (tmp_path / "constraints.txt").write_text(f"millstream @ {wheel.as_uri()}\n")
+    environment["PIP_CONSTRAINT"] = str(tmp_path / "constraints.txt")
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    python = Path(sys.base_prefix, "bin")
+    environment["PATH"] = os.pathsep.join([str(python), environment["PATH"]])
+    Reader(TUTORIAL, folder, environment, before="[ ! -e .venv ] || . .venv/bin/activate").follow()
 
 
 def test_every_block_is_a_step_or_said_to_be_none() -> None:

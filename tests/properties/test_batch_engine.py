@@ -15,7 +15,7 @@ from support.batches.engine import run_engine, taking_order
 from support.batches.oracle import Oracle
 from support.batches.programs import Event, Program, events, programs
 
-_EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "150"))
+_EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 1_000])

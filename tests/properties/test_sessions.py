@@ -28,7 +28,7 @@ from millstream.operators.aggregates import session_loop
 from millstream.serdes import STRING
 from millstream.testing.driver_topics import Captured
 
-_EXAMPLES: Final = int(os.environ.get("MILLSTREAM_EXAMPLES", "150"))
+_EXAMPLES: Final = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))
 _GAP_MS: Final = 1_000
 
 #: Key, value, time, and whether it has a header.

@@ -29,7 +29,7 @@ from millstream.state.storage.overlay import OverlayStore
 from millstream.state.windows.duplicate_windows import SegmentedDuplicates
 from millstream.testing.driver_topics import Captured
 
-_EXAMPLES: Final = int(os.environ.get("MILLSTREAM_EXAMPLES", "150"))
+_EXAMPLES: Final = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))
 
 # Segments are no shorter than a minute: only far times make some of them die.
 times = st.one_of(

@@ -7,7 +7,7 @@ import zipfile
 from email.parser import Parser
 from pathlib import Path
 
-from release.conftest import ROOT, Built, build
+from support.machine.wheels import ROOT, Built, build
 
 PACKAGE = ROOT / "src" / "millstream"
 

@@ -11,7 +11,7 @@ import generate_licences
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from release.conftest import ROOT
+from support.machine.wheels import ROOT
 
 #: Under these, what an Apache-licensed program needs may be installed beside it.
 PERMISSIVE = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Final
 
 from millstream.metrics.names import MetricName
@@ -157,6 +157,28 @@ class ContextMetrics(Mapping[MetricName, float]):
 
     def __len__(self) -> int:
         return len(self._all())
+
+    def items(self) -> ItemsView[MetricName, float]:
+        """All of one moment. They are read once, and not anew for each.
+
+        Example:
+            >>> metrics = MockProcessorContext().metrics
+            >>> metrics.add_rate_total_sensor("check", "orders", "odd").record()
+            >>> {name.name: value for name, value in metrics.items()}["odd-total"]
+            1.0
+        """
+        return self._all().items()
+
+    def values(self) -> ValuesView[float]:
+        """The same without names.
+
+        Example:
+            >>> metrics = MockProcessorContext().metrics
+            >>> metrics.add_rate_total_sensor("check", "orders", "odd").record()
+            >>> 1.0 in metrics.values()
+            True
+        """
+        return self._all().values()
 
     def __repr__(self) -> str:
         return f"<ContextMetrics: {len(self)} values>"

@@ -18,7 +18,7 @@ def test_librdkafka_takes_the_settings(guarantee: str) -> None:
     )
     settings = target_of("clicks-history", config).settings
     producer = create_client(Producer, {**settings, "transactional.id": "shop-0"})
-    assert len(producer) == 0
+    assert isinstance(producer, Producer)
 
 
 def test_a_long_commit_interval_is_no_matter() -> None:

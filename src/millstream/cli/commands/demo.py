@@ -48,8 +48,8 @@ def command(number: int, threads: int, keep: bool, as_json: bool) -> int:
 
     Starts an Apache Kafka broker and a local Spark session, sends orders, shows the revenue of each
     product as it grows, and compares every total with its own; its console can be opened meanwhile.
-    Needs nothing but Java: Spark is fetched once where it is not installed. Leaves nothing else
-    behind. The exit code is 1 if a total is wrong.
+    What it needs is fetched once where it is not installed: Spark, Java, the broker's jars. Leaves
+    nothing else behind. The exit code is 1 if a total is wrong.
     """
     go_on_with_spark(sys.argv[2:])
     placed = list(orders(number))

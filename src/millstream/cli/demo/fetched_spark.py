@@ -1,4 +1,4 @@
-"""The demo where Spark is not installed: it is fetched once, and the demo goes on with it."""
+"""The demo where Spark or Java is not installed: fetched once, and the demo goes on with them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from millstream.embedded.java import find_java
 from millstream.errors import EmbeddedKafkaError, StreamsError
 from millstream.spark.sessions.installed import has_pyspark
 
-#: The extras without which there is nothing to see, and the one where no Java is installed.
-_EXTRAS: Final = ("spark", "server")
-_JAVA_EXTRA: Final = "java"
+#: The extras that bring what is missing, and how much that is.
+_EXTRAS: Final = {"Spark": ("spark", "server"), "Java": ("java",)}
+_MEGABYTES: Final = {"Spark": 490, "Java": 100}
 
 
 def go_on_with_spark(arguments: Sequence[str]) -> None:
-    """Where Spark is not installed, fetch it into a folder of its own and start this command again
-    with that: then this does not return.
+    """Where Spark or Java is not installed, fetch it into a folder of its own and start this
+    command again with that: then this does not return.
 
     Args:
         arguments: of this command.
@@ -34,17 +34,23 @@ def go_on_with_spark(arguments: Sequence[str]) -> None:
     Raises:
         StreamsError: it could not be fetched.
     """
-    if has_pyspark():
+    there = {"Spark": has_pyspark(), "Java": _has_java()}
+    missing = [name for name, is_there in there.items() if not is_there]
+    extras = [extra for name in missing for extra in _EXTRAS[name]]
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    folder = cache_parent() / "-".join(["demo", version, *extras])
+    if not missing or str(folder) in sys.path:
         return
-    folder = cache_parent() / f"demo-python{sys.version_info[0]}.{sys.version_info[1]}"
     if not folder.is_dir():
+        size = sum(_MEGABYTES[name] for name in missing)
+        lacking = " and no ".join(missing)
         say(
-            f"Spark is not installed here: fetches it for the demo, once, into {folder}\n"
-            "(about 500 MB, half a minute; Ctrl-C ends it). Of your own: "
-            "pip install 'millstream[spark,server]'",
+            f"No {lacking} here: fetches what the demo needs, once, into {folder}\n"
+            f"({size} MB; Ctrl-C ends it). To install it yourself: "
+            f"pip install 'millstream[{','.join(extras)}]'",
             FAINT,
         )
-        _fetch(folder)
+        _fetch(folder, extras)
     elsewhere = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(folder), *([elsewhere] if elsewhere else [])])
     sys.stdout.flush()
@@ -58,17 +64,18 @@ def has_server() -> bool:
     return all(util.find_spec(name) is not None for name in ("starlette", "uvicorn"))
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(folder: Path, extras: Sequence[str]) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
             fetched = Path(name, "packages")
             # On stderr, since stdout is the result's.
-            ran = subprocess.run([*_installer(), "--target", str(fetched), *_wanted()], stdout=2)
+            wanted = _requirements(extras)
+            ran = subprocess.run([*_installer(), "--target", str(fetched), *wanted], stdout=2)
             if ran.returncode != 0:
                 raise StreamsError(
-                    "Spark could not be fetched, for the reason above. Install it yourself: "
-                    "pip install 'millstream[spark,server]'"
+                    "It could not be fetched, for the reason above. Install it yourself: "
+                    f"pip install 'millstream[{','.join(extras)}]'"
                 )
             # Nothing but complete folders ever stands under the final name.
             if not folder.is_dir():
@@ -89,14 +96,13 @@ def _installer() -> list[str]:
     if uv is not None:
         return [uv, "pip", "install", "--python", sys.executable, *quiet]
     raise StreamsError(
-        "Spark is not installed here, and neither pip nor uv is there to fetch it with: install "
-        "millstream with its extras spark and server."
+        "There is neither pip nor uv to fetch it with: install millstream with its extras spark, "
+        "server and, where there is no Java, java."
     )
 
 
-def _wanted() -> list[str]:
-    """What the extras of the demo ask for."""
-    extras = _EXTRAS if _has_java() else (*_EXTRAS, _JAVA_EXTRA)
+def _requirements(extras: Sequence[str]) -> list[str]:
+    """What some of the extras ask for."""
     found = []
     for requirement in requires("millstream") or []:
         name, _, condition = requirement.partition(";")

@@ -106,6 +106,8 @@ class Fold:
         table, initial, step = self._table, self._initializer, self._aggregator
         distinct = list(dict.fromkeys(stored_keys))
         current = dict(zip(distinct, table.read_encoded_many(distinct), strict=True))
+        # Follows Kafka Streams: each change of such a window starts anew.
+        unreadable = table.unreadable(distinct)
         folded = Folded([], [], [], [] if self._send_old_values else None)
         positions, values, timestamps, old_values = folded
         written: list[bytes] = []
@@ -132,7 +134,8 @@ class Fold:
                 continue
             caused = times[index]
             time = caused if found is None or caused > found[1] else found[1]
-            current[stored_key] = None if data is None else (data, time)
+            if stored_key not in unreadable:
+                current[stored_key] = None if data is None else (data, time)
             written.append(stored_key)
             encoded.append(data)
             # Follows Kafka Streams: a deletion is forwarded with the time of the aggregate, but

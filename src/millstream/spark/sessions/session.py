@@ -78,7 +78,8 @@ def resolve_session(
     """Find or start the session.
 
     Args:
-        spark: the caller's session, or None: then the active one, else a local one is started.
+        spark: the caller's session, or None: then the active one, else one on the master that
+            this program was started with, else a local one is started.
         num_threads: how many stream threads it has to host.
         application_id: who wants it, for messages to those who come later.
         given_up: asked again and again while a session starts: whether nobody waits for it.

@@ -53,6 +53,10 @@ class EncodedTable:
         """The value of some bytes: a new object."""
         return self._value_serde.deserialize(self._topic, data)
 
+    def unreadable(self, stored_keys: Sequence[bytes]) -> frozenset[bytes]:
+        """Those that are never read again, whatever is put under them: none where no time is."""
+        return frozenset()
+
     def own(self, value: Any) -> Any:
         """A value equal to this one that nobody else holds, to be changed in place."""
         return value if self.immutable else self.decode(self.encode(value))

@@ -128,6 +128,11 @@ class CommittableTimedStore(TimedStore, Committable, Protocol):
 
     last_number: int
 
+    @property
+    def readable_from(self) -> int:
+        """The earliest time that is read: whatever is older has expired, though it may be put."""
+        ...
+
     def put_at(self, key: bytes, value: bytes | None, time: int) -> None:
         """`put` for a stored key whose time is known."""
         ...

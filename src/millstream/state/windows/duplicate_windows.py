@@ -194,7 +194,7 @@ class MemoryDuplicates(MemoryWindows):
     def keep(self, arrivals: Arrivals) -> None:
         """Write what has come."""
         self.observed_time = arrivals.latest
-        first_live = self._first_live()
+        first_live = self.readable_from
         if min(arrivals.times) < first_live:
             for time, latest in arrivals.put_times():
                 if time < latest - self.reach_ms:

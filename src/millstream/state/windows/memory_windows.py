@@ -61,10 +61,15 @@ class MemoryWindows:
         self._table = TimeTable(layout, bucket_ms) if table is None else table
         self._offsets: dict[TopicPartition, int] = {}
 
+    @property
+    def readable_from(self) -> int:
+        """The earliest time that has not expired."""
+        return self.observed_time - self._retention_ms + 1
+
     def get(self, key: bytes) -> bytes | None:
         """The value of a stored key, None if there is none."""
         value = self._table.get(key)
-        if value is None or self._layout.time_of(key) < self._first_live():
+        if value is None or self._layout.time_of(key) < self.readable_from:
             return None
         return value
 
@@ -74,7 +79,7 @@ class MemoryWindows:
 
     def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
         """What a key has within some time, in the store's order."""
-        pairs = self._table.of_key(key, max(first, self._first_live()), last)
+        pairs = self._table.of_key(key, max(first, self.readable_from), last)
         if self._layout is SESSIONS and len(pairs) > 1:
             place_of = self.place_of
             pairs.sort(key=lambda pair: place_of(pair[0]))
@@ -92,7 +97,7 @@ class MemoryWindows:
     ) -> ByteItems:
         """What all keys between two have within some time, by time and key, as it is now."""
         key_of = self._layout.key_of
-        first = max(first, self._first_live())
+        first = max(first, self.readable_from)
         if begin is not None:
             time = self._layout.time_of(begin)
             first, last = (first, min(last, time)) if reverse else (max(first, time), last)
@@ -124,7 +129,7 @@ class MemoryWindows:
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Write one stored key, unless it is too old; None deletes."""
         time = self._observe(key)
-        if time < self._first_live():
+        if time < self.readable_from:
             self._expired()
         elif value is None:
             self._table.discard(key, time)
@@ -168,7 +173,7 @@ class MemoryWindows:
             time = self._observe(key)
             if value is None:
                 table.discard(key, time)
-            elif time >= self._first_live():
+            elif time >= self.readable_from:
                 table.put(key, value, time)
         self.commit(offset)
 
@@ -188,8 +193,5 @@ class MemoryWindows:
         time = self._layout.time_of(stored)
         if time > self.observed_time:
             self.observed_time = time
-            self._table.forget_before(self._first_live())
+            self._table.forget_before(self.readable_from)
         return time
-
-    def _first_live(self) -> int:
-        return self.observed_time - self._retention_ms + 1

@@ -19,6 +19,7 @@ from millstream.state.windows.memory_windows import Expired
 from millstream.state.windows.recent_table import RecentTable
 from millstream.state.windows.segments import (
     SEGMENT_BYTES,
+    behind,
     bucket_length_ms,
     segment_length_ms,
     segment_prefix,
@@ -97,6 +98,11 @@ class SegmentedWindows:
         self._dies_at = self._death_of(self._first_segment)
 
     # --- reading ---------------------------------------------------------------------------------
+
+    @property
+    def readable_from(self) -> int:
+        """The earliest time that is read, of whatever its segment still has."""
+        return self.observed_time - self._reach_ms
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a stored key, None if there is none."""
@@ -428,7 +434,7 @@ class SegmentedWindows:
             ranges = [(segment_prefix(segments.start), segment_prefix(segments.stop))]
         else:
             # What lies beside these keys is not looked at.
-            end = None if highest is None else _behind(highest, self._layout.after(b"", last))
+            end = None if highest is None else behind(highest, self._layout.after(b"", last))
             ranges = [
                 (
                     segment_prefix(segment) + (lowest or b""),
@@ -467,23 +473,6 @@ class SegmentedWindows:
                     yield stored, value
         finally:
             items.close()
-
-
-def _behind(highest: bytes, suffix: bytes) -> bytes:
-    """What comes behind all stored keys of a key and of those before it.
-
-    Stored keys of a beginning of the key may come behind its own.
-
-    Args:
-        highest: the key.
-        suffix: what comes behind a key in what is behind all of its stored keys.
-    """
-    best, decisive = 0, len(suffix)
-    for size in range(1, len(highest) + 1):
-        # Only what differs is compared: keys may be long.
-        if highest[best : min(size, best + decisive)] + suffix > suffix:
-            best = size
-    return highest[:best] + suffix
 
 
 def _one_after_the_other(scans: list[ByteItems]) -> ByteItems:

@@ -29,3 +29,20 @@ def segment_length_ms(retention_ms: int) -> int:
 def bucket_length_ms(retention_ms: int) -> int:
     """How long the stretches of time are in which what is recent is forgotten."""
     return min(segment_length_ms(retention_ms), retention_ms // _BUCKETS)
+
+
+def behind(highest: bytes, suffix: bytes) -> bytes:
+    """What comes behind all stored keys of a key and of those before it.
+
+    Stored keys of a beginning of the key may come behind its own.
+
+    Args:
+        highest: the key.
+        suffix: what comes behind a key in what is behind all of its stored keys.
+    """
+    best, decisive = 0, len(suffix)
+    for size in range(1, len(highest) + 1):
+        # Only what differs is compared: keys may be long.
+        if highest[best : min(size, best + decisive)] + suffix > suffix:
+            best = size
+    return highest[:best] + suffix

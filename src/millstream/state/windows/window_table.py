@@ -108,6 +108,17 @@ class WindowTable(EncodedTable):
         """The latest start that was written to the store below the cache; -1 if none was."""
         return self._base.observed_time
 
+    def unreadable(self, stored_keys: Sequence[bytes]) -> frozenset[bytes]:
+        """Those that have expired: whatever is put under them is not read again."""
+        first, time_of = self._base.readable_from, WINDOWS.time_of
+        size = WINDOWS.suffix_bytes
+        # Few windows are asked for at a time.
+        if first <= 0 or all(
+            time_of(each) >= first for each in {key[-size:] for key in stored_keys}
+        ):
+            return frozenset()
+        return frozenset(key for key in stored_keys if time_of(key) < first)
+
     def fetch(self, key: bytes, start: int) -> TimedValue | None:
         """The value of a window, None if there is none.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 #: Variables that lead to this checkout, or to a Spark of somebody else.
-_LEADING = ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON")
+LEADING = ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def made(folder: Path, what: Sequence[str]) -> Empty:
     subprocess.run([sys.executable, "-m", "venv", str(folder / "env")], check=True, timeout=120)
     work = folder / "work"
     work.mkdir()
-    environment = {name: value for name, value in os.environ.items() if name not in _LEADING}
+    environment = {name: value for name, value in os.environ.items() if name not in LEADING}
     environment["PATH"] = os.pathsep.join([str(folder / "env" / "bin"), environment["PATH"]])
     environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
     empty = Empty(work, environment, 0.0)
