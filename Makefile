@@ -86,9 +86,8 @@ mutants: venv ## put faults into the path of a commit, one by one: does a test n
 site: venv ## build the documentation's site into build/site; fails at a warning
 	$(PY) docs/site/build.py build/site
 
-release-check: venv site ## install what would be released where there is nothing, follow the tutorial, list licences
+release-check: venv site ## make what is released in dist/, install it where there is nothing, follow the tutorial
 	$(PY) -m pytest -m slow tests/release tests/first_minutes tests/docs $(ARGS)
-	@sh .ci/release
 
 ci: ## style, types and tests, as before a release
 	@.ci/run

@@ -53,24 +53,35 @@ def _of(name: str, value: Any) -> Iterator[str]:
     if inspect.isclass(value):
         bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
         yield f"class {name}({bases})"
-        for member, inside in inspect.getmembers_static(value):
-            if member == "__init__" or not member.startswith("_"):
-                yield from _member(f"{name}.{member}", inside, value)
+        yield from _members(name, value)
     elif inspect.isroutine(value):
         yield f"def {name}{_signature(value)}"
     else:
         yield f"value {name}: {type(value).__name__}"
 
 
-def _member(name: str, inside: Any, owner: type) -> Iterator[str]:
+def _members(name: str, value: type) -> Iterator[str]:
+    """Those that this package defines: Python's own are other ones in each version of it."""
+    own = {
+        member: inside
+        for owner in reversed(value.__mro__)
+        if owner.__module__.partition(".")[0] == "millstream"
+        for member, inside in vars(owner).items()
+    }
+    for member, inside in sorted(own.items()):
+        if member == "__init__" or not member.startswith("_"):
+            yield from _member(f"{name}.{member}", inside)
+    if hasattr(value, "_fields"):
+        yield f"def {name}.__new__{_signature(value.__new__)}"
+
+
+def _member(name: str, inside: Any) -> Iterator[str]:
     if isinstance(inside, staticmethod | classmethod):
         yield f"def {name}{_signature(inside.__func__)}"
     elif isinstance(inside, property):
         yield f"property {name}"
     elif inspect.isroutine(inside):
-        # What object and Exception have of their own says nothing.
-        if getattr(inside, "__objclass__", owner) not in (object, BaseException, Exception):
-            yield f"def {name}{_signature(inside)}"
+        yield f"def {name}{_signature(inside)}"
     else:
         yield f"attribute {name}"
 
@@ -84,16 +95,19 @@ def _signature(function: Any) -> str:
         # Types are mypy's concern; a default that is an object would tell its address.
         each.replace(
             annotation=inspect.Parameter.empty,
-            default=each.default
-            if isinstance(
-                each.default, str | int | float | bool | tuple | None | type(inspect._empty)
-            )
-            else ...,
+            default=each.default if _is_plain(each.default) else ...,
         )
         for each in signature.parameters.values()
     ]
     plain = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
     return str(plain)
+
+
+def _is_plain(default: Any) -> bool:
+    if isinstance(default, tuple):
+        return all(map(_is_plain, default))
+    is_none = default is None or default is inspect.Parameter.empty
+    return is_none or isinstance(default, str | int | float)
 
 
 def newest_release() -> Path | None:

@@ -53,7 +53,7 @@ of a release.
 |---|---|---|
 """
 _TAIL: Final = """
-The embedded broker fetches the jars of [Apache Kafka](https://kafka.apache.org) 4.3.1 (Apache-2.0,
+The embedded broker fetches the jars of [Apache Kafka](https://kafka.apache.org) (Apache-2.0,
 with the licences of its own dependencies) when it is first started, and a topology with a DataFrame
 function the Kafka connector of [Apache Spark](https://spark.apache.org). Nothing of others is
 copied into the package.

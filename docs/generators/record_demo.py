@@ -72,7 +72,11 @@ def record(command: Sequence[str], at_most_s: float) -> list[Written]:
     child, terminal = pty.fork()
     if child == 0:
         os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS), LINES=str(LINES))
-        os.execvp(command[0], list(command))
+        try:
+            os.execvp(command[0], list(command))
+        finally:
+            # What has not been replaced must not go on as a second copy of this program.
+            os._exit(127)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     found: list[Written] = []
     began = time.monotonic()
@@ -96,8 +100,10 @@ def record(command: Sequence[str], at_most_s: float) -> list[Written]:
         if not data:
             break
         found.append(Written(time.monotonic() - began, data))
-    os.waitpid(child, 0)
+    _, status = os.waitpid(child, 0)
     os.close(terminal)
+    if os.waitstatus_to_exitcode(status) == 127:
+        raise SystemExit(f"{command[0]} cannot be started")
     return found
 
 

@@ -1,6 +1,6 @@
 """Builds the site: the pages of docs/, some of the project's other pages, and the reference.
 
-    python docs/site/build.py FOLDER        # FOLDER/index.html; fails at the first kind of warning
+    python docs/site/build.py FOLDER        # FOLDER/index.html; fails if there are warnings
 
 Pages are written for whoever reads them in the repository, so they link to files beside docs/ as
 well. The site is made of a copy, in which such links lead to the copy of a page where there is one,
@@ -40,7 +40,7 @@ REFERENCE = {
     "millstream.lake": "Tables of Iceberg and Delta.",
     "millstream.assignment": "Assignors of one's own.",
 }
-#: Where files are that are no pages, of the release that is described.
+#: Where files are that are no pages.
 REPOSITORY = os.environ.get("MILLSTREAM_REPOSITORY", "https://github.com/millstream/millstream")
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)

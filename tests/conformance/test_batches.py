@@ -10,7 +10,6 @@ commit after each round.
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,12 +22,12 @@ from conformance.vendored.interpret import Build, encode, stores
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.batches.queued_driver import QueuedDriver
+from support.effort import EXAMPLES
 
 VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
 #: Batches that differ in size, and in whether records of different topics are kept in order.
 BATCHES = ((1, False), (7, False), (1_000, False), (1_000, True))
 
-_EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))
 Scenario = dict[str, Any]
 
 
@@ -127,7 +126,7 @@ def test_batches_change_nothing(scenario: Scenario, tmp_path: Path) -> None:
     check(scenario, tmp_path)
 
 
-@settings(max_examples=_EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(group=st.sampled_from(GROUPS), seed=st.integers(0, 1_000_000_000))
 def test_batches_change_nothing_in_random_topologies(group: str, seed: int) -> None:
     """The same for topologies that nobody thought of."""

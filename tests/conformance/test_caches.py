@@ -11,7 +11,6 @@ store has forgotten it, in Kafka Streams as well.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -24,12 +23,12 @@ from conformance.vendored.interpret import Build, encode
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from support.batches.lazy_driver import LazyDriver
+from support.effort import EXAMPLES
 
 from millstream.record import ValueAndTimestamp
 from millstream.testing.driver_topics import Captured
 from millstream.windowed import MAX_TIME_MS
 
-_EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))
 _GROUPS = [
     "aggregate",
     "window",
@@ -130,7 +129,7 @@ def outputs(result: Run) -> dict[str, list[Captured]]:
     }
 
 
-@settings(max_examples=_EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(
     group=st.sampled_from(_GROUPS),
     seed=st.integers(0, 1_000_000_000),
@@ -176,7 +175,7 @@ COUNTS: Scenario = {
 }
 
 
-@settings(max_examples=_EXAMPLES // 3, deadline=None)
+@settings(max_examples=EXAMPLES // 3, deadline=None)
 @given(
     keys=st.lists(st.sampled_from("abcde"), max_size=30),
     commit_every=st.sampled_from([1, 2, 7, 1_000]),
@@ -217,7 +216,7 @@ REGROUPED: Scenario = {
 }
 
 
-@settings(max_examples=_EXAMPLES // 3, deadline=None)
+@settings(max_examples=EXAMPLES // 3, deadline=None)
 @given(
     changes=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz") | st.none())),
     commit_every=st.sampled_from([1, 2, 7, 1_000]),

@@ -7,7 +7,6 @@ restore is what its store has. That the results are those of Kafka Streams is fo
 
 from __future__ import annotations
 
-import os
 import tempfile
 from contextlib import ExitStack
 from typing import Any, Never
@@ -18,6 +17,7 @@ from conformance.vendored.interpret import Build, encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.batches.lazy_driver import LazyDriver
+from support.effort import EXAMPLES
 
 from millstream.processor.processor import Processor
 from millstream.record import ValueAndTimestamp
@@ -25,8 +25,6 @@ from millstream.serdes import LONG, STRING, Serde
 from millstream.testing import TopologyTestDriver
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.options.materialized import Materialized
-
-_EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))
 
 
 def restored(driver: LazyDriver, store: str) -> dict[bytes, bytes]:
@@ -53,7 +51,7 @@ def serialized(serde: Serde[Any], value: Any) -> bytes:
     return data
 
 
-@settings(max_examples=_EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(seed=st.integers(0, 1_000_000_000), commit_every=st.sampled_from([1, 2]))
 def test_a_commit_leaves_nothing_behind(seed: int, commit_every: int) -> None:
     scenario = connected_scenario("commits", seed)

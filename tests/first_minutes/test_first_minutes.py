@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 from support.broker.topics import fill, read_all
 from support.machine.empty import Empty, made, without_java
-from support.machine.scripts import Program
+from support.machine.ports import free_port
 from support.machine.wheels import ROOT, built_here
 from support.waiting import wait_for
 
-from millstream.embedded.jars import cache_folder
+from millstream.embedded.jars import broker_jars, cache_folder
+from millstream.embedded.java import find_java
 from millstream.testing import EmbeddedKafka
 
 pytestmark = pytest.mark.slow
@@ -54,15 +55,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def small(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Empty:
-    """With the wheel and no extra: no Spark."""
-    return made(tmp_path_factory.mktemp("small"), [str(wheel), "pytest"])
+def small(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Empty]:
+    """With the wheel and no extra, and of others with wheels alone: no Spark."""
+    folder = tmp_path_factory.mktemp("small")
+    yield made(folder, ["--only-binary", ":all:", str(wheel), "pytest"])
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
-def whole(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Empty:
+def whole(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Empty]:
     """With what is needed to run."""
-    return made(tmp_path_factory.mktemp("whole"), [f"{wheel}[spark,server]", "pytest"])
+    folder = tmp_path_factory.mktemp("whole")
+    yield made(folder, [f"{wheel}[spark,server]", "pytest"])
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +94,7 @@ def _count(kafka: EmbeddedKafka, topic: str) -> int:
 # 1. It installs from wheels alone, and the first try needs no Java.
 
 
-def test_installing_needs_no_compiler_and_no_java(small: Empty) -> None:
+def test_installing_needs_no_compiler_and_no_java(small: Empty, tmp_path: Path) -> None:
     """Point 1: topologies are written, described and tested with what the wheel alone brings."""
     note(1, "`pip install millstream`, in an empty environment", small.installed_s)
     said = small.run("python", "-m", "pip", "list", "--format=json").stdout
@@ -97,9 +102,8 @@ def test_installing_needs_no_compiler_and_no_java(small: Empty) -> None:
     (small.folder / "app.py").write_text(
         first_program().replace("KafkaStreams(builder", "0 and (builder")
     )
-    without_java = {**small.environment, "PATH": str(Path(small.environment["PATH"].split(":")[0]))}
-    without_java.pop("JAVA_HOME", None)
-    described = Empty(small.folder, without_java, 0).run("millstream", "describe", "app.py")
+    bare = Empty(small.folder, without_java(small.environment, tmp_path / "bin"), 0)
+    described = bare.run("millstream", "describe", "app.py")
     assert described.returncode == 0, described.stderr
     assert "counts-repartition" in described.stdout
 
@@ -111,9 +115,7 @@ def test_the_demo_shows_itself(whole: Empty) -> None:
     """Point 2: one command, no Kafka, a result that is checked, and a console to open."""
     note(1, "`pip install 'millstream[spark,server]'`", whole.installed_s)
     began = time.monotonic()
-    with Program(
-        "millstream", "demo", "--orders", "20000", home=whole.folder, environment=whole.environment
-    ) as demo:
+    with whole.program("millstream", "demo", "--orders", "20000") as demo:
         assert demo.wait_ended(180) == 0, demo.errors
         said = demo.errors
     note(2, "`millstream demo --orders 20000`, its end included", time.monotonic() - began)
@@ -126,14 +128,14 @@ def test_the_demo_brings_its_own_spark(small: Empty, tmp_path: Path) -> None:
     and said to be."""
     environment = without_java(small.environment, tmp_path / "bin")
     environment["MILLSTREAM_CACHE"] = str(tmp_path / "cache")
+    bare = Empty(small.folder, environment, 0)
     # That Java knows none but the public certificates, so a mirror may be unknown to it.
+    broker_jars(find_java())
     jars = cache_folder()
     shutil.copytree(jars, tmp_path / "cache" / jars.name)
     for expected in (True, False):
         began = time.monotonic()
-        with Program(
-            "millstream", "demo", "--orders", "2000", home=small.folder, environment=environment
-        ) as demo:
+        with bare.program("millstream", "demo", "--orders", "2000") as demo:
             assert demo.wait_ended(300) == 0, demo.errors
             said = demo.errors
         first = "the first time, fetching Spark and Java" if expected else "again"
@@ -142,6 +144,7 @@ def test_the_demo_brings_its_own_spark(small: Empty, tmp_path: Path) -> None:
         assert "every total is right" in said
         assert "http://127.0.0.1:" in said
     assert small.run("python", "-c", "import pyspark").returncode != 0
+    shutil.rmtree(tmp_path / "cache")
 
 
 # 3. Fifteen lines of README.
@@ -157,9 +160,7 @@ def test_the_first_lines_of_readme(whole: Empty, kafka: EmbeddedKafka) -> None:
     ):
         counted = partial(lambda wanted: _count(kafka, "word-counts") >= wanted, expected)
         began = time.monotonic()
-        with Program(
-            "python", "first.py", home=whole.folder, environment=whole.environment
-        ) as running:
+        with whole.program("python", "first.py") as running:
             wait_for(counted, 90, lambda: running.errors[-2_000:])
             note(3, "`python app.py` to its first results", time.monotonic() - began)
             wait_for(lambda: "is RUNNING after" in running.errors, 30, lambda: running.errors)
@@ -178,9 +179,7 @@ def test_the_first_lines_of_readme(whole: Empty, kafka: EmbeddedKafka) -> None:
 def test_a_hundred_calls_at_a_time(whole: Empty) -> None:
     """Point 4: the program that shows it, as README names it, in this environment."""
     program = ROOT / "examples" / "async-enrichment" / "async_enrichment.py"
-    with Program(
-        "python", program, "--demo", home=whole.folder, environment=whole.environment
-    ) as demo:
+    with whole.program("python", program, "--demo") as demo:
         assert demo.wait_ended(180) == 0, demo.errors
     found = re.search(r"(\d+) times as fast on one partition", "\n".join(demo.lines))
     assert found is not None
@@ -192,6 +191,7 @@ def test_a_hundred_calls_at_a_time(whole: Empty) -> None:
 
 def test_a_store_is_asked_by_curl(whole: Empty, kafka: EmbeddedKafka) -> None:
     """Point 5: the count of a word, and which instance has told it."""
+    port = free_port()
     for topic in ("asked-lines", "asked-counts"):
         kafka.create_topic(topic, 2)
     fill(kafka.bootstrap_servers, "asked-lines", [(None, b"hello hello")])
@@ -202,12 +202,12 @@ def test_a_store_is_asked_by_curl(whole: Empty, kafka: EmbeddedKafka) -> None:
     )
     program = program.replace(
         'application_id="word-count"',
-        'application_id="asked", server_port=8089, server_token="a-token-to-try"',
+        f'application_id="asked", server_port={port}, server_token="a-token-to-try"',
     )
     (whole.folder / "asked.py").write_text(program)
 
     def answer() -> object:
-        request = urllib.request.Request("http://127.0.0.1:8089/stores/counts/keys/hello")
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/stores/counts/keys/hello")
         request.add_header("Authorization", "Bearer a-token-to-try")
         try:
             with urllib.request.urlopen(request, timeout=5) as response:
@@ -215,7 +215,7 @@ def test_a_store_is_asked_by_curl(whole: Empty, kafka: EmbeddedKafka) -> None:
         except OSError:
             return {}
 
-    with Program("python", "asked.py", home=whole.folder, environment=whole.environment) as running:
+    with whole.program("python", "asked.py") as running:
         wait_for(lambda: answer().get("value") == 2, 90, lambda: running.errors[-2_000:])  # type: ignore[attr-defined]
         assert {"partition", "host", "position"} <= answer().keys()  # type: ignore[attr-defined]
 
@@ -296,9 +296,7 @@ def test_a_broker_that_is_not_there(whole: Empty) -> None:
     """Point 7: it may come back, so it is waited for; but that is said, with what to look at."""
     (whole.folder / "app.py").write_text(first_program().replace("localhost:9092", "localhost:1"))
     began = time.monotonic()
-    with Program(
-        "millstream", "run", "app.py", home=whole.folder, environment=whole.environment
-    ) as run:
+    with whole.program("millstream", "run", "app.py") as run:
         wait_for(lambda: "waits for a broker" in run.errors, 30, lambda: run.errors)
         note(7, "a broker that is not there: until it is told", time.monotonic() - began)
         assert re.search(r"at localhost:1.*refused.*Is bootstrap_servers right\?", run.errors)
@@ -346,14 +344,15 @@ def test_the_same_file_on_a_master_of_ones_own(whole: Empty, kafka: EmbeddedKafk
             'application_id="word-count"', f'application_id="submitted-{number}"'
         )
         (whole.folder / "submitted.py").write_text(program)
-        with Program(*command, home=whole.folder, environment=whole.environment) as running:
+        with whole.program(*command) as running:
             wait_for(
                 partial(lambda topic: _count(kafka, topic) >= 4, counts),
                 120,
                 lambda: running.errors[-2_000:],
             )
+            wait_for(lambda: "on Spark local[4]:" in running.errors, 30, lambda: running.errors)
             running.signal(signal.SIGINT)
-            running.wait_ended(60)
+            assert running.wait_ended(60) == 0, running.errors
 
 
 # 9. README.

@@ -7,19 +7,16 @@ that changes its aggregate in place; all events queued at once; the engine with 
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import given, settings
 from support.batches.engine import run_engine, taking_order
 from support.batches.oracle import Oracle
 from support.batches.programs import Event, Program, events, programs
-
-_EXAMPLES = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))
+from support.effort import EXAMPLES
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 1_000])
-@settings(max_examples=_EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(program=programs(), queued=events())
 def test_batches_change_nothing(batch_size: int, program: Program, queued: list[Event]) -> None:
     oracle = Oracle(program)
@@ -33,7 +30,7 @@ def test_batches_change_nothing(batch_size: int, program: Program, queued: list[
     }
 
 
-@settings(max_examples=_EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(program=programs(), queued=events())
 def test_a_cache_changes_only_how_many_updates_appear(
     program: Program, queued: list[Event]

@@ -9,7 +9,6 @@ user's functions got.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.batches.left_out import LeftOut
 from support.batches.queued_driver import QueuedDriver
+from support.effort import EXAMPLES
 from support.speedups import needed_speedups
 
 from millstream import Materialized, SessionWindows, StreamsBuilder, StreamsConfig, Topology
@@ -28,7 +28,6 @@ from millstream.operators.aggregates import session_loop
 from millstream.serdes import STRING
 from millstream.testing.driver_topics import Captured
 
-_EXAMPLES: Final = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))
 _GAP_MS: Final = 1_000
 
 #: Key, value, time, and whether it has a header.
@@ -197,7 +196,7 @@ ODD: Final = (
 )
 
 
-@settings(max_examples=_EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(case=cases, cut=batches())
 @example(Case("rocksdb", 0, 10_000_000), GROWING)
 @example(Case("rocksdb", 2_000, 10_000_000), JOINING)

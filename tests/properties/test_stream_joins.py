@@ -8,7 +8,6 @@ can be seen: results, changelogs, what the stores hold, what was dropped and wha
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.batches.left_out import LeftOut
 from support.batches.queued_driver import QueuedDriver
+from support.effort import EXAMPLES
 
 from millstream import JoinWindows, StreamsBuilder, StreamsConfig, Topology
 from millstream.config_optimization import SINGLE_STORE_SELF_JOIN
@@ -28,8 +28,6 @@ from millstream.state.opening import window_stores
 from millstream.state.storage.overlay import OverlayStore
 from millstream.state.windows.duplicate_windows import SegmentedDuplicates
 from millstream.testing.driver_topics import Captured
-
-_EXAMPLES: Final = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))
 
 # Segments are no shorter than a minute: only far times make some of them die.
 times = st.one_of(
@@ -216,7 +214,7 @@ EXPIRING: Final = [*on("left", 0, 49_999, 50_001), *on("right", 50_000, 0)]
 BEHIND_MEMORY: Final = [*on("left", 0, 4_000, 8_000, 12_000, 16_000), *on("right", 16_000, 16_001)]
 
 
-@settings(max_examples=_EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(join=joins, cut=batches())
 @example(Join("join", "rocksdb", 5_000, 5_000, 0, 1_000_000), (EXPIRING, [1, 4], [False] * 2))
 @example(Join("join", "in_memory", 5_000, 5_000, 0, 1_000_000), (EXPIRING, [1, 4], [False] * 2))

@@ -38,7 +38,7 @@ def name(path: Path) -> str:
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 EVERYTHING = [
     path
-    for folder in ("src", "tests", "examples", "benchmarks", "speedups")
+    for folder in ("src", "tests", "examples", "benchmarks", "speedups", "docs", "deploy")
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 NATIVE = sorted((ROOT / "speedups" / "native").glob("*.[ch]"))

@@ -14,7 +14,8 @@ def slow_files() -> list[Path]:
     """The files with tests that `make test` leaves out."""
     return [
         path
-        for path in sorted(TESTS.rglob("test_*.py"))
+        for folder in (TESTS, ROOT / "examples")
+        for path in sorted(folder.rglob("*.py"))
         if path != Path(__file__) and "mark.slow" in path.read_text()
     ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import sysconfig
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,6 +44,12 @@ def has_browser() -> bool:
     return shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
 
 
+def has_promtool() -> bool:
+    """Whether there is Prometheus' own tool, on the PATH or where `.ci/setup` puts it."""
+    places = (None, str(Path(sys.executable).parent))
+    return any(shutil.which("promtool", path=place) for place in places)
+
+
 #: What a machine may lack: how the reason of a skip says it, and whether this one lacks it.
 LACKING: Mapping[str, Callable[[], bool]] = {
     "There is no javac": lambda: not has_compiler(),
@@ -50,6 +57,7 @@ LACKING: Mapping[str, Callable[[], bool]] = {
     "There is no Chromium with its driver": lambda: not has_browser(),
     "There can be no hosts": lambda: hindrance() is not None,
     ABSENT: lambda: not has_speedups(),
+    "there is no promtool": lambda: not has_promtool(),
     "openssl is not installed": lambda: shutil.which("openssl") is None,
 }
 

@@ -51,7 +51,7 @@ def create_project(folder: Path, name: str) -> list[Path]:
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise StreamsError(f"{folder} is not an empty folder. Choose another name or folder.")
-    values = {"name": name, "kafka": KAFKA_VERSION, "server": _SERVER if _can_serve() else ""}
+    values = {"name": name, "kafka": KAFKA_VERSION, "server": _SERVER if can_serve() else ""}
     written: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,6 +72,6 @@ def _filled(template: str, values: dict[str, str]) -> str:
     return filled
 
 
-def _can_serve() -> bool:
+def can_serve() -> bool:
     """Whether what the server needs is installed here."""
     return all(map(find_spec, ("starlette", "uvicorn")))

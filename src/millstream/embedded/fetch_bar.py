@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -19,8 +19,8 @@ _LOOK_S: Final = 0.2
 
 
 @contextmanager
-def showing(folder: Path, number: int, what: str, file: Any = None) -> Iterator[None]:
-    """Draw a bar while jars arrive; where there is no terminal, a line in the log says it.
+def showing(folder: Path, number: int, what: str, file: TextIO | None = None) -> Iterator[None]:
+    """Draw a bar while jars arrive, where there is a terminal; a line in the log says it anyway.
 
     Args:
         folder: where they arrive, at whatever depth.

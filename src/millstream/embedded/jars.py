@@ -100,7 +100,7 @@ def fetched_jars(
     if not damaged_jars(jars.folder, jars.sums):
         return there
     deadline = Deadline(clock or SystemClock(), _FETCH_TIMEOUT_MS)
-    with _locked(jars, deadline):
+    with locked(jars.folder, jars.what, deadline):
         if damaged_jars(jars.folder, jars.sums):
             _fetch(jars, java, environ, deadline)
     return there
@@ -114,7 +114,7 @@ def cache_folder(environ: Mapping[str, str] = os.environ, what: str = "kafka") -
 def cache_parent(environ: Mapping[str, str] = os.environ) -> Path:
     """Where all folders of jars are: `~/.cache/millstream`, or what MILLSTREAM_CACHE names."""
     parent = environ.get("MILLSTREAM_CACHE")
-    return Path(parent).expanduser() if parent else Path.home() / ".cache" / "millstream"
+    return Path(parent).expanduser().absolute() if parent else Path.home() / ".cache" / "millstream"
 
 
 def expected_sums() -> dict[str, str]:
@@ -142,8 +142,17 @@ def _sum_of(path: Path) -> str | None:
 
 
 @contextmanager
-def _locked(jars: JarSet, deadline: Deadline) -> Iterator[None]:
-    folder = jars.folder
+def locked(folder: Path, what: str, deadline: Deadline) -> Iterator[None]:
+    """While nobody else fetches into a cache folder.
+
+    Args:
+        folder: which one; its parent is created.
+        what: is fetched, for messages.
+        deadline: how long is waited for who fetches.
+
+    Raises:
+        EmbeddedKafkaError: somebody fetches for too long, or the cache cannot be written.
+    """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = (folder.parent / f"{folder.name}.lock").open("w")
@@ -160,7 +169,7 @@ def _locked(jars: JarSet, deadline: Deadline) -> Iterator[None]:
             except BlockingIOError:
                 if deadline.passed:
                     raise EmbeddedKafkaError(
-                        f"Another process has been fetching {jars.what} into {folder} for too "
+                        f"Another process has been fetching {what} into {folder} for too "
                         "long: end it, then try again."
                     ) from None
                 time.sleep(_LOCK_POLL_S)

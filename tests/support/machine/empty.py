@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.machine.scripts import Program
+
 #: Variables that lead to this checkout, or to a Spark of somebody else.
 LEADING = ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON")
 
@@ -39,6 +41,10 @@ class Empty:
             text=True,
             timeout=timeout_s,
         )
+
+    def program(self, *command: str | Path) -> Program:
+        """A command that runs until it ends, or its `with` block does."""
+        return Program(*command, home=self.folder, environment=self.environment, alone=True)
 
 
 def made(folder: Path, what: Sequence[str]) -> Empty:

@@ -26,6 +26,7 @@ class Program:
         command: the program and its arguments.
         home: its working directory; by default that of the test.
         environment: variables on top of those of the test.
+        alone: whether these are all that it has, and none is the test's.
 
     Attributes:
         lines: what it has written to stdout so far.
@@ -36,13 +37,14 @@ class Program:
         *command: str | Path,
         home: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        alone: bool = False,
     ) -> None:
         self.lines: list[str] = []
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._child = subprocess.Popen(
             command,
             cwd=home,
-            env={**os.environ, **(environment or {})},
+            env={**({} if alone else os.environ), **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

@@ -42,17 +42,18 @@ def test_each_alert_leads_to_a_runbook() -> None:
         assert anchor in {heading.lower().replace(" ", "-") for heading in headings}, rule["alert"]
 
 
-def test_each_runbook_is_led_to_by_the_dashboard_or_an_alert() -> None:
-    """Charts name runbooks in their descriptions."""
-    titles = [
-        panel["description"].partition("Runbook: ")[2].rstrip(".")
+def test_charts_name_runbooks_that_are_there() -> None:
+    """In their descriptions, for who sees something odd before an alert does."""
+    named = [
+        found[1].lower()
         for panel in generate_dashboard.dashboard()["panels"]
-        if "Runbook: " in panel.get("description", "")
+        for found in [re.search(r"[Rr]unbook: ([^.]+)", panel.get("description", ""))]
+        if found is not None
     ]
     page = (ROOT / "docs" / "operations" / "runbooks.md").read_text(encoding="utf-8")
     headings = {heading.lower() for heading in re.findall(r"^## (.+)$", page, re.MULTILINE)}
-    assert titles
-    assert set(titles) <= headings
+    assert len(named) > 3
+    assert set(named) <= headings
 
 
 def promtool(*arguments: str) -> str:
@@ -82,7 +83,7 @@ def test_each_alert_has_a_time_at_which_it_comes_and_one_at_which_it_does_not() 
 def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
     """Its expressions, with Grafana's variables as Grafana fills them in."""
     expressions = [
-        re.sub(r"\$__rate_interval", "5m", re.sub(r"\$\w+(?=\")", ".*", target["expr"]))
+        re.sub(r"\$\w+(?=\")", ".*", target["expr"])
         for panel in generate_dashboard.dashboard()["panels"]
         for target in panel.get("targets", [])
     ]

@@ -20,11 +20,10 @@ def install_java(folder: Path, version_line: str, *, exit_code: int = 0) -> Path
     return program
 
 
-@pytest.fixture(autouse=True)
-def _without_the_extra(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Java of the extra is everywhere where it is installed, as it is for these tests."""
-    if "bundled" not in request.node.name:
-        monkeypatch.setattr(java_module, "bundled_java", lambda: None)
+@pytest.fixture
+def no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the Java of the extra, which is everywhere where it is installed, as it is here."""
+    monkeypatch.setattr(java_module, "bundled_java", lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +51,7 @@ def test_an_old_java_home_does_not_hide_a_new_java(tmp_path: Path) -> None:
     assert found.path == wanted
 
 
+@pytest.mark.usefixtures("no_extra")
 def test_too_old(tmp_path: Path) -> None:
     """The version found and the one to install are both named."""
     install_java(tmp_path / "path", 'java version "1.8.0_292"')
@@ -59,6 +59,7 @@ def test_too_old(tmp_path: Path) -> None:
         find_java({"PATH": str(tmp_path / "path")})
 
 
+@pytest.mark.usefixtures("no_extra")
 @pytest.mark.parametrize("answer", ["nothing", "placeholder"])
 def test_no_java(tmp_path: Path, answer: str) -> None:
     """No program at all, and a placeholder that fails, both mean that Java must be installed."""

@@ -6,6 +6,7 @@ import io
 import re
 from pathlib import Path
 
+import pytest
 from support.waiting import wait_for
 
 from millstream.embedded.fetch_bar import showing
@@ -18,8 +19,12 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_shows_how_many_are_there(tmp_path: Path) -> None:
+def test_a_terminal_shows_how_many_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody knows otherwise whether anything happens for the half minute."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
     terminal = Terminal()
     with showing(tmp_path / "cache", 3, "fetching Kafka", terminal):
         jar = tmp_path / "cache" / "org" / "one.jar"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from contextlib import closing, suppress
@@ -12,11 +11,12 @@ from typing import Final
 import click
 
 from millstream.app import KafkaStreams
-from millstream.cli.demo.fetched_spark import go_on_with_spark, has_server
+from millstream.cli.demo.fetched_spark import go_on_with_spark
 from millstream.cli.demo.shop import ORDERS, REVENUE, Totals, add, orders, revenue
 from millstream.cli.demo.traffic import Reader, Sender
 from millstream.cli.demo.view import Moment, View, view
 from millstream.cli.output import GOOD, print_json, say
+from millstream.cli.project import can_serve
 from millstream.config import StreamsConfig
 from millstream.embedded.broker import EmbeddedKafka
 from millstream.errors import StreamsError
@@ -51,7 +51,11 @@ def command(number: int, threads: int, keep: bool, as_json: bool) -> int:
     What it needs is fetched once where it is not installed: Spark, Java, the broker's jars. Leaves
     nothing else behind. The exit code is 1 if a total is wrong.
     """
-    go_on_with_spark(sys.argv[2:])
+    if keep and as_json:
+        raise click.UsageError("--keep is for who looks, --json for programs: give one of them.")
+    flags = (("--keep", keep), ("--json", as_json))
+    words = ["--orders", str(number), "--threads", str(threads)]
+    go_on_with_spark([*words, *(name for name, is_set in flags if is_set)])
     placed = list(orders(number))
     expected: dict[str, Totals] = {}
     for _, order in placed:
@@ -73,7 +77,7 @@ def command(number: int, threads: int, keep: bool, as_json: bool) -> int:
         if not as_json:
             say("Starts Spark and the stream threads …")
         streams = KafkaStreams(revenue(), config)
-        if not as_json and has_server():
+        if not as_json and can_serve():
             say(f"Its console: {streams.serve(port=0).console}")
         sender = Sender(servers, placed)
         with closing(Reader(servers, _PARTITIONS)) as reader, view(quiet=as_json) as shown:

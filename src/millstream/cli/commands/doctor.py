@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import click
 
@@ -18,7 +16,7 @@ from millstream.embedded.jars import (
     expected_sums,
     ivy_jar,
 )
-from millstream.embedded.java import OLDEST_JAVA, find_java
+from millstream.embedded.java import java_of_spark
 from millstream.errors import ConfigError, EmbeddedKafkaError
 from millstream.kafka.kafka_python_parts import check_kafka_python
 
@@ -71,14 +69,7 @@ def _checked(look: Callable[[], str]) -> Finding:
 
 
 def _java() -> str:
-    java = find_java()
-    home = os.environ.get("JAVA_HOME")
-    if home and java.path != Path(home, "bin", "java"):
-        raise EmbeddedKafkaError(
-            f"JAVA_HOME is {home}, where there is no Java {OLDEST_JAVA} or later (bin/java). Spark "
-            f"starts that one, although there is Java {java.version} at {java.path}: let JAVA_HOME "
-            "lead to a Java, or unset it."
-        )
+    java = java_of_spark()
     return f"Java {java.version} ({java.path})"
 
 

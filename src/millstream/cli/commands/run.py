@@ -22,13 +22,15 @@ from millstream.cli.programs.topologies import runnable_in
 from millstream.embedded.broker import EmbeddedKafka
 from millstream.errors import StreamsError
 from millstream.spark.sessions.installed import require_pyspark
-from millstream.spark.sessions.session import SUBMIT_ARGUMENTS
+from millstream.spark.sessions.session import MASTER_VARIABLE
 from millstream.tools.facts import external_topics
 
 #: Tell a program where the broker is that was started with it, and where to keep what belongs to
 #: that broker's topics.
 BOOTSTRAP_VARIABLE: Final = "BOOTSTRAP_SERVERS"
 STATE_VARIABLE: Final = "STATE_DIR"
+#: What PySpark starts its JVM with.
+_SUBMIT_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 
 
 @click.command(
@@ -88,7 +90,9 @@ def command(
     words = command_for(program, arguments)
     if master is not None:
         require_pyspark()
-        os.environ[SUBMIT_ARGUMENTS] = _with_master(os.environ.get(SUBMIT_ARGUMENTS, ""), master)
+        # The first is for sessions that the program creates itself.
+        os.environ[_SUBMIT_ARGUMENTS] = _with_master(os.environ.get(_SUBMIT_ARGUMENTS, ""), master)
+        os.environ[MASTER_VARIABLE] = master
     if not (watch or with_broker):
         if is_script(program):
             sys.stdout.flush()
@@ -118,7 +122,10 @@ def command(
 def _with_master(arguments: str, master: str) -> str:
     """What PySpark starts its JVM with, and a master: the last one that it names is taken."""
     program = "pyspark-shell"
-    others = [word for word in shlex.split(arguments) if word != program]
+    try:
+        others = [word for word in shlex.split(arguments) if word != program]
+    except ValueError as error:
+        raise StreamsError(f"{_SUBMIT_ARGUMENTS} cannot be read ({error}): {arguments}") from error
     return shlex.join([*others, "--master", master, program])
 
 

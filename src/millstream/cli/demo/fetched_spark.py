@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import zlib
 from collections.abc import Sequence
 from importlib import util
 from importlib.metadata import requires
@@ -14,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from millstream.cli.output import FAINT, say
-from millstream.embedded.jars import cache_parent
+from millstream.clock import Deadline, SystemClock
+from millstream.embedded.jars import cache_parent, locked
 from millstream.embedded.java import find_java
 from millstream.errors import EmbeddedKafkaError, StreamsError
 from millstream.spark.sessions.installed import has_pyspark
@@ -22,72 +25,69 @@ from millstream.spark.sessions.installed import has_pyspark
 #: The extras that bring what is missing, and how much that is.
 _EXTRAS: Final = {"Spark": ("spark", "server"), "Java": ("java",)}
 _MEGABYTES: Final = {"Spark": 490, "Java": 100}
+#: Set for the demo that goes on: what is still missing then, is not to be had in this way.
+_FETCHED: Final = "MILLSTREAM_DEMO_FETCHED"
+_PATIENCE_MS: Final = 900_000
 
 
 def go_on_with_spark(arguments: Sequence[str]) -> None:
-    """Where Spark or Java is not installed, fetch it into a folder of its own and start this
-    command again with that: then this does not return.
+    """Where Spark or Java is not installed, fetch it into a folder of its own and start the demo
+    again with that: then this does not return.
 
     Args:
-        arguments: of this command.
+        arguments: of the demo.
 
     Raises:
         StreamsError: it could not be fetched.
     """
     there = {"Spark": has_pyspark(), "Java": _has_java()}
     missing = [name for name, is_there in there.items() if not is_there]
-    extras = [extra for name in missing for extra in _EXTRAS[name]]
-    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    folder = cache_parent() / "-".join(["demo", version, *extras])
-    if not missing or str(folder) in sys.path:
+    if not missing or os.environ.get(_FETCHED):
         return
-    if not folder.is_dir():
-        size = sum(_MEGABYTES[name] for name in missing)
-        lacking = " and no ".join(missing)
-        say(
-            f"No {lacking} here: fetches what the demo needs, once, into {folder}\n"
-            f"({size} MB; Ctrl-C ends it). To install it yourself: "
-            f"pip install 'millstream[{','.join(extras)}]'",
-            FAINT,
-        )
-        _fetch(folder, extras)
+    extras = [extra for name in missing for extra in _EXTRAS[name]]
+    wanted = _requirements(extras)
+    # Another version of this package may want others, and another machine those of its kind.
+    kind = zlib.crc32(" ".join([*wanted, sys.version, sysconfig.get_platform()]).encode())
+    folder = cache_parent() / f"demo-{'-'.join(extras)}-{kind:08x}"
+    with locked(folder, "what the demo needs", Deadline(SystemClock(), _PATIENCE_MS)):
+        if not folder.is_dir():
+            lacking = " and no ".join(missing)
+            say(
+                f"No {lacking} here: fetches what the demo needs, once, into {folder}\n"
+                f"({sum(_MEGABYTES[name] for name in missing)} MB; Ctrl-C ends it). To install it "
+                f"yourself: pip install 'millstream[{','.join(extras)}]'",
+                FAINT,
+            )
+            _fetch(folder, wanted)
     elsewhere = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(folder), *([elsewhere] if elsewhere else [])])
     sys.stdout.flush()
     sys.stderr.flush()
-    command = [sys.executable, "-m", "millstream", "demo", *arguments]
-    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})
+    # Without the working folder, which the command that was typed does not look into, either.
+    command = [sys.executable, "-P", "-m", "millstream", "demo", *arguments]
+    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path, _FETCHED: "1"})
 
 
-def has_server() -> bool:
-    """Whether the extra is installed that shows the console."""
-    return all(util.find_spec(name) is not None for name in ("starlette", "uvicorn"))
+def _fetch(folder: Path, wanted: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
+        fetched = Path(name, "packages")
+        # On stderr, since stdout is the result's.
+        ran = subprocess.run([*installer(), "--target", str(fetched), *wanted], stdout=2)
+        if ran.returncode != 0:
+            raise StreamsError(
+                "What the demo needs could not be fetched, for the reason above. Install it "
+                "yourself: pip install 'millstream[spark,server,java]'"
+            )
+        # Nothing but complete folders ever stands under the final name.
+        fetched.rename(folder)
 
 
-def _fetch(folder: Path, extras: Sequence[str]) -> None:
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
-            fetched = Path(name, "packages")
-            # On stderr, since stdout is the result's.
-            wanted = _requirements(extras)
-            ran = subprocess.run([*_installer(), "--target", str(fetched), *wanted], stdout=2)
-            if ran.returncode != 0:
-                raise StreamsError(
-                    "It could not be fetched, for the reason above. Install it yourself: "
-                    f"pip install 'millstream[{','.join(extras)}]'"
-                )
-            # Nothing but complete folders ever stands under the final name.
-            if not folder.is_dir():
-                fetched.rename(folder)
-    except OSError as error:
-        raise StreamsError(
-            f"The cache folder {folder.parent} cannot be written ({error.strerror}): set "
-            "MILLSTREAM_CACHE to a folder that can."
-        ) from error
+def installer() -> list[str]:
+    """The words that install packages into a folder.
 
-
-def _installer() -> list[str]:
+    Raises:
+        StreamsError: there is neither pip nor uv.
+    """
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
     if util.find_spec("pip") is not None:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -96,8 +96,8 @@ def _installer() -> list[str]:
     if uv is not None:
         return [uv, "pip", "install", "--python", sys.executable, *quiet]
     raise StreamsError(
-        "There is neither pip nor uv to fetch it with: install millstream with its extras spark, "
-        "server and, where there is no Java, java."
+        "There is neither pip nor uv to fetch with what the demo needs: install millstream with "
+        "its extras spark, server and, where there is no Java, java."
     )
 
 

@@ -266,7 +266,7 @@ def start_local(slots: int, connectors: Sequence[str] = ()) -> SparkSession:
         session: SparkSession = builder.getOrCreate()
     except Exception as error:
         raise SparkError(
-            f"Spark did not start on this machine: {_first_line(error)}. It needs Java 17 or "
+            f"Spark did not start on this machine: {first_line(error)}. It needs Java 17 or "
             "later (see JAVA_HOME) and its own messages above may say more."
         ) from error
     if jvm_runs:
@@ -356,5 +356,5 @@ def _forget_ended_jvm() -> None:
     SparkSession._activeSession = None
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

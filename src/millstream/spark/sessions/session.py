@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ from millstream.spark.sessions.local_session import (
     SPARE_SLOTS,
     LocalSession,
     current_local,
+    first_line,
     join_local,
 )
 from millstream.spark.sessions.spark_connect import refuse_connect, refuse_connect_mode
@@ -36,8 +37,8 @@ logger = logging.getLogger(__name__)
 JOB_TAG: Final = "millstream"
 #: Set by spark-submit for the Python programs that it runs.
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-#: What PySpark starts its JVM with where no spark-submit has: a master may be among it.
-SUBMIT_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+#: Set by `millstream run --spark` to the master that it was given.
+MASTER_VARIABLE: Final = "MILLSTREAM_SPARK_MASTER"
 
 _PYSPARK_INTERRUPT_HANDLER: Final = "SparkContext._do_init.<locals>.signal_handler"
 
@@ -184,7 +185,8 @@ def session_at_hand() -> SparkSession | None:
     """The session of this process, or that it is to have; None if there is none.
 
     Raises:
-        SparkError: Spark is not installed, or there is no Java for it.
+        SparkError: Spark is not installed, there is no Java for it, or no session on the master
+            that this program was given.
     """
     require_pyspark()
     from pyspark import SparkContext
@@ -194,17 +196,26 @@ def session_at_hand() -> SparkSession | None:
     if active is None and SparkContext._active_spark_context is not None:
         # Active means to Spark: on this Python thread. A context that runs is as good.
         active = SparkSession.builder.getOrCreate()
-    if active is None and _was_given_a_master(os.environ):
-        # By spark-submit, or by `millstream run --spark`: that is where the program shall run.
-        if _SUBMITTED not in os.environ:
-            see_to_java()
+    if active is None and _SUBMITTED in os.environ:
+        # A program that spark-submit runs has been given a master: that is where it shall run.
         active = SparkSession.builder.getOrCreate()
+    elif active is None and os.environ.get(MASTER_VARIABLE):
+        active = _session_on(os.environ[MASTER_VARIABLE])
     return active
 
 
-def _was_given_a_master(environment: Mapping[str, str]) -> bool:
-    words = environment.get(SUBMIT_ARGUMENTS, "").replace("=", " ").split()
-    return _SUBMITTED in environment or "--master" in words
+def _session_on(master: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    see_to_java()
+    try:
+        session: SparkSession = SparkSession.builder.master(master).getOrCreate()
+    except Exception as error:
+        raise SparkError(
+            f"Spark has no session on the master {master}: {first_line(error)}. Its own messages "
+            "above may say more."
+        ) from error
+    return session
 
 
 def use_this_python(session: SparkSession) -> None:
