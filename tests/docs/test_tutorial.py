@@ -28,9 +28,10 @@ def test_the_tutorial_can_be_followed_from_its_first_step(tmp_path: Path) -> Non
     """Goal: on a machine with Python and Java only. The name that it tells to install is that of
     the wheel as it would be released."""
     environment = {name: value for name, value in os.environ.items() if name not in LEADING}
-    wheel = built_here(tmp_path / "dist").wheel
-    (tmp_path / "constraints.txt").write_text(f"millstream @ {wheel.as_uri()}\n")
-    environment["PIP_CONSTRAINT"] = str(tmp_path / "constraints.txt")
+    dist = built_here(tmp_path / "dist").wheel.parent
+    # Where the name is looked for besides the index, which does not have it.
+    places = [environment.get("PIP_FIND_LINKS", ""), str(dist)]
+    environment["PIP_FIND_LINKS"] = " ".join(filter(None, places))
     folder = tmp_path / "shop"
     folder.mkdir()
     python = Path(sys.base_prefix, "bin")

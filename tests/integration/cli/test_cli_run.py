@@ -35,11 +35,14 @@ if __name__ == "__main__":
 """
 
 _MASTER = """
+import signal
 from millstream.spark.sessions.session import session_at_hand
 
 if __name__ == "__main__":
+    heeded = lambda number, frame: None
+    signal.signal(signal.SIGINT, heeded)
     context = session_at_hand().sparkContext
-    print(context.master, context.appName)
+    print(context.master, context.appName, signal.getsignal(signal.SIGINT) is heeded)
     context.stop()
 """
 
@@ -63,13 +66,13 @@ def test_a_script_takes_the_place_of_the_command(script: Path) -> None:
 
 def test_a_master_is_where_the_threads_run(tmp_path: Path) -> None:
     """`--spark` is what spark-submit's `--master` is: the program asks for a session, and has that
-    one; whatever else Spark shall be started with stays."""
+    one; whatever else Spark shall be started with stays, and so does who heeds Ctrl-C."""
     program = tmp_path / "app.py"
     program.write_text(_MASTER)
     given = {"PYSPARK_SUBMIT_ARGS": "--conf spark.app.name='my shop' pyspark-shell"}
     with Program(MILLSTREAM, "run", program, "--spark", "local[3]", environment=given) as run:
         assert run.wait_ended(60) == 0, run.errors
-        assert run.lines[-1] == "local[3] my shop"
+        assert run.lines[-1] == "local[3] my shop True"
 
 
 def test_a_change_starts_it_again_and_a_broken_file_does_not(script: Path) -> None:

@@ -11,7 +11,8 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -189,6 +190,11 @@ def session_at_hand() -> SparkSession | None:
             that this program was given.
     """
     require_pyspark()
+    with _handler_kept():
+        return _session_at_hand()
+
+
+def _session_at_hand() -> SparkSession | None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -202,6 +208,21 @@ def session_at_hand() -> SparkSession | None:
     elif active is None and os.environ.get(MASTER_VARIABLE):
         active = _session_on(os.environ[MASTER_VARIABLE])
     return active
+
+
+@contextmanager
+def _handler_kept() -> Iterator[None]:
+    """Give Ctrl-C back to who had it: PySpark takes it over where it makes a context.
+
+    `run` heeds signals before there is a session, and would never hear of this one again.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        is_ours = threading.current_thread() is threading.main_thread()
+        if is_ours and before not in (None, signal.default_int_handler):
+            signal.signal(signal.SIGINT, before)
 
 
 def _session_on(master: str) -> SparkSession:
