@@ -74,6 +74,7 @@ def in_order(rows: list[list[object]]) -> list[str]:
     return sorted(map(repr, rows))
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_done_again_is_there_once(tmp_path: Path) -> None:
     """The narrowest place: the table has the batch, and the checkpoint does not say so yet."""
     appended = offer(tmp_path, 2)
