@@ -44,10 +44,9 @@ def has_browser() -> bool:
     return shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
 
 
-def has_promtool() -> bool:
-    """Whether there is Prometheus' own tool, on the PATH or where `.ci/setup` puts it."""
-    places = (None, str(Path(sys.executable).parent))
-    return any(shutil.which("promtool", path=place) for place in places)
+def promtool() -> str | None:
+    """Prometheus' own tool, on the PATH or where `.ci/setup` puts it."""
+    return shutil.which("promtool") or shutil.which(Path(sys.executable).with_name("promtool"))
 
 
 #: What a machine may lack: how the reason of a skip says it, and whether this one lacks it.
@@ -57,7 +56,7 @@ LACKING: Mapping[str, Callable[[], bool]] = {
     "There is no Chromium with its driver": lambda: not has_browser(),
     "There can be no hosts": lambda: hindrance() is not None,
     ABSENT: lambda: not has_speedups(),
-    "there is no promtool": lambda: not has_promtool(),
+    "there is no promtool": lambda: promtool() is None,
     "openssl is not installed": lambda: shutil.which("openssl") is None,
 }
 

@@ -19,7 +19,7 @@ from millstream.kafka.cluster.group_admin import GroupAdmin
 from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
 from millstream.serdes import Serde
-from millstream.spark.sessions.session import is_local, use_this_python
+from millstream.spark.sessions.session import use_this_python
 from millstream.structured.lake.history_rows import (
     TIMEOUT_MS,
     EncodeRows,
@@ -102,8 +102,7 @@ def backfill(
         ...     key=STRING, value=JSON, config=config,
         ... )
     """
-    if is_local(spark):
-        use_this_python(spark)
+    use_this_python(spark)
     settings = librdkafka_settings(config, "admin", f"{config.application_id}-backfill")
     admin = GroupAdmin(settings, replication_factor=config.replication_factor)
     try:

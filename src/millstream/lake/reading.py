@@ -10,7 +10,7 @@ from millstream.lake.data_source import FORMAT, PLAN, with_module_path
 from millstream.lake.plan import ReadPlan, handed_over
 from millstream.lake.position import METADATA
 from millstream.spark.code.module_path import module_path
-from millstream.spark.sessions.session import is_local, use_this_python
+from millstream.spark.sessions.session import use_this_python
 from millstream.spark.sessions.spark_connect import is_connect
 
 if TYPE_CHECKING:
@@ -46,9 +46,8 @@ def register(spark: SparkSession) -> None:
             "be handed settings unseen. Give a classic SparkSession (spark.master instead of "
             "spark.remote)."
         )
-    if is_local(spark):
-        # Spark keeps the Python of a data source from when it is registered.
-        use_this_python(spark)
+    # Spark keeps the Python of a data source from when it is registered.
+    use_this_python(spark)
     spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(with_module_path(module_path()))
 

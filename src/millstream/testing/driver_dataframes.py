@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.config import StreamsConfig
 from millstream.errors import DataFrameError
 from millstream.record import Headers
-from millstream.spark.sessions.session import is_local, use_this_python
+from millstream.spark.sessions.session import use_this_python
 from millstream.structured.arrow_map import map_in_arrow
 from millstream.structured.frames import as_records, decoded, transformed
 from millstream.structured.plan import StagePlan, stage_plan
@@ -66,8 +66,7 @@ def run_stage(
     if not records:
         return 0
     assert plan.output_topic is not None
-    if is_local(session):
-        use_this_python(session)
+    use_this_python(session)
     for key, value, time_ms, headers in list(_results(plan, session, records, now_ms)):
         feed(plan.output_topic, key, value, time_ms, headers)
     return len(records)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from support.machine.scripts import Program
@@ -63,7 +63,7 @@ def made(folder: Path, what: Sequence[str]) -> Empty:
     began = time.monotonic()
     ran = empty.run("python", "-m", "pip", "install", "--quiet", *what, timeout_s=900)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    return Empty(work, environment, time.monotonic() - began)
+    return replace(empty, installed_s=time.monotonic() - began)
 
 
 def without_java(environment: dict[str, str], folder: Path) -> dict[str, str]:

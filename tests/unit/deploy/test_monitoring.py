@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import generate_dashboard
 import pytest
 import yaml
+from support.strictness import promtool
 
 MONITORING = Path(__file__).parents[3] / "deploy" / "monitoring"
 ROOT = MONITORING.parents[1]
@@ -56,9 +55,9 @@ def test_charts_name_runbooks_that_are_there() -> None:
     assert set(named) <= headings
 
 
-def promtool(*arguments: str) -> str:
+def told_by_promtool(*arguments: str) -> str:
     """What promtool says when it is content."""
-    program = shutil.which("promtool") or shutil.which(Path(sys.executable).with_name("promtool"))
+    program = promtool()
     if program is None:
         pytest.skip("there is no promtool: on Debian and Ubuntu it is in the package prometheus")
     ran = subprocess.run(
@@ -69,7 +68,7 @@ def promtool(*arguments: str) -> str:
 
 
 def test_the_alerts_come_when_they_should_and_not_before() -> None:
-    assert "SUCCESS" in promtool("test", "rules", "alerts_test.yaml")
+    assert "SUCCESS" in told_by_promtool("test", "rules", "alerts_test.yaml")
 
 
 def test_each_alert_has_a_time_at_which_it_comes_and_one_at_which_it_does_not() -> None:
@@ -94,4 +93,4 @@ def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
     ]
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
-    assert f"{len(rules)} rules found" in promtool("check", "rules", str(file))
+    assert f"{len(rules)} rules found" in told_by_promtool("check", "rules", str(file))

@@ -109,8 +109,7 @@ def resolve_session(
         return HostSession(session, local, user)
     check_session(session)
     _spare_our_jobs_on_interrupt(session)
-    if is_local(session):
-        use_this_python(session)
+    use_this_python(session)
     return HostSession(session)
 
 
@@ -240,12 +239,13 @@ def _session_on(master: str) -> SparkSession:
 
 
 def use_this_python(session: SparkSession) -> None:
-    """Let workers on this machine run the driver's Python, if nobody has chosen another.
+    """Let workers on this machine run the driver's Python, if nobody has chosen another. Workers
+    elsewhere have their own.
 
     Without that PySpark takes whatever `python3` is on the PATH: not the one of a virtual
     environment that is used without being activated.
     """
-    if "PYSPARK_PYTHON" not in os.environ:
+    if is_local(session) and "PYSPARK_PYTHON" not in os.environ:
         session.sparkContext.pythonExec = sys.executable
 
 

@@ -118,7 +118,7 @@ class SegmentedWindows:
         size = self._layout.suffix_bytes
         # Few windows are asked for at a time.
         times = list(map(self._time_of, {key[-size:] for key in keys}))
-        earliest = max(self.complete_from, self.observed_time - self._reach_ms)
+        earliest = max(self.complete_from, self.readable_from)
         if times and min(times) >= earliest:
             return list(map(self._recent.get, keys))
         return list(map(self.get, keys))
@@ -151,7 +151,7 @@ class SegmentedWindows:
         begin: bytes | None = None,
     ) -> ByteItems:
         """What all keys between two have within some time, in the store's own order."""
-        first = max(first, self.observed_time - self._reach_ms)
+        first = max(first, self.readable_from)
         return self._between(lowest, highest, first, last, reverse=reverse, begin=begin)
 
     def read_expired_too(self, first: int, last: int) -> ByteItems:
