@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from generated import written
+
 DOCS = Path(__file__).parents[1]
 LIST = DOCS / "api.txt"
 RELEASED = DOCS / "released"
@@ -128,20 +130,12 @@ def missing() -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Lists what is public.")
-    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
+    parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--release", metavar="VERSION", help="keep the list as that of a release")
-    options = parser.parse_args()
+    options, others = parser.parse_known_args()
     text = "\n".join(listed()) + "\n"
-    if options.release:
-        RELEASED.mkdir(exist_ok=True)
-        (RELEASED / f"{options.release}.txt").write_text(text, encoding="utf-8")
-    if LIST.exists() and LIST.read_text(encoding="utf-8") == text:
-        return 0
-    print(f"{LIST.name} {'is out of date' if options.check else 'is written'}")
-    if not options.check:
-        LIST.write_text(text, encoding="utf-8")
-    return int(options.check)
+    kept = [(RELEASED / f"{options.release}.txt", text)] if options.release else []
+    return written(__doc__, [*kept, (LIST, text)], others)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ if str(TESTS) not in sys.path:
 from bad_inputs.case import Accepted, Dropped, Family, Filtered, Letter, Outcome, Refused  # noqa: E402
 from bad_inputs.families import FAMILIES  # noqa: E402
 from bad_inputs.on_kafka import FAMILY as ON_KAFKA  # noqa: E402
+from generated import written  # noqa: E402
 
 _ALL = (*FAMILIES, ON_KAFKA)
 _LONGEST = 100
@@ -81,4 +82,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    raise SystemExit(written(__doc__, [(PAGE, page())], sys.argv[1:]))

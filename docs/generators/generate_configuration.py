@@ -10,9 +10,7 @@ one is wired up.
 
 from __future__ import annotations
 
-import argparse
 import ast
-import difflib
 import re
 import sys
 import tempfile
@@ -20,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+
+from generated import written
 
 from millstream import StreamsConfig
 from millstream.config_clients import (
@@ -414,28 +414,11 @@ def page(text: str) -> str:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
-    check = parser.parse_args().check
-    outdated = 0
-    for path in PAGES:
-        before = path.read_text(encoding="utf-8")
-        after = page(before)
-        outdated |= before != after
-        if not check:
-            path.write_text(after, encoding="utf-8")
-            continue
-        sys.stdout.writelines(
-            difflib.unified_diff(
-                before.splitlines(keepends=True),
-                after.splitlines(keepends=True),
-                path.name,
-                "code",
-            )
-        )
-    return int(check and outdated)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(
+        written(
+            __doc__,
+            [(path, page(path.read_text(encoding="utf-8"))) for path in PAGES],
+            sys.argv[1:],
+        )
+    )

@@ -9,12 +9,14 @@ work. Its docstring becomes the text of its section, and the rest its code.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from generated import written
 
 DOCS = Path(__file__).parents[1]
 RECIPES = DOCS.parent / "examples" / "cookbook"
@@ -125,23 +127,5 @@ def _page(room: str, of_room: list[Recipe]) -> str:
     return "".join(text)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Writes the pages of the cookbook.")
-    parser.add_argument(
-        "--check", action="store_true", help="only tell whether they are up to date"
-    )
-    check = parser.parse_args().check
-    outdated = False
-    PAGES.mkdir(exist_ok=True)
-    for path, text in pages():
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        outdated = True
-        print(f"{path.relative_to(DOCS)} {'is out of date' if check else 'is written'}")
-        if not check:
-            path.write_text(text, encoding="utf-8")
-    return int(check and outdated)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(written(__doc__, pages(), sys.argv[1:]))

@@ -8,11 +8,13 @@ It stands between `<!-- table: errors -->` and `<!-- end -->`; what is around is
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from generated import written
 
 from millstream import errors
 from millstream.errors import StreamsError
@@ -59,19 +61,7 @@ def page(text: str) -> str:
     return _MARKED.sub(lambda found: f"{found[1]}\n{table()}\n{found[2]}", text)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Writes the table of errors.")
-    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
-    check = parser.parse_args().check
-    before = PAGE.read_text(encoding="utf-8")
-    after = page(before)
-    if before == after:
-        return 0
-    print(f"{PAGE.name} {'is out of date' if check else 'is written'}")
-    if not check:
-        PAGE.write_text(after, encoding="utf-8")
-    return int(check)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(
+        written(__doc__, [(PAGE, page(PAGE.read_text(encoding="utf-8")))], sys.argv[1:])
+    )

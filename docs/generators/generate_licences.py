@@ -8,11 +8,13 @@ Python; the licences are what each package says of itself.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, requires
 from pathlib import Path
 from typing import Final
 
+from generated import written
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -132,10 +134,5 @@ def licence_of(name: str) -> str:
     raise SystemExit(f"{name} does not say what its licence is: look, and add it here")
 
 
-def main() -> None:
-    """Write it."""
-    PAGE.write_text(page(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    raise SystemExit(written(__doc__, [(PAGE, page())], sys.argv[1:]))

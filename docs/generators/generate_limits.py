@@ -8,12 +8,14 @@ Bounds that are settings are in configuration.md, made by generate_configuration
 
 from __future__ import annotations
 
-import argparse
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from generated import written
 
 PAGE = Path(__file__).parents[1] / "operations" / "limits.md"
 
@@ -342,18 +344,5 @@ def page() -> str:
     return "".join(text)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Writes the page of limits.")
-    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
-    check = parser.parse_args().check
-    text = page()
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
-        return 0
-    print(f"{PAGE.name} {'is out of date' if check else 'is written'}")
-    if not check:
-        PAGE.write_text(text, encoding="utf-8")
-    return int(check)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(written(__doc__, [(PAGE, page())], sys.argv[1:]))

@@ -10,8 +10,6 @@ A table stands between `<!-- table: NAME -->` and `<!-- end -->`; what is around
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import json
 import re
 import sys
@@ -19,6 +17,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from generated import written
 
 from millstream import (
     BufferConfig,
@@ -213,21 +213,7 @@ def generated(text: str) -> str:
     return text
 
 
-def main() -> int:
-    """Write the page, or say whether it is up to date."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing")
-    arguments = parser.parse_args()
-    before = PAGE.read_text(encoding="utf-8")
-    after = generated(before)
-    if arguments.check:
-        sys.stdout.writelines(
-            difflib.unified_diff(before.splitlines(True), after.splitlines(True), PAGE.name)
-        )
-        return int(before != after)
-    PAGE.write_text(after, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(
+        written(__doc__, [(PAGE, generated(PAGE.read_text(encoding="utf-8")))], sys.argv[1:])
+    )
