@@ -80,7 +80,7 @@ cluster: venv ## kill hosts of a Spark cluster, cut its links, fill its disks (n
 simulate: venv ## run 1,000 histories of a simulated cluster, ARGS="--seed N" for the story of one
 	PYTHONPATH=tests $(PY) -m simulation $(ARGS)
 
-mutants: venv ## put faults into the path of a commit, one by one: does a test notice each?
+mutants: venv ## inject faults one by one and report which test detects each, ARGS="--only TEXT"
 	PYTHONPATH=tests $(PY) -m mutants.run $(ARGS)
 
 site: venv ## build the documentation's site into build/site; fails at a warning

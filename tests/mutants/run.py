@@ -1,4 +1,4 @@
-"""Does a test notice each fault of `commit_path`?
+"""Does a test notice each fault of the catalog?
 
     make mutants ARGS="--only flushed"
 
@@ -26,7 +26,8 @@ import kafka  # noqa: F401
 import pyspark.sql  # noqa: F401
 import pytest
 import rocksdict  # noqa: F401
-from mutants.commit_path import MUTANTS, Mutant
+from mutants.catalog import MUTANTS
+from mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
 #: What is run for a fault, until something fails. All of it is in `make test`.
@@ -84,7 +85,7 @@ class Tree:
         sound = path.read_text()
         path.write_text(mutated(mutant, sound))
         try:
-            for stage in (FIRST.get(mutant.module, ()), *stages):
+            for stage in (mutant.tests, FIRST.get(mutant.module, ()), *stages):
                 found = self._run(stage)
                 if found is not None:
                     return found
@@ -157,19 +158,44 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="a part of what the fault breaks")
     parser.add_argument("--skip", type=int, default=0, help="so many of the first ones")
+    parser.add_argument("--module", default="", help="a part of the path of the module")
+    parser.add_argument("--jobs", type=int, default=2, help="faults tried at a time")
     parser.add_argument("--stages", type=int, default=len(STAGES), help="how many at most")
     arguments = parser.parse_args()
-    chosen = [each for each in MUTANTS if arguments.only in each.breaks][arguments.skip :]
+    chosen = [
+        each
+        for each in MUTANTS
+        if arguments.only in each.breaks and arguments.module in each.module
+    ][arguments.skip :]
     stages = STAGES[: arguments.stages]
-    results: dict[str, str] = {}
+    context = multiprocessing.get_context("fork")
+    found: multiprocessing.SimpleQueue[tuple[str, str]] = context.SimpleQueue()
+    jobs = [
+        context.Process(target=_try, args=(chosen[job :: arguments.jobs], stages, found))
+        for job in range(min(arguments.jobs, len(chosen)))
+    ]
+    for job in jobs:
+        job.start()
+    survived = 0
+    for _ in chosen:
+        breaks, noticed = found.get()
+        survived += noticed == SURVIVED
+        print(f"{breaks:<74} {noticed}", flush=True)  # noqa: T201
+    for job in jobs:
+        job.join()
+    print(f"{len(chosen)} mutants, {survived} survived")  # noqa: T201
+    return 1 if survived else 0
+
+
+def _try(
+    mutants: Sequence[Mutant],
+    stages: Sequence[Sequence[str]],
+    found: multiprocessing.SimpleQueue[tuple[str, str]],
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tree = Tree(Path(folder) / "tree")
-        for mutant in chosen:
-            results[mutant.breaks] = noticed = tree.notices(mutant, stages)
-            print(f"{mutant.breaks:<74} {noticed}", flush=True)  # noqa: T201
-    survived = [breaks for breaks, noticed in results.items() if noticed == SURVIVED]
-    print(f"{len(results)} mutants, {len(survived)} survived")  # noqa: T201
-    return 1 if survived else 0
+        for each in mutants:
+            found.put((each.breaks, tree.notices(each, stages)))
 
 
 if __name__ == "__main__":

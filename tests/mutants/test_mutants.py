@@ -6,7 +6,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from mutants.commit_path import MUTANTS, Mutant
+from mutants.catalog import MUTANTS
+from mutants.mutant import Mutant
 from mutants.run import mutated
 
 import millstream
