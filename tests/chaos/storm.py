@@ -3,7 +3,8 @@
     make chaos ARGS="--seed 7 --minutes 4"
 
 Two instances of an application with two sub-topologies and a store, each a driver process with
-Spark and its workers, on a broker that they reach through a proxy. Faults come one after another,
+Spark and its workers, on one broker or several (`--brokers 3`: three replicas of everything), each
+behind a proxy. Faults come one after another,
 sometimes before the former one is over. At the end a table tells of each kind how often it came and
 how long it took until everything that had been written by its end was told; and of all ids how many
 were lost, repeated or out of order. The process ends with 1 if any was lost, or, under
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from chaos.command_line import add_guarantee, parsed, parser_of
 from chaos.tending import Tended, send
 from confluent_kafka import Consumer, TopicPartition
 from support.machine.ports import free_port
-from support.machine.tcp_proxy import TcpProxy
+from support.machine.tcp_proxy import TcpProxies
 from support.meanwhile import meanwhile
 from support.running.instances import Instances, last_told
 from support.running.topologies.identified import Account, Identified
@@ -191,14 +192,14 @@ class Storm:
 
     Args:
         seed: decides which, when, where, and how long each is.
-        kafka: the broker, behind the proxy.
+        kafka: the brokers, behind the proxies.
         proxy: cuts connections.
         instances: the application.
     """
 
     seed: int
     kafka: EmbeddedKafka
-    proxy: TcpProxy
+    proxy: TcpProxies
     instances: Instances
     rows: dict[str, Row] = field(default_factory=dict)
 
@@ -216,6 +217,8 @@ class Storm:
             "driver paused": lambda: self._pause([self._tended.any().script.pid]),
             "instance paused": lambda: self._pause(self._tended.any().processes),
             "broker killed, absent": self._lose_broker,
+            "broker paused": self._pause_broker,
+            "broker closed in order": self._close_broker,
             "connections cut": self._cut,
             "connections refused": self._refuse,
             "network silent": self._silence,
@@ -227,6 +230,9 @@ class Storm:
             "thread removed": lambda: self._tended.change_threads("remove"),
             "instance closes": self._close_instance,
         }
+        if len(self.kafka.brokers) > 1:
+            self.kinds["all brokers killed"] = self._lose_all_brokers
+            self.kinds["brokers restarted in turn"] = self._restart_brokers_in_turn
 
     def run(self, seconds: float, kinds: Sequence[str] | None = None) -> Report:
         """Let faults come for so long, or those of these kinds, once each in this order."""
@@ -241,6 +247,7 @@ class Storm:
                     self._strike(kind, watch, overlaps=kinds is None)
                 self._recover(watch)
             application.wait_committed(_RECOVERED_S)
+            self.kafka.wait_in_sync()
             account = application.account()
             wait_for(lambda: self._tended.are_up, _RECOVERED_S, "both run")
             self._tended.end()
@@ -328,9 +335,34 @@ class Storm:
         send(signal.SIGCONT, *processes)
 
     def _lose_broker(self) -> None:
+        broker = self._chance.choice(self.kafka.brokers)
+        broker.kill()
+        self._lasting()
+        broker.start()
+
+    def _pause_broker(self) -> None:
+        broker = self._chance.choice(self.kafka.brokers)
+        broker.pause()
+        self._lasting()
+        broker.resume()
+
+    def _close_broker(self) -> None:
+        broker = self._chance.choice(self.kafka.brokers)
+        broker.stop()
+        self._lasting()
+        broker.start()
+
+    def _lose_all_brokers(self) -> None:
         self.kafka.kill()
         self._lasting()
         self.kafka.start()
+
+    def _restart_brokers_in_turn(self) -> None:
+        for broker in self.kafka.brokers:
+            self.kafka.wait_in_sync()
+            broker.stop()
+            broker.start()
+        self.kafka.wait_in_sync()
 
     def _cut(self) -> None:
         for _ in range(3):
@@ -392,6 +424,8 @@ def storm(
     seconds: float,
     kinds: Sequence[str] | None = None,
     guarantee: str = AT_LEAST_ONCE,
+    brokers: int = 1,
+    settings: Mapping[str, Any] | None = None,
 ) -> Report:
     """Start everything, let faults come, and end everything.
 
@@ -401,19 +435,22 @@ def storm(
         seconds: for how long faults come.
         kinds: those that are to come, instead of all again and again.
         guarantee: the processing guarantee of the application.
+        brokers: how many there are.
+        settings: further settings of the application.
     """
-    port = free_port()
+    ports = [free_port() for _ in range(brokers)]
     with (
-        TcpProxy(port) as proxy,
-        EmbeddedKafka(port=port, advertised_port=proxy.port) as kafka,
+        TcpProxies(ports) as proxy,
+        EmbeddedKafka(port=ports, advertised_port=proxy.ports, brokers=brokers) as kafka,
     ):
-        instances = Instances(kafka, folder, **settings_under(guarantee))
+        instances = Instances(kafka, folder, **settings_under(guarantee), **(settings or {}))
         return Storm(seed, kafka, proxy, instances).run(seconds, kinds)
 
 
 def main() -> int:
     parser = parser_of(__doc__, minutes=4)
     add_guarantee(parser, AT_LEAST_ONCE)
+    parser.add_argument("--brokers", type=int, default=1, help="how many brokers there are")
     parser.add_argument("--keep", type=Path, help="a folder for what instances write and store")
     arguments = parsed(parser)
     with tempfile.TemporaryDirectory() as temporary:
@@ -424,6 +461,7 @@ def main() -> int:
             arguments.minutes * 60,
             arguments.only,
             arguments.guarantee,
+            arguments.brokers,
         )
     print(report)  # noqa: T201
     account = report.account

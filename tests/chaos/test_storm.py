@@ -35,3 +35,19 @@ def test_no_id_is_lost_whatever_fails(
         assert (account.repeated, report.out_of_order, report.dead_letters) == (0, 0, 1), report
     assert [report.rows[kind].times for kind in kinds] == [1] * len(kinds)
     assert report.connections > 0, "the application goes by way of the proxy"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, EXACTLY_ONCE_V2])
+def test_a_rolling_restart_of_three_brokers_loses_nothing(tmp_path: Path, guarantee: str) -> None:
+    """While ids are written, each broker is shut down in order and started, one after the other;
+    then one is killed, and another one paused."""
+    kinds = ("brokers restarted in turn", "broker killed, absent", "broker paused")
+    report = storm(tmp_path, 1, seconds=0, kinds=kinds, guarantee=guarantee, brokers=3)
+    account = report.account
+    assert account.written > 0
+    assert (account.untold, account.lost) == (frozenset(), frozenset()), report
+    assert account.repeated <= report.may_repeat, report
+    if guarantee == EXACTLY_ONCE_V2:
+        assert (account.repeated, report.out_of_order) == (0, 0), report
+    assert [report.rows[kind].times for kind in kinds] == [1] * len(kinds)

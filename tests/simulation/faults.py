@@ -24,7 +24,7 @@ from simulation.instance import Instance, Worker
 from simulation.scheduler import Process
 
 #: After which faults which errors may end a thread.
-_CLUSTER: Final = frozenset({"broker", "outage", "cut", "lossy", "late"})
+_CLUSTER: Final = frozenset({"broker", "coordinator", "outage", "cut", "lossy", "late"})
 _FREEZES_IN_COMMIT: Final = 0.5
 _DISK: Final = frozenset({"disk full", "corrupt"})
 
@@ -37,6 +37,7 @@ class Faults:
         checks: told of processes that are killed.
         disk: of the instances.
         chance: decides.
+        silences: decides how long the coordinators are silent.
         instances: who may suffer.
         add_instance: starts one more, if there may be more.
     """
@@ -47,6 +48,7 @@ class Faults:
         checks: Checks,
         disk: DiskFaults,
         chance: random.Random,
+        silences: random.Random,
         instances: Sequence[Instance],
         add_instance: Callable[[], bool],
     ) -> None:
@@ -55,6 +57,7 @@ class Faults:
         self._checks = checks
         self._disk = disk
         self._chance = chance
+        self._silences = silences
         self._instances = instances
         self._add_instance = add_instance
         self.counts: Counter[str] = Counter()
@@ -82,15 +85,18 @@ class Faults:
             "compaction": self._compact,
         }
 
+        #: Planned by themselves, so that the other faults of a seed do not depend on them.
+        self._extra: dict[str, Callable[[], bool]] = {"coordinator": self._silence_coordinators}
+
     @property
     def kinds(self) -> list[str]:
-        """All there are."""
+        """All that are drawn by chance; `coordinator` is planned besides."""
         return list(self._makers)
 
     def make(self, kind: str) -> None:
         """Let a fault of a kind happen, where it can."""
         self._scheduler.tell(f"--- fault: {kind}")
-        if self._makers[kind]():
+        if (self._makers | self._extra)[kind]():
             self.counts[kind] += 1
 
     def heal(self) -> None:
@@ -99,6 +105,7 @@ class Faults:
         self._scheduler.tell("--- no more faults")
         for broker in self._cluster.up:
             self._cluster.restart(broker)
+        self._cluster.end_silence()
         self._cluster.network = Network()
         self._cluster.freeze_next_commit_us = 0
         self._disk.full.clear()
@@ -304,6 +311,11 @@ class Faults:
         after_ms = self._chance.choice((1_000, 5_000, 9_000, 18_000))
         for broker in self._cluster.up:
             self._later(after_ms, after_ms + 2_000, partial(self._cluster.restart, broker))
+        return True
+
+    def _silence_coordinators(self) -> bool:
+        """Around the timeouts of commits and sessions: some answers come just too late."""
+        self._cluster.silence_coordinators(self._silences.randrange(4_000, 6_000) * 1000)
         return True
 
     def _lossy(self) -> bool:

@@ -43,6 +43,8 @@ _ASKS: Final = 0.3
 #: How many are those of a subscription, and how often its properties change.
 _SUBSCRIBES: Final = 0.15
 _CHANGES: Final = 0.2
+#: How often the coordinators are silent.
+_SILENCES: Final = (0, 0, 1, 2)
 _READ: Final = (INPUT, REPARTITION)
 _LOOK_US: Final = 250_000
 _SETTLES_US: Final = 240_000_000
@@ -109,6 +111,7 @@ class History:
             self.shape = replace(self.shape, asking=Asking.chosen(asks))
         elif kind > 1 - _SUBSCRIBES and not exactly_once:
             self.shape = SubscribedShape.of(self.shape, asks)
+        self._silences = random.Random(f"silences {seed}")
         #: On how many hosts instances run.
         self._hosts = random.Random(f"hosts {seed}")
         self.instances: list[Instance] = []
@@ -130,6 +133,7 @@ class History:
             self.checks,
             self.disk_faults,
             self._chance,
+            self._silences,
             self.instances,
             self._add_instance,
         )
@@ -193,15 +197,27 @@ class History:
         """When which faults happen, by the number of records that were written by then."""
         count = self._chance.choice((0, 1, 2, 3, 4, 6))
         kinds = self._chance.choices(self.faults.kinds, k=count)
-        return sorted((self._chance.randrange(self._records), kind) for kind in kinds)
+        plan = [(self._chance.randrange(self._records), kind) for kind in kinds]
+        silences = self._silences.choice(_SILENCES)
+        plan += [(self._silences.randrange(self._records), "coordinator") for _ in range(silences)]
+        return sorted(plan)
 
     def _settle(self) -> None:
         settling_us = self.scheduler.now_us
-        self._until(self.settled, _SETTLES_US, "settle")
+        self._until(self.settled, _SETTLES_US + self._waiting_us(), "settle")
         self.result.settle_ms = (self.scheduler.now_us - settling_us) // 1000
         # Of the last commit, its members have heard by then.
         self.wait(4 * _LOOK_US)
         self.scheduler.tell("settled")
+
+    def _waiting_us(self) -> int:
+        """How long a subscription waits for its commits in all: it takes no more records than may
+        be pending before the next one."""
+        if not isinstance(self.shape, SubscribedShape):
+            return 0
+        properties = self.shape.properties
+        longest = max(log.end for place, log in self.cluster.logs.items() if place.topic in _READ)
+        return longest * properties.commit_interval_ms * 1000 // properties.max_pending_records
 
     def _until(self, holds: Callable[[], bool], within_us: int, what: str) -> None:
         began_us = self.scheduler.now_us

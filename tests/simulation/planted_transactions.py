@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from millstream.errors import TaskMigratedError
+from millstream.errors import BrokerUnavailableError, TaskMigratedError
 from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.member.group_member import GroupMember
 from millstream.runtime.loop.rebalances import Rebalances
@@ -81,6 +81,24 @@ def _not_aborted() -> list[Replacement]:
     return [(SimulatedTransactions, "purge", lambda self, timeout_ms=0: None)]
 
 
+def _late_answer_counts() -> list[Replacement]:
+    """An answer to `send_offsets` that came too late counts for the next transaction."""
+    right = SimulatedTransactions.send_offsets
+
+    def wrong(self: Any, offsets: Any, member: Any, timeout_ms: int) -> None:
+        if getattr(self, "late", False):
+            self.late = False
+            self._begun = True
+            return
+        try:
+            right(self, offsets, member, timeout_ms)
+        except BrokerUnavailableError:
+            self.late = True
+            raise
+
+    return [(SimulatedTransactions, "send_offsets", wrong)]
+
+
 def _work_kept() -> list[Replacement]:
     """The transaction is aborted, and the tasks go on with what they have."""
     return [(Rebalances, "drop_work", lambda self: self._commits.forget_sent())]
@@ -93,5 +111,6 @@ BUGS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "expired transaction counts": _failed_commit_counts,
     "offsets before flush": _offsets_before_flush,
     "not aborted": _not_aborted,
+    "late answer counts": _late_answer_counts,
     "aborted, and work kept": _work_kept,
 }

@@ -67,16 +67,18 @@ class SubscribedShape(Shape):
     @classmethod
     def of(cls, shape: Shape, chance: random.Random) -> SubscribedShape:
         """One on this cluster."""
+        properties = chosen_properties(chance)
         return cls(
             shape.partitions,
             shape.on_disk,
             shape.caching,
             shape.standbys,
             shape.static,
-            shape.commit_interval_ms,
+            # As `ProcessorSubscription` does.
+            properties.commit_interval_ms,
             shape.max_poll_records,
             asynchronous=chance.random() < 0.5,
-            properties=chosen_properties(chance),
+            properties=properties,
         )
 
     @staticmethod

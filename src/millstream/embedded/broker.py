@@ -1,76 +1,84 @@
-"""A real Apache Kafka broker for development and tests, started in about two seconds.
+"""Real Apache Kafka brokers for development and tests, started in about two seconds.
 
-One KRaft node, controller and broker in one, in a Java process of its own; reachable from this
-machine only, unless it is told otherwise, with an empty log directory that is removed at the end.
+Each is a KRaft node, controller and broker in one, in a Java process of its own; reachable from
+this machine only, unless another `host` is given, with an empty log directory that is removed at
+the end.
 """
 
 from __future__ import annotations
 
 import atexit
-import errno
 import logging
 import os
-import random
-import signal
-import socket
-import subprocess
+import shutil
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from millstream.clock import Deadline, SystemClock
+from millstream.durations import milliseconds
 from millstream.embedded.home import BrokerHome
 from millstream.embedded.jars import KAFKA_VERSION, broker_jars
 from millstream.embedded.java import find_java
 from millstream.embedded.mended_broker import mended
+from millstream.embedded.node import (
+    POLL_S,
+    REQUEST_TIMEOUT_S,
+    EmbeddedBroker,
+    PortTakenError,
+    admin_client,
+    check_free,
+    free_port,
+)
 from millstream.embedded.security import BrokerSecurity
-from millstream.embedded.settings import LOOPBACK, Ports
-from millstream.errors import EmbeddedKafkaError, IllegalStateError
+from millstream.embedded.settings import FIRST_NODE_ID, LOOPBACK, Ports, kafka_uuid
+from millstream.errors import ConfigError, EmbeddedKafkaError, IllegalStateError
 
-_START_TIMEOUT_MS = 90_000
-_STOP_TIMEOUT_S = 15
 _TOPIC_TIMEOUT_MS = 30_000
-_REQUEST_TIMEOUT_S = 2.0
-_POLL_S = 0.02
+#: Replicas of a broker that was paused for long are in sync again within a few seconds.
+_IN_SYNC_TIMEOUT = timedelta(seconds=60)
 # Between choosing a free port and the broker's binding it, another process may take it.
 _START_ATTEMPTS = 3
-# Below the range from which systems take the ports of outgoing connections: a client that tries to
-# reach a killed broker there could otherwise connect to itself and so occupy the port.
-_PORTS = range(20_000, 32_000)
-_PORT_ATTEMPTS = 100
+#: More brokers than that need more memory than machines for development have.
+_MOST_BROKERS = 9
 
 _LOG = logging.getLogger("millstream.embedded")
 
 
 class EmbeddedKafka:
-    """A single Apache Kafka broker for development and tests, on the loopback interface by default.
+    """Apache Kafka for development and tests: one broker or several, on the loopback interface.
 
-    A context manager. `kill()` followed by `start()` is a crash and a restart: same port, same
-    data. `stop()` removes the data. The broker does not outlive this process, whatever ends it.
+    A context manager. `kill()` followed by `start()` is a crash and a restart: same ports, same
+    data. `stop()` removes the data. The brokers do not outlive this process, whatever ends it.
 
-    Replication factors are 1, topics are not created automatically, records are kept whatever
-    their timestamps, and groups form without the initial delay.
+    Topics are not created automatically, records are kept whatever their timestamps, and groups
+    form without the initial delay. With one broker replication factors are 1; with three or more
+    they are 3, and `min.insync.replicas` is 2, so that one broker may fail.
 
     Args:
-        port: where clients connect; None chooses a free one at each start after a `stop()`.
-        advertised_port: where clients are told to connect instead, by a proxy that passes them on
-            to `port`, for example one that can cut their connections.
+        port: where clients connect; None chooses a free one at each start after a `stop()`. With
+            several brokers a sequence, one for each.
+        advertised_port: the port that is advertised to clients instead, of a proxy in front of
+            `port`, for example one that can cut connections. With several brokers a sequence.
         properties: broker settings by Kafka's names, which win over the defaults chosen here.
-        security_protocol: how clients have to speak to it: PLAINTEXT, SSL, SASL_PLAINTEXT or
+        security_protocol: the protocol of the clients' listener: PLAINTEXT, SSL, SASL_PLAINTEXT or
             SASL_SSL. Where that needs a certificate, one is made; see `client_settings`.
-        users: with SASL, who may log in: passwords by user name, for PLAIN and SCRAM.
+        users: with SASL, passwords by user name, for PLAIN and SCRAM.
         host: the address of this machine at which clients connect. With another one than the
-            loopback interface's, other hosts reach the broker: without `security_protocol`,
-            whoever can reach that address may read and write everything.
+            loopback interface's, other hosts reach the brokers: without `security_protocol`,
+            everyone who can reach that address may read and write everything.
+        brokers: how many brokers the cluster has, 1 to 9.
 
     Raises:
-        ConfigError: an unknown protocol; users without SASL, or SASL without users.
+        ConfigError: an unknown protocol; users without SASL, or SASL without users; a number of
+            brokers out of range; another number of ports than of brokers.
 
     Example:
         >>> with EmbeddedKafka() as kafka:  # starts it, and stops it at the end
@@ -87,35 +95,53 @@ class EmbeddedKafka:
     def __init__(
         self,
         *,
-        port: int | None = None,
-        advertised_port: int | None = None,
+        port: int | Sequence[int] | None = None,
+        advertised_port: int | Sequence[int] | None = None,
         properties: Mapping[str, str | int | bool] | None = None,
         security_protocol: str = "PLAINTEXT",
         users: Mapping[str, str] | None = None,
         host: str = LOOPBACK,
+        brokers: int = 1,
     ) -> None:
+        if not 1 <= brokers <= _MOST_BROKERS:
+            raise ConfigError(f"brokers is {brokers}, but must be from 1 to {_MOST_BROKERS}.")
         self._host = host
-        self._wanted_port = port
-        self._advertised_port = advertised_port
+        self._count = brokers
+        self._wanted_ports = _one_each("port", port, brokers)
+        self._advertised_ports = _one_each("advertised_port", advertised_port, brokers)
         self._properties = dict(properties or {})
         self._security = BrokerSecurity(security_protocol, dict(users or {}))
-        self._home: BrokerHome | None = None
-        self._broker: subprocess.Popen[bytes] | None = None
+        self._brokers: tuple[EmbeddedBroker, ...] = ()
         self._owner_pid = 0
         self._lock = threading.RLock()
 
     @property
+    def brokers(self) -> tuple[EmbeddedBroker, ...]:
+        """The brokers, to kill, pause, stop and start each by itself; none before `start()`.
+
+        Example:
+            >>> with EmbeddedKafka(brokers=3) as kafka:
+            ...     kafka.create_topic("clicks")
+            ...     kafka.brokers[0].kill()  # the other two serve its partitions
+            ...     kafka.brokers[0].start()
+            ...     kafka.wait_in_sync()
+            ...     [broker.node_id for broker in kafka.brokers if broker.is_running]
+            [1, 2, 3]
+        """
+        return self._brokers
+
+    @property
     def bootstrap_servers(self) -> str:
-        """What clients put into `bootstrap.servers`.
+        """The value for `bootstrap.servers` of clients.
 
         Raises:
             IllegalStateError: it is not started, so there is no address.
         """
-        return f"{self._host}:{self._started_home.ports.told}"
+        return ",".join(broker.address for broker in self._started_brokers)
 
     @property
     def unsecured_servers(self) -> str:
-        """Where the broker can be reached without encryption and login, whatever its clients use.
+        """Addresses without encryption and login, whatever the clients' listener uses.
 
         For tools that prepare a test or look at its results. Without `security_protocol` and
         `advertised_port` the same as `bootstrap_servers`.
@@ -123,16 +149,15 @@ class EmbeddedKafka:
         Raises:
             IllegalStateError: it is not started, so there is no address.
         """
-        ports = self._started_home.ports
-        return f"{ports.unsecured_host}:{ports.unsecured}"
+        return ",".join(broker.unsecured_address for broker in self._started_brokers)
 
     def client_settings(
         self, user: str | None = None, mechanism: str | None = None
     ) -> dict[str, Any]:
-        """What clients have to be told of its security, for `StreamsConfig(clients=...)`.
+        """The security settings of clients, for `StreamsConfig(clients=...)`.
 
         Args:
-            user: who logs in; by default the first of `users`.
+            user: the user who logs in; by default the first of `users`.
             mechanism: how: SCRAM-SHA-512 (the default), SCRAM-SHA-256, PLAIN, or OAUTHBEARER with
                 tokens that are not signed.
 
@@ -150,70 +175,63 @@ class EmbeddedKafka:
             ...     sorted(kafka.client_settings("ann"))[:3]
             ['sasl.mechanism', 'sasl.password', 'sasl.username']
         """
-        return self._security.client_settings(self._started_home.folder, user, mechanism)
+        return self._security.client_settings(self._started_brokers[0].folder, user, mechanism)
 
     @property
     def is_running(self) -> bool:
-        """Whether the broker's process is alive."""
-        return self._broker is not None and self._broker.poll() is None
+        """Whether the processes of all brokers are alive."""
+        return bool(self._brokers) and all(broker.is_running for broker in self._brokers)
 
     @property
     def pid(self) -> int | None:
-        """The process id of the broker; None while there is none."""
-        broker = self._broker
-        return broker.pid if broker is not None and broker.poll() is None else None
+        """The process id of the first broker; None while it does not run."""
+        return self._brokers[0].pid if self._brokers else None
 
     def start(self) -> EmbeddedKafka:
-        """Start the broker and wait until it answers; does nothing while it runs.
+        """Start all brokers that do not run and wait until they answer.
 
         The first start on a machine fetches the broker's jars (44 MB) into a cache.
 
         Raises:
-            EmbeddedKafkaError: no suitable Java, the jars cannot be fetched, the port is taken, or
-                the broker died or was not ready in time.
-            ConfigError: `properties` contains what EmbeddedKafka sets itself.
+            EmbeddedKafkaError: no suitable Java, the jars cannot be fetched, a port is taken, or
+                a broker ended or was not ready in time.
+            ConfigError: `properties` contains settings that EmbeddedKafka sets itself.
         """
         with self._lock:
             if self.is_running:
                 return self
-            java = find_java()
-            jars = mended(broker_jars(java))
-            attempts = _START_ATTEMPTS if self._home is None and self._wanted_port is None else 1
+            are_chosen = not self._brokers and self._wanted_ports is None
+            attempts = _START_ATTEMPTS if are_chosen else 1
             for attempt in range(1, attempts + 1):
                 try:
-                    self._start_once(java.path, jars)
+                    self._start_once()
                     break
-                except _PortTakenError:
+                except PortTakenError:
                     if attempt == attempts:
                         raise
             _LOG.info("Apache Kafka %s answers on %s", KAFKA_VERSION, self.bootstrap_servers)
             return self
 
     def stop(self) -> None:
-        """End the broker in an orderly way and remove its data; does nothing when it is stopped."""
+        """Shut all brokers down and remove their data; does nothing when it is stopped."""
         with self._lock:
-            broker = self._broker
-            if broker is not None and broker.poll() is None:
-                broker.send_signal(signal.SIGTERM)
-                broker.send_signal(signal.SIGCONT)  # one that is suspended would never notice
-                try:
-                    broker.wait(_STOP_TIMEOUT_S)
-                    self._started_home.ended_by_itself()
-                except subprocess.TimeoutExpired:
-                    _LOG.warning("The embedded broker did not end on SIGTERM and is killed")
-            self._end_process()
-            self._remove_home()
+            # In order only if there is one: the last of several would wait for a majority.
+            if self._count == 1:
+                for broker in self._brokers:
+                    broker.stop()
+            self._remove()
 
     def kill(self) -> None:
-        """End the broker as a crash would (SIGKILL). Its data stay, and `start()` brings it back.
+        """End all brokers as a crash would (SIGKILL). The data stay, and `start()` restores them.
 
         Raises:
-            IllegalStateError: it does not run.
+            IllegalStateError: no broker runs.
         """
         with self._lock:
-            if not self.is_running:
+            if not any(broker.is_running for broker in self._brokers):
                 raise IllegalStateError("EmbeddedKafka does not run, so it cannot be killed.")
-            self._end_process()
+            for broker in self._brokers:
+                broker.end()
 
     def create_topic(
         self,
@@ -230,16 +248,16 @@ class EmbeddedKafka:
 
         Raises:
             EmbeddedKafkaError: the broker refused it, for example because it exists.
-            IllegalStateError: the broker does not run.
+            IllegalStateError: no broker runs.
         """
-        if not self.is_running:
+        if not self._is_any_running:
             raise IllegalStateError(f"EmbeddedKafka does not run: start it, then create {name!r}.")
         settings = {
             key: str(value).lower() if isinstance(value, bool) else str(value)
             for key, value in (config or {}).items()
         }
-        admin = _admin_client(self.unsecured_servers)
-        topic = NewTopic(name, partitions, 1, config=settings)
+        admin = admin_client(self.unsecured_servers)
+        topic = NewTopic(name, partitions, config=settings)
         try:
             admin.create_topics([topic], request_timeout=_TOPIC_TIMEOUT_MS / 1000)[name].result()
         except KafkaException as error:
@@ -248,11 +266,31 @@ class EmbeddedKafka:
             ) from error
         deadline = Deadline(SystemClock(), _TOPIC_TIMEOUT_MS)
         while not _has_leaders(admin, name, partitions):
-            if deadline.passed or not self.is_running:
+            if deadline.passed or not self._is_any_running:
                 raise EmbeddedKafkaError(
                     "The topic was created, but its partitions got no leaders in time.", topic=name
                 )
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
+
+    def wait_in_sync(self, timeout: timedelta = _IN_SYNC_TIMEOUT) -> None:
+        """Wait until all replicas of all partitions are in sync, as in a rolling restart.
+
+        Args:
+            timeout: how long that may take.
+
+        Raises:
+            EmbeddedKafkaError: a replica is not in sync in time.
+            IllegalStateError: it is not started.
+        """
+        admin = admin_client(self.unsecured_servers)
+        deadline = Deadline(SystemClock(), milliseconds("wait_in_sync", "timeout", timeout))
+        while (lagging := _out_of_sync(admin)) is None or lagging:
+            if deadline.passed:
+                raise EmbeddedKafkaError(
+                    f"Not all replicas were in sync after {timeout.total_seconds():.0f} s: "
+                    f"{'no broker answered' if lagging is None else ', '.join(lagging[:10])}."
+                )
+            time.sleep(POLL_S)
 
     def __enter__(self) -> EmbeddedKafka:
         return self.start()
@@ -266,158 +304,134 @@ class EmbeddedKafka:
         self.stop()
 
     def __repr__(self) -> str:
-        where = self.bootstrap_servers if self._home else "no address"
-        state = f"process {self.pid}" if self.is_running else "not running"
+        where = self.bootstrap_servers if self._brokers else "no address"
+        pids = ", ".join(str(broker.pid) for broker in self._brokers if broker.is_running)
+        state = f"process {pids}" if pids else "not running"
         return f"<EmbeddedKafka {where}, {state}>"
 
     def __reduce__(self) -> Any:
         raise TypeError("EmbeddedKafka cannot be pickled: hand its bootstrap_servers on instead.")
 
     @property
-    def _started_home(self) -> BrokerHome:
-        if self._home is None:
-            raise IllegalStateError("EmbeddedKafka has no address before start(): start it first.")
-        return self._home
+    def _is_any_running(self) -> bool:
+        return any(broker.is_running for broker in self._brokers)
 
-    def _start_once(self, java: Path, jars: Sequence[Path]) -> None:
-        is_new = self._home is None
-        home = self._home or self._new_home()
+    @property
+    def _started_brokers(self) -> tuple[EmbeddedBroker, ...]:
+        if not self._brokers:
+            raise IllegalStateError("EmbeddedKafka has no address before start(): start it first.")
+        return self._brokers
+
+    def _program(self) -> tuple[Path, Sequence[Path]]:
+        java = find_java()
+        return java.path, mended(broker_jars(java))
+
+    def _start_once(self) -> None:
+        java, _ = self._program()
+        is_new = not self._brokers
+        if is_new:
+            self._make_brokers()
+        starting = [broker for broker in self._brokers if not broker.is_running]
         try:
-            for port in home.ports.all:
-                _check_free(port, home.ports.host_of(port))
             if is_new and self._security.has_certificate:
-                self._security.make_certificate(java, home.folder, self._host)
-            self._broker = home.launch(java, jars)
-            self._await_ready(home, self._broker)
+                self._share_certificate(java)
+            for broker in starting:
+                broker.launch()
+            for broker in starting:
+                broker.await_ready()
             if is_new and self._security.has_users:
-                admin = _admin_client(self.unsecured_servers)
+                admin = admin_client(self.unsecured_servers)
                 self._security.create_users(admin, _TOPIC_TIMEOUT_MS / 1000)
         except BaseException:
-            # Also on Ctrl-C: a half-started broker is worth nothing.
-            self._end_process()
+            # Also on Ctrl-C: a half-started cluster is worth nothing.
+            for broker in starting:
+                broker.end()
             if is_new:
-                self._remove_home()
+                self._remove()
             raise
 
-    def _new_home(self) -> BrokerHome:
-        port = _free_port(self._host) if self._wanted_port is None else self._wanted_port
-        _check_free(port, self._host)
-        controller_port = _free_port(but={port})
-        is_own = self._security.is_secured or self._advertised_port is not None
-        unsecured = _free_port(but={port, controller_port}) if is_own else port
-        self._home = BrokerHome(
-            ports=Ports(port, controller_port, unsecured, self._advertised_port, self._host),
-            properties=self._properties,
-            security=self._security,
-        )
+    def _make_brokers(self) -> None:
+        ports = self._choose_ports()
+        controllers = {node: each.controller for node, each in enumerate(ports, FIRST_NODE_ID)}
+        cluster_id = kafka_uuid()
+        made: list[EmbeddedBroker] = []
+        try:
+            for node_id, each in enumerate(ports, FIRST_NODE_ID):
+                home = BrokerHome(
+                    ports=each,
+                    properties=self._properties,
+                    security=self._security,
+                    cluster_id=cluster_id,
+                    node_id=node_id,
+                    controllers=controllers,
+                )
+                made.append(EmbeddedBroker(node_id, home, cluster_id, self._program, self._lock))
+        except BaseException:
+            for broker in made:
+                broker.remove()
+            raise
+        self._brokers = tuple(made)
         self._owner_pid = os.getpid()
         atexit.register(self._stop_at_exit)
-        return self._home
 
-    def _await_ready(self, home: BrokerHome, broker: subprocess.Popen[bytes]) -> None:
-        """Return once the broker describes its own cluster with itself in it."""
-        deadline = Deadline(SystemClock(), _START_TIMEOUT_MS)
-        while True:
-            if broker.poll() is not None:
-                raise _why_it_died(home, broker.returncode)
-            if _is_listening(self._host, home.ports.clients) and _describes(
-                self.unsecured_servers, home.cluster_id
-            ):
-                return
-            if deadline.passed:
-                raise EmbeddedKafkaError(
-                    f"The broker was not ready after {_START_TIMEOUT_MS // 1000} s, perhaps for "
-                    f"lack of CPU time. The end of its log:\n{home.last_words()}"
-                )
-            time.sleep(_POLL_S)
+    def _choose_ports(self) -> list[Ports]:
+        taken: set[int] = set(self._wanted_ports or ())
+        chosen: list[Ports] = []
 
-    def _end_process(self) -> None:
-        if self._broker is not None:
-            self._broker.kill()
-            self._broker.wait()
-            self._broker = None
+        def free(host: str = LOOPBACK) -> int:
+            port = free_port(host, taken)
+            taken.add(port)
+            return port
 
-    def _remove_home(self) -> None:
-        if self._home is not None:
-            self._home.remove()
-            self._home = None
+        for index in range(self._count):
+            if self._wanted_ports is None:
+                port = free(self._host)
+            else:
+                port = self._wanted_ports[index]
+                check_free(port, self._host)
+            advertised = None if self._advertised_ports is None else self._advertised_ports[index]
+            controller = free()
+            is_own = self._security.is_secured or advertised is not None
+            unsecured = free() if is_own else port
+            chosen.append(Ports(port, controller, unsecured, advertised, self._host))
+        return chosen
+
+    def _share_certificate(self, java: Path) -> None:
+        """All brokers have the same one, since they have the same host name."""
+        first, *others = (broker.folder for broker in self._brokers)
+        self._security.make_certificate(java, first, self._host)
+        for folder in others:
+            for name in self._security.certificate_files:
+                shutil.copy(first / name, folder)
+
+    def _remove(self) -> None:
+        for broker in self._brokers:
+            broker.end()
+            broker.remove()
+        if self._brokers:
+            self._brokers = ()
             atexit.unregister(self._stop_at_exit)
 
     def _stop_at_exit(self) -> None:
-        # A forked child inherits the registration, but not the broker.
+        # A forked child inherits the registration, but not the brokers.
         if os.getpid() == self._owner_pid:
             self.stop()
 
 
-class _PortTakenError(EmbeddedKafkaError):
-    """Another process listens on a port that the broker was to have."""
-
-
-def _why_it_died(home: BrokerHome, exit_code: int) -> EmbeddedKafkaError:
-    words = home.last_words()
-    if "Address already in use" in words:
-        return _PortTakenError(
-            f"One of the ports {', '.join(map(str, home.ports.all))} was taken by another process "
-            "while the broker started: choose another port."
+def _one_each(name: str, given: int | Sequence[int] | None, brokers: int) -> list[int] | None:
+    if given is None:
+        return None
+    ports = [given] if isinstance(given, int) else list(given)
+    if len(ports) != brokers:
+        raise ConfigError(
+            f"{name} has {len(ports)} ports, but there are {brokers} brokers: give one for each."
         )
-    return EmbeddedKafkaError(
-        f"The broker ended with exit code {exit_code} while it started; check `properties` against "
-        f"the end of its log:\n{words}"
-    )
-
-
-def _free_port(host: str = LOOPBACK, but: Collection[int] = ()) -> int:
-    for _ in range(_PORT_ATTEMPTS):
-        port = random.choice(_PORTS)
-        try:
-            if port not in but:
-                _check_free(port, host)
-                return port
-        except _PortTakenError:
-            continue
-    raise EmbeddedKafkaError(
-        f"No free port was found between {_PORTS[0]} and {_PORTS[-1]}: hand one to EmbeddedKafka."
-    )
-
-
-def _check_free(port: int, host: str) -> None:
-    with socket.socket() as probe:
-        # As the broker does: connections of a former broker that linger are no hindrance.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            if host != LOOPBACK and error.errno != errno.EADDRINUSE:
-                raise EmbeddedKafkaError(
-                    f"The broker cannot listen at {host} ({error.strerror}): `host` has to be an "
-                    "address of this machine, or its name."
-                ) from error
-            raise _PortTakenError(
-                f"Port {port} cannot be used ({error.strerror}): end the process that listens "
-                "there, or choose another port."
-            ) from error
-
-
-def _is_listening(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def _describes(bootstrap_servers: str, cluster_id: str) -> bool:
-    try:
-        metadata = _admin_client(bootstrap_servers).list_topics(timeout=_REQUEST_TIMEOUT_S)
-    except KafkaException:
-        return False
-    # A stranger that took the port in the last moment would answer, too.
-    return metadata.cluster_id == cluster_id and bool(metadata.brokers)
+    return ports
 
 
 def _has_leaders(admin: Any, topic: str, partitions: int) -> bool:
     try:
-        known = admin.list_topics(topic, timeout=_REQUEST_TIMEOUT_S).topics[topic].partitions
+        known = admin.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic].partitions
     except KafkaException:
         return False
     return len(known) == partitions and all(
@@ -425,6 +439,15 @@ def _has_leaders(admin: Any, topic: str, partitions: int) -> bool:
     )
 
 
-def _admin_client(bootstrap_servers: str) -> Any:
-    # Silent, because refused connections are expected while a broker comes and goes.
-    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+def _out_of_sync(admin: Any) -> list[str] | None:
+    """The partitions that lack replicas in sync; None if no broker answers."""
+    try:
+        topics = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+    except KafkaException:
+        return None
+    return [
+        f"{topic}-{number}"
+        for topic, metadata in topics.items()
+        for number, partition in metadata.partitions.items()
+        if partition.leader < 0 or len(partition.isrs) < len(partition.replicas)
+    ]

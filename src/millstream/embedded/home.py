@@ -42,6 +42,9 @@ class BrokerHome:
         ports: where the broker listens.
         properties: the user's broker settings.
         security: of the listener for clients.
+        cluster_id: the id of the cluster that the broker belongs to.
+        node_id: the broker's id.
+        controllers: the controller port of each node of the cluster.
     """
 
     def __init__(
@@ -50,12 +53,19 @@ class BrokerHome:
         ports: Ports,
         properties: Mapping[str, str | int | bool],
         security: BrokerSecurity,
+        cluster_id: str,
+        node_id: int,
+        controllers: Mapping[int, int],
     ) -> None:
         self.ports = ports
-        self.cluster_id, meta = meta_properties()
         # Raises on settings that are refused, before anything exists that would need cleaning.
         settings = server_properties(
-            ports=ports, log_dir="logs", properties=properties, security=security
+            ports=ports,
+            log_dir="logs",
+            properties=properties,
+            security=security,
+            node_id=node_id,
+            controllers=controllers,
         )
         self.folder = Path(tempfile.mkdtemp(prefix="millstream-kafka-"))
         logs = self.folder / "logs"
@@ -66,7 +76,7 @@ class BrokerHome:
         # These two files are all that Kafka's own formatting tool writes, which would cost another
         # start of Java (0.6 s). The checkpoint holds the feature levels of a new cluster and
         # is the same for all of this version; see tests/unit/embedded/test_embedded_settings.py.
-        (logs / "meta.properties").write_text(meta)
+        (logs / "meta.properties").write_text(meta_properties(cluster_id, node_id))
         (logs / "bootstrap.checkpoint").write_bytes(bootstrap_checkpoint())
         self._guard = _start_guard(self.folder)
         self._classes: ClassArchive | None = None

@@ -93,6 +93,11 @@ class BrokerSecurity:
         return self.protocol.endswith("SSL")
 
     @property
+    def certificate_files(self) -> tuple[str, ...]:
+        """The files that `make_certificate` writes."""
+        return (_KEY_STORE, CA_FILE)
+
+    @property
     def has_users(self) -> bool:
         """Whether clients have to log in."""
         return self.protocol.startswith("SASL")

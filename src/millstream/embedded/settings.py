@@ -1,4 +1,4 @@
-"""The settings of the embedded broker: one node for development, quick to start."""
+"""The settings of the embedded brokers: a small cluster for development, quick to start."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from millstream.embedded.security import BrokerSecurity
 from millstream.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
+FIRST_NODE_ID = 1
 
 # What the broker's identity and places are made of: not for `properties`.
 _OWN = frozenset(
@@ -35,14 +36,6 @@ _OWN = frozenset(
 DEVELOPMENT_DEFAULTS: Mapping[str, str] = {
     # A misspelled topic shall fail, not appear.
     "auto.create.topics.enable": "false",
-    # One node: nothing can be replicated.
-    "default.replication.factor": "1",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "min.insync.replicas": "1",
     # Each partition costs files; the defaults are 50.
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
@@ -62,9 +55,13 @@ DEVELOPMENT_DEFAULTS: Mapping[str, str] = {
 }
 
 
+#: Kafka's own recommendation for production; with fewer brokers there are fewer replicas.
+_MOST_REPLICAS = 3
+
+
 @dataclass(frozen=True)
 class Ports:
-    """Where the broker listens: on the loopback interface, unless its clients are elsewhere.
+    """The ports of one broker: on the loopback interface, unless its clients are elsewhere.
 
     Args:
         clients: where clients connect.
@@ -101,24 +98,44 @@ class Ports:
         return self.host if port == self.clients else LOOPBACK
 
 
+def replication(brokers: int) -> Mapping[str, str]:
+    """The replication settings of a cluster: up to three replicas, of which one may be missing."""
+    replicas = str(min(brokers, _MOST_REPLICAS))
+    in_sync = str(max(1, min(brokers, _MOST_REPLICAS) - 1))
+    return {
+        "default.replication.factor": replicas,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "min.insync.replicas": in_sync,
+    }
+
+
 def server_properties(
     *,
     ports: Ports,
     log_dir: str,
     properties: Mapping[str, str | int | bool],
     security: BrokerSecurity,
+    node_id: int = FIRST_NODE_ID,
+    controllers: Mapping[int, int] | None = None,
 ) -> str:
-    """The broker's server.properties.
+    """The server.properties of one broker.
 
     Args:
-        ports: where it listens.
+        ports: where the broker listens.
         log_dir: the folder of the logs.
-        properties: settings of the user's, by Kafka's names; they win over the defaults above.
+        properties: the user's broker settings, by Kafka's names; they override the defaults above.
         security: of the clients' listener.
+        node_id: the broker's id.
+        controllers: the controller port of each node of the cluster; None for a single node.
 
     Raises:
-        ConfigError: a property that would change what the broker is or where it lives.
+        ConfigError: a property that would change the identity or the place of the broker.
     """
+    controllers = controllers or {node_id: ports.controller}
     refused = sorted(_OWN.intersection(properties))
     if refused:
         raise ConfigError(
@@ -132,8 +149,10 @@ def server_properties(
     protocols = {security.protocol: security.protocol, own: "PLAINTEXT"}
     settings = {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@{LOOPBACK}:{ports.controller}",
+        "node.id": str(node_id),
+        "controller.quorum.voters": ",".join(
+            f"{voter}@{LOOPBACK}:{port}" for voter, port in controllers.items()
+        ),
         "listeners": _addresses({**listeners, "CONTROLLER": (LOOPBACK, ports.controller)}),
         "advertised.listeners": _addresses(listeners | by_proxy),
         "controller.listener.names": "CONTROLLER",
@@ -144,17 +163,16 @@ def server_properties(
         "inter.broker.listener.name": own,
         "log.dirs": log_dir,
         **DEVELOPMENT_DEFAULTS,
+        **replication(len(controllers)),
         **security.server_properties(),
         **{name: _text(value) for name, value in properties.items()},
     }
     return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
 
 
-def meta_properties() -> tuple[str, str]:
-    """A new cluster's id, and the meta.properties that make a folder its node's log directory."""
-    cluster_id = _kafka_uuid()
-    lines = ("version=1", "node.id=1", f"cluster.id={cluster_id}", f"directory.id={_kafka_uuid()}")
-    return cluster_id, "\n".join(lines) + "\n"
+def meta_properties(cluster_id: str, node_id: int = FIRST_NODE_ID) -> str:
+    """The meta.properties that format a folder as the log directory of a node."""
+    return f"version=1\nnode.id={node_id}\ncluster.id={cluster_id}\ndirectory.id={kafka_uuid()}\n"
 
 
 def logging_properties() -> str:
@@ -183,7 +201,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("=", "\\=")
 
 
-def _kafka_uuid() -> str:
+def kafka_uuid() -> str:
     """A UUID as Kafka writes it: unpadded URL-safe base64, not beginning with a dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millstream.embedded.broker import EmbeddedKafka
+from millstream.embedded.node import EmbeddedBroker
 from millstream.metrics.names import MetricName
 from millstream.testing.driver import TopologyTestDriver
 from millstream.testing.driver_topics import TestInputTopic, TestOutputTopic
@@ -15,6 +16,7 @@ from millstream.testing.mock_context import (
 __all__ = [
     "CapturedForward",
     "CapturedPunctuator",
+    "EmbeddedBroker",
     "EmbeddedKafka",
     "MetricName",
     "MockProcessorContext",

@@ -55,3 +55,15 @@ def test_doctor_is_content() -> None:
     )
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("ok      ") == len(done.stdout.splitlines()) == 10
+
+
+@pytest.mark.slow
+def test_several_brokers_take_consecutive_ports() -> None:
+    """The addresses of all brokers are printed, and a topic gets three replicas."""
+    options = ("--port", "0", "--brokers", "3", "--topic", "clicks:2")
+    with Program(MILLSTREAM, "broker", *options) as program:
+        servers = program.wait_for_line("bootstrap.servers=", 60)
+        assert len(servers.split(",")) == 3
+        admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        partitions = admin.list_topics("clicks", timeout=20).topics["clicks"].partitions
+        assert [len(partition.replicas) for partition in partitions.values()] == [3, 3]

@@ -27,7 +27,7 @@ import signal, time
 from millstream.testing import EmbeddedKafka
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with EmbeddedKafka() as kafka:
-    print("broker", kafka.pid, kafka._home.folder, flush=True)
+    print("broker", kafka.pid, kafka.brokers[0].folder, flush=True)
     time.sleep(300)
 """
 
@@ -153,7 +153,7 @@ def test_a_taken_port_is_named(broker: EmbeddedKafka) -> None:
             EmbeddedKafkaError, match=f"Port {taken.getsockname()[1]} cannot be used"
         ):
             other.start()
-    assert other._home is None
+    assert other.brokers == ()
 
 
 def test_a_broker_that_dies_at_start_tells_its_last_words() -> None:
@@ -162,14 +162,14 @@ def test_a_broker_that_dies_at_start_tells_its_last_words() -> None:
     with pytest.raises(EmbeddedKafkaError, match=r"(?s)exit code 1.*Invalid value banana"):
         broker.start()
     assert broker.pid is None
-    assert broker._home is None
+    assert broker.brokers == ()
 
 
 def test_stop_leaves_nothing() -> None:
     """No process, no guard, no folder; a second stop does nothing, a new start is a new cluster."""
     broker = EmbeddedKafka().start()
-    assert broker._home is not None
-    folder, guard, pid = broker._home.folder, broker._home._guard.pid, broker.pid
+    (node,) = broker.brokers
+    folder, guard, pid = node.folder, node._home._guard.pid, broker.pid
     assert pid is not None
     broker.stop()
     broker.stop()

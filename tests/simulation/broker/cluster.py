@@ -52,7 +52,11 @@ class Cluster:
         self.topics: dict[str, int] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._coordinator = 0
-        self.group = GroupCoordinator(scheduler, lambda: self.up[self._coordinator])
+        #: Until then the coordinators of the group and of transactions answer nothing.
+        self._coordinators_silent_until_us = 0
+        self.group = GroupCoordinator(
+            scheduler, lambda: self.up[self._coordinator] and not self.coordinators_silent_us
+        )
         self.transactions = TransactionCoordinator(self)
         #: Called when a broker stopped, so that connections to it break.
         self.on_stop: list[Callable[[int], None]] = []
@@ -135,6 +139,31 @@ class Cluster:
             self._coordinator = others[0]
             self.group.load()
             self.scheduler.tell(f"broker {others[0]} coordinates the group")
+
+    def silence_coordinators(self, us: int) -> None:
+        """Let the coordinators answer nothing for a while, as a paused broker does: connections
+        stay, and requests that arrive meanwhile are served at the end, in their order."""
+        until_us = self.scheduler.now_us + us
+        self._coordinators_silent_until_us = until_us
+        self.scheduler.tell(f"the coordinators are silent for {us // 1000} ms")
+
+        def resume() -> None:
+            if until_us == self._coordinators_silent_until_us:
+                self._coordinators_silent_until_us = 0
+                self.scheduler.tell("the coordinators answer again")
+                self.group.resumed()
+
+        self.scheduler.call_after(us, resume)
+
+    def end_silence(self) -> None:
+        """Let the coordinators answer again at once."""
+        if self.coordinators_silent_us:
+            self.silence_coordinators(0)
+
+    @property
+    def coordinators_silent_us(self) -> int:
+        """How much longer the coordinators answer nothing; 0 while they answer."""
+        return max(0, self._coordinators_silent_until_us - self.scheduler.now_us)
 
     # --- reaching them -------------------------------------------------------------------------
 

@@ -425,6 +425,11 @@ class GroupCoordinator:
         if len(self.members) < len(assignments):
             self._prepare("some members were gone when the group was loaded")
 
+    def resumed(self) -> None:
+        """The coordinator answers again: sessions begin anew."""
+        for member in self.members.values():
+            self._keep_alive(member)
+
     # --- offsets -------------------------------------------------------------------------------
 
     def commit(

@@ -82,6 +82,9 @@ class TransactionCoordinator:
             LogError: `PRODUCER_FENCED`, `CONCURRENT_TRANSACTIONS`.
         """
         known = self._checked(transactional_id, epoch)
+        if place not in known.places and self._cluster.coordinators_silent_us:
+            # No answer: the client sends the batch again.
+            raise LogError("CONCURRENT_TRANSACTIONS")
         self._open(known)
         known.places.add(place)
 
@@ -96,7 +99,10 @@ class TransactionCoordinator:
         number = known.number
 
         def expired() -> None:
-            if known.is_open and known.number == number:
+            silent_us = self._cluster.coordinators_silent_us
+            if silent_us:
+                self._cluster.scheduler.call_after(silent_us, expired)
+            elif known.is_open and known.number == number:
                 # Follows Kafka: the epoch moves, so that whoever wakes up late is fenced.
                 known.epoch += 1
                 self._cluster.scheduler.tell(f"a transaction of {known.producer_id} expires")

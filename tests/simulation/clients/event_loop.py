@@ -174,10 +174,14 @@ class _Connection:
     def _serve(self) -> None:
         if self._answering is not None or not self._arrived:
             return
-        request, future = self._arrived.popleft()
-        self._answering = future
         manager = self._manager
         cluster = manager.cluster_of_brokers
+        silent_us = cluster.coordinators_silent_us
+        if silent_us and self._broker == cluster.coordinator:
+            manager.scheduler.call_after(silent_us, self._serve)
+            return
+        request, future = self._arrived.popleft()
+        self._answering = future
 
         def reply(response: Any) -> None:
             if self._answering is not future:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from millstream.errors import (
@@ -150,6 +151,7 @@ class SimulatedTransactions(SimulatedProducer):
         scheduler = self._scheduler
         until_us = scheduler.now_us + timeout_ms * 1000
         while True:
+            self._await_coordinator(answer, until_us)
             left_ms = max(0, (until_us - scheduler.now_us) // 1000)
             try:
                 return self._asking.ask(lambda: (), answer, left_ms, "A transaction")
@@ -159,6 +161,27 @@ class SimulatedTransactions(SimulatedProducer):
                 if scheduler.now_us >= until_us:
                     raise BrokerUnavailableError("The last transaction is not complete.") from error
                 scheduler.step(scheduler.random.randrange(5_000, 50_000))
+
+    def _await_coordinator(self, answer: Callable[[], object], until_us: int) -> None:
+        """Wait while the coordinator is silent.
+
+        A request that was given up waits there, and is served all the same.
+        """
+        scheduler, cluster = self._scheduler, self._cluster
+        silent_us = cluster.coordinators_silent_us
+        if not silent_us:
+            return
+        if scheduler.now_us + silent_us <= until_us:
+            scheduler.step(silent_us)
+            return
+
+        def serve() -> None:
+            with suppress(LogError):
+                answer()
+
+        scheduler.call_after(silent_us, serve)
+        scheduler.step(max(0, until_us - scheduler.now_us))
+        raise BrokerUnavailableError("The coordinator of transactions does not answer.")
 
     def _lost(self, why: str) -> TaskMigratedError:
         failure = TaskMigratedError(f"The transaction is lost: {why}.")

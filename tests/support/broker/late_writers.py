@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 
 from kafka.record.memory_records import MemoryRecords
 
@@ -53,7 +52,8 @@ def late_writes(
 def _writers(kafka: EmbeddedKafka, topic: str) -> Mapping[int, list[tuple[int, int]]]:
     """For each partition where batches begin, and the id that the broker gave their producer."""
     found: dict[int, list[tuple[int, int]]] = {}
-    for folder in Path(f"/proc/{kafka.pid}/cwd/logs").glob(f"{topic}-*"):
+    # Every broker has all replicas, and the one that is read has caught up.
+    for folder in (kafka.brokers[0].folder / "logs").glob(f"{topic}-*"):
         number = folder.name.removeprefix(f"{topic}-")
         if number.isdigit():
             batches: list[tuple[int, int]] = []

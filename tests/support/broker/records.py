@@ -64,7 +64,7 @@ class Places:
 
     def create(self, topics: Mapping[str, int]) -> None:
         """Create topics with that many partitions each."""
-        new = [NewTopic(name, partitions, 1) for name, partitions in topics.items()]
+        new = [NewTopic(name, partitions) for name, partitions in topics.items()]
         for future in self._admin.create_topics(new, request_timeout=_TIMEOUT_S).values():
             future.result()
 

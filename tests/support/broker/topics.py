@@ -18,6 +18,8 @@ from confluent_kafka.admin import AdminClient
 from support.waiting import wait_for
 
 _numbers = itertools.count()
+#: Longer than any broker of a test is away, all three of a cluster included.
+_FLUSH_S = 240
 
 #: What a broker answers that has not been asked for a group before.
 _NOT_READY = {
@@ -70,7 +72,7 @@ class Writer:
                     self._producer.poll(0.1)
             count += 1
             self._producer.poll(0)
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(_FLUSH_S) == 0
         assert not failed
         return count
 

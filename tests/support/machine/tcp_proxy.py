@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -119,6 +119,50 @@ class TcpProxy:
                 await writer.drain()
         # Either end has closed: so does the other.
         writer.transport.abort()
+
+
+class TcpProxies:
+    """One proxy for each port of several, controlled together. A context manager.
+
+    Args:
+        targets: the ports.
+    """
+
+    def __init__(self, targets: Sequence[int]) -> None:
+        self._proxies = [TcpProxy(target) for target in targets]
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> TcpProxies:
+        for proxy in self._proxies:
+            self._stack.enter_context(proxy)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def ports(self) -> list[int]:
+        """The ports of the proxies, in the order of the targets."""
+        return [proxy.port for proxy in self._proxies]
+
+    @property
+    def total(self) -> int:
+        """The number of connections since the start."""
+        return sum(proxy.total for proxy in self._proxies)
+
+    def cut(self, share: float, chance: random.Random) -> int:
+        """End a share of the connections of each proxy; returns how many."""
+        return sum(proxy.cut(share, chance) for proxy in self._proxies)
+
+    def refuse(self, *, refused: bool) -> None:
+        """End every connection and refuse new ones, or accept them again."""
+        for proxy in self._proxies:
+            proxy.refuse(refused=refused)
+
+    def hold(self, *, held: bool) -> None:
+        """Hold all bytes back, or let them pass again."""
+        for proxy in self._proxies:
+            proxy.hold(held=held)
 
 
 def _abort(pair: tuple[asyncio.StreamWriter, asyncio.StreamWriter]) -> None:

@@ -10,7 +10,13 @@ import pytest
 
 from millstream.embedded.home import bootstrap_checkpoint
 from millstream.embedded.security import BrokerSecurity
-from millstream.embedded.settings import Ports, meta_properties, server_properties
+from millstream.embedded.settings import (
+    Ports,
+    kafka_uuid,
+    meta_properties,
+    replication,
+    server_properties,
+)
 from millstream.errors import ConfigError
 
 
@@ -137,10 +143,41 @@ def test_values_are_escaped_for_java() -> None:
 
 def test_every_broker_is_a_cluster_of_its_own() -> None:
     """Two brokers never share a cluster id, by which readiness recognises the own one."""
-    (one, meta), (other, _) = meta_properties(), meta_properties()
+    one, other = kafka_uuid(), kafka_uuid()
     assert one != other
-    assert f"cluster.id={one}\n" in meta
     assert len(one) == 22
+    assert f"cluster.id={one}\n" in meta_properties(one)
+
+
+def test_nodes_of_a_cluster_share_its_id_and_name_all_controllers() -> None:
+    """Each node has its own id and directory, and every node lists the whole quorum."""
+    one, other = meta_properties("c", 1), meta_properties("c", 2)
+    assert "node.id=1\n" in one
+    assert "node.id=2\n" in other
+    assert one.splitlines()[-1] != other.splitlines()[-1]
+    text = server_properties(
+        ports=Ports(20_001, 20_002, 20_001),
+        log_dir="logs",
+        properties={},
+        security=BrokerSecurity(),
+        node_id=2,
+        controllers={1: 20_010, 2: 20_002, 3: 20_030},
+    )
+    settings = dict(line.split("=", 1) for line in text.splitlines())
+    assert settings["node.id"] == "2"
+    quorum = "1@127.0.0.1:20010,2@127.0.0.1:20002,3@127.0.0.1:20030"
+    assert settings["controller.quorum.voters"] == quorum
+
+
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")]
+)
+def test_one_of_several_brokers_may_fail(brokers: int, replicas: str, in_sync: str) -> None:
+    """Every topic, internal ones included, has three replicas, of which two must be in sync."""
+    settings = replication(brokers)
+    factors = {value for name, value in settings.items() if "replication.factor" in name}
+    minimum = {value for name, value in settings.items() if "replication.factor" not in name}
+    assert (factors, minimum) == ({replicas}, {in_sync})
 
 
 def test_the_checkpoint_enables_the_features_of_this_version() -> None:

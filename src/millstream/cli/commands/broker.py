@@ -43,7 +43,14 @@ def _property(text: str) -> tuple[str, str]:
     type=click.IntRange(0, 65_535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="Where clients connect; 0 chooses a free one.",
+    help="Where clients connect; 0 chooses a free one. Further brokers take the next ports.",
+)
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, 9),
+    default=1,
+    show_default=True,
+    help="How many brokers the cluster has; with three, each record has three replicas.",
 )
 @click.option(
     "--topic",
@@ -64,17 +71,19 @@ def _property(text: str) -> tuple[str, str]:
 @click.option("--json", "as_json", is_flag=True, help="Print the address as JSON.")
 def command(
     port: int,
+    brokers: int,
     topics: tuple[tuple[str, int], ...],
     properties: tuple[tuple[str, str], ...],
     as_json: bool,
 ) -> int:
-    """Run an Apache Kafka broker until Ctrl-C.
+    """Run an Apache Kafka broker, or a cluster of them, until Ctrl-C.
 
     It listens on this machine only, and its data go away with it.
     """
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with EmbeddedKafka(port=port or None, properties=dict(properties)) as kafka:
+        ports = range(port, port + brokers) if port else None
+        with EmbeddedKafka(port=ports, properties=dict(properties), brokers=brokers) as kafka:
             for name, partitions in topics:
                 kafka.create_topic(name, partitions)
             if as_json:
