@@ -206,6 +206,8 @@ def test_a_late_answer_about_offsets_ends_with_its_transaction(
         # The answer of the broker, which is a fact that only librdkafka's thread has seen.
         wait_for(lambda: "send-offsets" not in thread_names(), 20, "the coordinator answers")
     producer.purge(TIMEOUT_MS)
+    # A client with a pending call can neither abort nor begin a transaction.
+    assert producer.is_ready == (answered == "before the purge")
     HeldCalls.released.set()
     begin_again(producer)
     producer.send(topic, 0, None, b"done again", 1)
