@@ -113,6 +113,24 @@ def test_a_failed_record_fails_its_transaction(
     assert until_end(consumer, place(strict, 0)) == until_end(consumer, place(strict, 1)) == []
 
 
+def test_a_record_that_failed_unnoticed_costs_the_client(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """librdkafka reports it for the record alone, and would begin the next transaction as if
+    nothing had failed: what it counts as failed would fail that one's commit."""
+    topic = make_topic()
+    producer = clients.transactions(unique("tx"))
+    producer.init_transactions(TIMEOUT_MS)
+    producer.send(topic, 7, None, b"for no partition", 1)
+    with pytest.raises(ProductionError, match="partition"):
+        producer.flush(TIMEOUT_MS)
+    producer.purge(TIMEOUT_MS)
+    assert not producer.is_ready
+    producer.init_transactions(TIMEOUT_MS)
+    producer.send(topic, 0, None, b"fine", 1)
+    producer.commit_transaction(TIMEOUT_MS)
+
+
 def test_zombies_are_fenced(clients: Clients, make_topic: Callable[..., str]) -> None:
     """A second owner of the transactional id ends the first one's work."""
     topic, name = make_topic(), unique("tx")
