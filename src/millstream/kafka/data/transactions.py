@@ -175,7 +175,10 @@ class TransactionalRecordProducer(RecordProducer):
             call(client, timeout_ms / 1_000)
         except RAISED as error:
             self._writer.learn()
-            told = self._told(reported_error(error), what)
+            reported = reported_error(error)
+            # librdkafka repeats a fatal error for every further call of the client.
+            self._must_renew |= reported.fatal()
+            told = self._told(reported, what)
             if not isinstance(told, TaskMigratedError):
                 # What a step runs into because of a record that failed tells less than that one.
                 told = self._deliveries.tell_failure() or told
@@ -194,7 +197,8 @@ class TransactionalRecordProducer(RecordProducer):
 
         - after a record that was not taken: librdkafka goes on with the number after it, and the
           broker takes nothing more for that partition because of the gap;
-        - another producer took over, or no broker answers in time;
+        - another producer took over, the client met another fatal error, or no broker answers in
+          time;
         - records were sent a moment ago: librdkafka then may end what the broker has not heard of
           yet, which that one refuses (confluentinc/librdkafka issue 4849);
         - the coordinator has not answered `send_offsets` yet.
