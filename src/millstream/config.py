@@ -170,6 +170,7 @@ class StreamsConfig(ElasticSettings):
     state_cleanup_delay_ms: int = setting(
         "state.cleanup.delay.ms",
         default=600_000,
+        least=0,
         doc="How long a directory of a task that moved away is kept.",
     )
     state_cleanup_dir_max_age_ms: int = setting(

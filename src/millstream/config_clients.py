@@ -364,6 +364,70 @@ CLIENT_SETTINGS: Final[Mapping[str, ClientSetting]] = {
     row.name: row for row in (*_CONNECTIONS, *_SECURITY_SETTINGS, *_CONSUMER, *_PRODUCER, *_METRICS)
 }
 
+#: The lowest value with which a client can work. Mostly those of the Java clients; higher where
+#: librdkafka gives 0 another meaning, or cannot work with it.
+_LEAST: Final[Mapping[str, int]] = {
+    **dict.fromkeys(
+        (
+            "connections.max.idle.ms",
+            "receive.buffer.bytes",
+            "send.buffer.bytes",
+            "compression.gzip.level",
+        ),
+        -1,
+    ),
+    **dict.fromkeys(
+        (
+            "metadata.max.age.ms",
+            "metadata.recovery.rebootstrap.trigger.ms",
+            "reconnect.backoff.ms",
+            "reconnect.backoff.max.ms",
+            "retry.backoff.ms",
+            "retry.backoff.max.ms",
+            "fetch.max.bytes",
+            "fetch.max.wait.ms",
+            "fetch.min.bytes",
+            "max.partition.fetch.bytes",
+            "batch.size",
+            "buffer.memory",
+            "fetch.queue.backoff.ms",
+            "fetch.error.backoff.ms",
+            "linger.ms",
+            "retries",
+            "max.block.ms",
+            "queue.buffering.max.messages",
+            "sticky.partitioning.linger.ms",
+            "broker.address.ttl",
+            "log_level",
+            "sasl.kerberos.min.time.before.relogin",
+        ),
+        0,
+    ),
+    **dict.fromkeys(
+        (
+            "request.timeout.ms",
+            "socket.connection.setup.timeout.ms",
+            "queued.min.messages",
+            "queued.max.messages.kbytes",
+            "session.timeout.ms",
+            "heartbeat.interval.ms",
+            "max.poll.interval.ms",
+            "max.poll.records",
+            "default.api.timeout.ms",
+            "batch.num.messages",
+            # 0 is no limit in librdkafka, and no time at all in Java.
+            "delivery.timeout.ms",
+            "max.in.flight.requests.per.connection",
+            "transaction.timeout.ms",
+            "metrics.num.samples",
+            "metrics.sample.window.ms",
+        ),
+        1,
+    ),
+    # The smallest request of librdkafka.
+    "max.request.size": 1_000,
+}
+
 #: Which Java client a role stands for.
 _CLIENT_OF: Final[Mapping[Role, str]] = {
     "main_consumer": "c",
@@ -389,8 +453,17 @@ def parsed_client_value(row: ClientSetting, value: Any) -> Any:
     """`value` in the type of the setting; strings are read as in a properties file.
 
     Raises:
-        ConfigError: it cannot be read as that type.
+        ConfigError: it cannot be read as that type, or is below the lowest value that works.
     """
+    parsed = _of_kind(row, value)
+    least = _LEAST.get(row.name)
+    # A NaN is below nothing, and above nothing either.
+    if least is not None and parsed is not None and not parsed >= least:
+        raise ConfigError(f"{row.name} is {value!r}, but must be at least {least}.")
+    return parsed
+
+
+def _of_kind(row: ClientSetting, value: Any) -> Any:
     if isinstance(value, str) and row.kind != "object":
         return parse(row.name, row.kind, value)
     if value is None or row.kind == "object":

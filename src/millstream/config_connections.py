@@ -19,7 +19,10 @@ class ConnectionSettings(Settings):
 
     # The connections of all clients. Without a value each client keeps its own default.
     connections_max_idle_ms: int = setting(
-        "connections.max.idle.ms", default=540_000, doc="Idle connections are closed after this."
+        "connections.max.idle.ms",
+        default=540_000,
+        least=-1,
+        doc="Idle connections are closed after this.",
     )
     enable_metrics_push: bool = setting(
         "enable.metrics.push", default=True, doc="Whether clients push metrics to the brokers."
@@ -58,7 +61,7 @@ class ConnectionSettings(Settings):
         "reconnect.backoff.max.ms", default=1_000, least=0, doc="Longest such wait."
     )
     request_timeout_ms: int = setting(
-        "request.timeout.ms", default=40_000, least=0, doc="How long a request may take."
+        "request.timeout.ms", default=40_000, least=1, doc="How long a request may take."
     )
     retry_backoff_ms: int = setting(
         "retry.backoff.ms", default=100, least=0, doc="Wait before a request is repeated."

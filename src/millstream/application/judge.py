@@ -15,7 +15,13 @@ from millstream.application.failures import (
 )
 from millstream.clock import Clock, Deadline
 from millstream.config import StreamsConfig
-from millstream.errors import ShutdownRequestedError, SparkError, StreamsError, as_streams_error
+from millstream.errors import (
+    ConfigError,
+    ShutdownRequestedError,
+    SparkError,
+    StreamsError,
+    as_streams_error,
+)
 from millstream.kafka.settings.clients import client_setting
 from millstream.runtime.client_states import ClientStates
 from millstream.spark.worker.worker_logging import short_name
@@ -147,8 +153,8 @@ class Judge:
             failure: the error.
         """
         self.on_verdict(thread, failure, answer.name)
-        # What Spark cannot run it cannot run a second time either.
-        hopeless = isinstance(failure, SparkError)
+        # Neither does another thread change settings, or what Spark cannot run.
+        hopeless = isinstance(failure, SparkError | ConfigError)
         if answer is _Response.SHUTDOWN_APPLICATION and self._has_group:
             self._shut_down_all(thread, failure, hopeless=hopeless)
         elif answer is not _Response.REPLACE_THREAD or hopeless:

@@ -27,6 +27,7 @@ from millstream.errors import (
 )
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.cluster.listener_probe import ProtocolProbe, protocol_hint
+from millstream.kafka.cluster.log_interval import LogInterval
 from millstream.kafka.cluster.rights_admin import RightsAdmin
 from millstream.kafka.rights import user_of
 from millstream.kafka.settings.clients import librdkafka_settings
@@ -39,9 +40,8 @@ logger = logging.getLogger(__name__)
 
 #: How long the first attempt takes even where nothing is to be tried again.
 _FIRST_CONTACT_MS = 5_000
-#: After how long it is said what is waited for, and how often then.
+#: After how long the first warning says what start() waits for.
 _SAY_AFTER_MS = 2_000
-_SAY_EACH_MS = 1_000
 #: Of the first warning.
 _ADVICE = ". Is bootstrap_servers right? `millstream broker` starts one on this machine"
 #: How often it is asked whether a broker is there that wants another security protocol.
@@ -233,7 +233,7 @@ class _Waiting:
         self._given_up = given_up
         self._deadline = Deadline(clock, self.timeout_ms)
         self._began_ms = clock.monotonic_ms()
-        self._say_at_ms = self._began_ms + _SAY_AFTER_MS
+        self._warnings = LogInterval(clock, first_ms=_SAY_AFTER_MS)
         self._has_advised = False
         self._servers = config.bootstrap_servers.split(",")
         self._probe = ProtocolProbe(self._servers, protocol, given_up, clock, _PROBE_EACH_MS)
@@ -251,14 +251,12 @@ class _Waiting:
         """
         if self._given_up():
             raise _GivenUpError
-        now_ms = self._clock.monotonic_ms()
-        if now_ms >= self._say_at_ms:
-            self._say_at_ms = now_ms + _SAY_EACH_MS
+        if self._warnings.is_due:
             logger.warning(
                 "%s: waits for a broker at %s, for %d s already, %d s at most: %s%s",
                 self._config.application_id,
                 self._config.bootstrap_servers,
-                (now_ms - self._began_ms) // 1_000,
+                (self._clock.monotonic_ms() - self._began_ms) // 1_000,
                 self.timeout_ms // 1_000,
                 reason,
                 "" if self._has_advised else _ADVICE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from support.broker.data_clients import (
     LARGE,
     TIMEOUT_MS,
     Clients,
+    begin_again,
     place,
     poll_values,
     until_end,
@@ -19,10 +21,13 @@ from support.broker.topics import unique
 from support.waiting import wait_for
 
 from millstream.errors import (
+    BrokerUnavailableError,
     IllegalStateError,
     ProductionError,
     TaskMigratedError,
 )
+from millstream.kafka.data import transactions
+from millstream.kafka.data.apart import ApartCall
 from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.member.events import CommitOffset
 
@@ -108,6 +113,24 @@ def test_a_failed_record_fails_its_transaction(
     assert until_end(consumer, place(strict, 0)) == until_end(consumer, place(strict, 1)) == []
 
 
+def test_a_record_that_failed_unnoticed_costs_the_client(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """librdkafka reports it for the record alone, and would begin the next transaction as if
+    nothing had failed: what it counts as failed would fail that one's commit."""
+    topic = make_topic()
+    producer = clients.transactions(unique("tx"))
+    producer.init_transactions(TIMEOUT_MS)
+    producer.send(topic, 7, None, b"for no partition", 1)
+    with pytest.raises(ProductionError, match="partition"):
+        producer.flush(TIMEOUT_MS)
+    producer.purge(TIMEOUT_MS)
+    assert not producer.is_ready
+    producer.init_transactions(TIMEOUT_MS)
+    producer.send(topic, 0, None, b"fine", 1)
+    producer.commit_transaction(TIMEOUT_MS)
+
+
 def test_zombies_are_fenced(clients: Clients, make_topic: Callable[..., str]) -> None:
     """A second owner of the transactional id ends the first one's work."""
     topic, name = make_topic(), unique("tx")
@@ -163,6 +186,59 @@ def test_offsets_are_fenced_by_generation(clients: Clients, make_topic: Callable
         assert (committed.offset, committed.metadata, committed.leader_epoch) == (7, "text", 0)
     finally:
         member.close()
+
+
+class HeldCalls(ApartCall):
+    """Offsets that the coordinator takes only when the test lets them go."""
+
+    released = threading.Event()
+
+    def run(self, request: object, call: Callable[[], object], timeout_ms: int) -> None:
+        def held() -> None:
+            self.released.wait()
+            call()
+
+        super().run(request, held, timeout_ms)
+
+
+@pytest.mark.parametrize("answered", ["before the purge", "never"])
+def test_a_late_answer_about_offsets_ends_with_its_transaction(
+    clients: Clients,
+    make_topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    answered: str,
+) -> None:
+    """The next transaction sends its offsets itself: else it would commit its records without them,
+    and they would be processed again later."""
+    monkeypatch.setattr(transactions, "ApartCall", HeldCalls)
+    monkeypatch.setattr(HeldCalls, "released", threading.Event())
+    topic, source, group = make_topic(), make_topic(), unique("group")
+    here, member = place(source), GroupMetadata(-1, group, "")
+    producer = clients.transactions(unique("tx"))
+    producer.init_transactions(TIMEOUT_MS)
+    producer.send(topic, 0, None, b"given up", 1)
+    with pytest.raises(BrokerUnavailableError):
+        producer.send_offsets({here: CommitOffset(1)}, member, 100)
+    if answered == "before the purge":
+        HeldCalls.released.set()
+        # The answer of the broker, which is a fact that only librdkafka's thread has seen.
+        wait_for(lambda: "send-offsets" not in thread_names(), 20, "the coordinator answers")
+    producer.purge(TIMEOUT_MS)
+    # A client with a pending call can neither abort nor begin a transaction.
+    assert producer.is_ready == (answered == "before the purge")
+    HeldCalls.released.set()
+    begin_again(producer)
+    producer.send(topic, 0, None, b"done again", 1)
+    producer.send_offsets({here: CommitOffset(1)}, member, TIMEOUT_MS)
+    producer.commit_transaction(TIMEOUT_MS)
+    assert clients.admin().committed_offsets(group, [here]) == {here: 1}
+    consumer = clients.consumer(processing_guarantee="exactly_once_v2")
+    consumer.assign({place(topic): 0})
+    assert [record.value for record in until_end(consumer, place(topic))] == [b"done again"]
+
+
+def thread_names() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
 
 
 def test_close_aborts_and_frees(clients: Clients, make_topic: Callable[..., str]) -> None:

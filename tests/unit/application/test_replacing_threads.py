@@ -10,6 +10,7 @@ from support.waiting import wait_for
 
 from millstream import (
     BrokerUnavailableError,
+    ConfigError,
     ShutdownRequestedError,
     SparkError,
     StreamsBuilder,
@@ -249,8 +250,11 @@ def test_a_thread_has_a_time_for_closing_before_it_is_replaced(app: Application)
     assert len(app.asked) == 1
 
 
-def test_what_spark_cannot_run_is_not_replaced(app: Application) -> None:
-    app.tells(1, "failed", SparkError("cannot be run"))
+@pytest.mark.parametrize("kind", [SparkError, ConfigError])
+def test_what_another_thread_would_meet_as_well_is_not_replaced(
+    app: Application, kind: type[StreamsError]
+) -> None:
+    app.tells(1, "failed", kind("cannot be run"))
     assert app.closed_in_error()
     assert app.engine.started == []
 

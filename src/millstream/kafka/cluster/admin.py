@@ -20,6 +20,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no __all__
     AdminClient,
     ConfigResource,
+    ListOffsetsResultInfo,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -374,25 +375,67 @@ class ClusterAdmin:
                     topic=partition.topic,
                     partition=partition.partition,
                 )
-        answers = self._ask(
-            lambda client, timeout_s: client.list_offsets(
-                asked,
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=timeout_s,
-            ),
-            deadline,
-            "Asking for offsets",
-        )
-        for partition in asked.keys() - answers.keys():
+        offsets = self._offsets(asked, deadline)
+        for partition in asked.keys() - offsets.keys():
             raise UnknownTopicError(
                 "The topic was deleted while its offsets were asked for.",
                 topic=partition.topic,
                 partition=partition.partition,
             )
         return {
-            TopicPartition(partition.topic, partition.partition): answer.offset
-            for partition, answer in answers.items()
+            TopicPartition(partition.topic, partition.partition): offset
+            for partition, offset in offsets.items()
         }
+
+    def _offsets(
+        self, asked: Mapping[ClientPartition, OffsetSpec], deadline: Deadline, lowest: int = 0
+    ) -> dict[ClientPartition, int]:
+        """The offset that each partition has for its spec; partitions that do not exist are left
+        out.
+
+        librdkafka may answer with an offset that is not known (-1001), and without an error. Such a
+        partition is asked for again.
+
+        Args:
+            asked: the spec for each partition.
+            deadline: for all attempts.
+            lowest: the lowest offset that is an answer.
+
+        Raises:
+            BrokerUnavailableError: an offset was not known in time.
+        """
+        found: dict[ClientPartition, int] = {}
+        left = dict(asked)
+        while True:
+            answers = self._listed_offsets(left, deadline)
+            found.update(
+                (place, answer.offset)
+                for place, answer in answers.items()
+                if answer.offset >= lowest
+            )
+            left = {place: asked[place] for place in answers if place not in found}
+            if not left:
+                return found
+            if deadline.passed:
+                first = min(f"{place.topic}-{place.partition}" for place in left)
+                raise BrokerUnavailableError(
+                    f"Asking for offsets failed: those of {len(left)} partitions are not known to "
+                    f"the brokers, among them {first}. Check that the partitions have leaders."
+                )
+            self._clock.sleep_ms(deadline.remaining_ms(_RETRY_MS))
+
+    def _listed_offsets(
+        self, asked: Mapping[ClientPartition, OffsetSpec], deadline: Deadline
+    ) -> dict[ClientPartition, ListOffsetsResultInfo]:
+        return self._ask(
+            lambda client, timeout_s: client.list_offsets(
+                dict(asked),
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=timeout_s,
+            ),
+            deadline,
+            "Asking for offsets",
+        )
 
     def _ask(
         self,

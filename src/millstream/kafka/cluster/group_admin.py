@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it has no __all__
 
@@ -133,18 +133,10 @@ class GroupAdmin(ClusterAdmin):
         asked = {ClientPartition(*place): spec for place in partitions}
         if not asked:
             return {}
-        answers = self._ask(
-            lambda client, timeout_s: client.list_offsets(
-                asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
-            ),
-            Deadline(self._clock, timeout_ms),
-            "Asking for offsets",
-        )
+        offsets = self._offsets(asked, Deadline(self._clock, timeout_ms), lowest=OFFSET_END)
         return {
-            TopicPartition(place.topic, place.partition): (
-                answer.offset if answer.offset >= 0 else None
-            )
-            for place, answer in answers.items()
+            TopicPartition(place.topic, place.partition): None if offset == OFFSET_END else offset
+            for place, offset in offsets.items()
         }
 
     def delete_topics(self, topics: Iterable[str], timeout_ms: int = _TIMEOUT_MS) -> None:

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError
+from millstream.kafka.cluster.log_interval import LogInterval
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ def insist(
         BrokerUnavailableError: no answer for the whole timeout.
     """
     failing: Deadline | None = None
+    warnings = LogInterval(clock, first_ms=0)
     while True:
         try:
             return ask()
@@ -54,7 +56,8 @@ def insist(
             failing = failing or Deadline(clock, timeout_ms)
             if failing.passed or (whole is not None and whole.passed):
                 raise
-            _log.warning("%s yet, trying again: %s", what, error)
+            if warnings.is_due:
+                _log.warning("%s yet, trying again: %s", what, error)
             on_wait()
             if pause_ms:
                 clock.sleep_ms(pause_ms)

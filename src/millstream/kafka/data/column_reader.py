@@ -122,7 +122,9 @@ class ColumnReader:
         if topic is not None and number >= 0:
             place = self._place(topic, number)
             if code == KafkaError._PARTITION_EOF:
-                self._events.ended(place, offset)
+                # Unknown (-1001) is no end: the client reports the next one.
+                if offset >= 0:
+                    self._events.ended(place, offset)
                 return
         self._events.failed(
             KafkaError(code, text),

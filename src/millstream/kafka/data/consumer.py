@@ -320,8 +320,9 @@ class RecordConsumer:
             UnknownTopicError: a partition does not exist.
             BrokerUnavailableError: not all brokers answered in time.
         """
-        found = self._list_offsets(timestamps, timeout_ms)
-        return {partition: offset for partition, offset in found.items() if offset >= 0}
+        # A partition without such a record is answered with its end.
+        found = self._list_offsets(timestamps, timeout_ms, lowest=OFFSET_END)
+        return {partition: offset for partition, offset in found.items() if offset != OFFSET_END}
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop fetching assigned partitions. Throws away what was fetched of them and not polled:
@@ -353,7 +354,9 @@ class RecordConsumer:
             return
         place = None if topic is None or partition is None else TopicPartition(topic, partition)
         if error.code() in _OUT_OF_RANGE and place is not None:
-            self._out_of_range[place] = offset or 0
+            if offset is None:
+                offset = self.position(place) or 0
+            self._out_of_range[place] = offset
             return
         self._failures.setdefault(
             place,
@@ -410,7 +413,7 @@ class RecordConsumer:
         self._partition_counts[topic] = len(found.partitions)
 
     def _list_offsets(
-        self, wanted: Mapping[TopicPartition, int], timeout_ms: int
+        self, wanted: Mapping[TopicPartition, int], timeout_ms: int, lowest: int = 0
     ) -> dict[TopicPartition, int]:
         # In the protocol, the latest and earliest offsets are those "at" the times -1 and -2, so
         # one request per broker asks for all of them: 0.8 ms for four partitions, 2.8 ms each with
@@ -430,6 +433,14 @@ class RecordConsumer:
                     topic=found.topic,
                     partition=found.partition,
                     needs=self._needs,
+                )
+            if found.offset < lowest:
+                # librdkafka's own for an unknown offset (-1001), which is no error to it.
+                raise BrokerUnavailableError(
+                    "Asking for offsets failed: the offset is not known to the brokers. Check that "
+                    "the partition has a leader.",
+                    topic=found.topic,
+                    partition=found.partition,
                 )
         return {TopicPartition(found.topic, found.partition): found.offset for found in answered}
 

@@ -66,7 +66,10 @@ class MessageReader:
             if error is None:
                 records.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._events.ended(_partition_of(message), message.offset() or 0)
+                end = message.offset()
+                # Unknown (-1001) is no end: the client reports the next one.
+                if end is not None:
+                    self._events.ended(_partition_of(message), end)
             else:
                 self._events.failed(error, message.topic(), message.partition(), message.offset())
         return records

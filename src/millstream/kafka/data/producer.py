@@ -47,6 +47,8 @@ _MAX_BLOCK_MS: Final = 60_000
 _CLOSE_TIMEOUT_MS: Final = 10_000
 _PURGE_TIMEOUT_MS: Final = 1_000
 _AT_ONCE_MS: Final = 1
+#: A full queue is reported no more often, however short `max.block.ms` is.
+_LEAST_WARNING_MS: Final = 1_000
 
 
 class RecordProducer:
@@ -400,13 +402,13 @@ class RecordProducer:
     ) -> _FullQueue:
         """Wait a moment for room in the queue, for the record that found it full."""
         if full is None or full.index != batch.last_tried:
-            wait = Deadline(self._clock, self._max_block_ms)
+            wait = Deadline(self._clock, max(self._max_block_ms, _LEAST_WARNING_MS))
             full = _FullQueue(batch.last_tried, self._clock.monotonic_ms(), wait)
         else:
             self.on_wait()
             if full.wait.passed:
                 self._full_since(full.began_ms, batch.topic)
-                full.wait = Deadline(self._clock, self._max_block_ms)
+                full.wait = Deadline(self._clock, max(self._max_block_ms, _LEAST_WARNING_MS))
         self._serve(client, _QUEUE_FULL_POLL_S)
         return full
 

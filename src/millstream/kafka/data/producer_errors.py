@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from millstream.errors import (
     AccessDeniedError,
     BrokerUnavailableError,
+    ConfigError,
     ProductionError,
     RebalanceInProgressError,
     StreamsError,
@@ -172,6 +173,13 @@ def transaction_error(
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topics:
             return _refused_topic(what, needs, sorted(topics))
         return client_error(error, what, needs=needs)
+    if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return ConfigError(
+            f"{what} failed, because the broker does not accept the producer's "
+            "transaction.timeout.ms: it is above the broker's transaction.max.timeout.ms (15 "
+            "minutes by default). Lower transaction.timeout.ms, or raise that setting of the "
+            "brokers."
+        )
     if error.code() in _FENCED or error.fatal():
         return migrated_error(error, what)
     if error.code() == KafkaError.REBALANCE_IN_PROGRESS:

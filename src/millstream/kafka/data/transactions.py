@@ -134,6 +134,7 @@ class TransactionalRecordProducer(RecordProducer):
             if self._apart is None:
                 self._apart = ApartCall(client, self._clock)
             self._apart.run(
+                (dict(offsets), member),
                 lambda: client.send_offsets_to_transaction(positions, member.encoded(), timeout_s),
                 timeout_ms,
             )
@@ -158,6 +159,7 @@ class TransactionalRecordProducer(RecordProducer):
         timeout_ms = deadline.remaining_ms(timeout_ms)
         self._transact("Committing the transaction", Producer.commit_transaction, timeout_ms)
         self._in_transaction = False
+        self._apart = None
 
     def _before_records(self) -> None:
         if self._in_transaction:
@@ -173,7 +175,10 @@ class TransactionalRecordProducer(RecordProducer):
             call(client, timeout_ms / 1_000)
         except RAISED as error:
             self._writer.learn()
-            told = self._told(reported_error(error), what)
+            reported = reported_error(error)
+            # librdkafka repeats a fatal error for every further call of the client.
+            self._must_renew |= reported.fatal()
+            told = self._told(reported, what)
             if not isinstance(told, TaskMigratedError):
                 # What a step runs into because of a record that failed tells less than that one.
                 told = self._deliveries.tell_failure() or told
@@ -192,9 +197,14 @@ class TransactionalRecordProducer(RecordProducer):
 
         - after a record that was not taken: librdkafka goes on with the number after it, and the
           broker takes nothing more for that partition because of the gap;
-        - another producer took over, or no broker answers in time;
+        - another producer took over, the client met another fatal error, or no broker answers in
+          time;
         - records were sent a moment ago: librdkafka then may end what the broker has not heard of
-          yet, which that one refuses (confluentinc/librdkafka issue 4849).
+          yet, which that one refuses (confluentinc/librdkafka issue 4849);
+        - the coordinator has not answered `send_offsets` yet.
+
+        An answer to `send_offsets` that came too late belongs to this transaction only, and is
+        dropped with it: the offsets have to be sent again in the next one.
         """
         self._writer.learn()
         if self._apart is not None and self._apart.is_pending:
@@ -204,9 +214,9 @@ class TransactionalRecordProducer(RecordProducer):
                 self._must_renew = True
             else:
                 self._abort(timeout_ms)
+        self._apart = None
         if self._must_renew:
             self._clients.renew()
-            self._apart = None
             self._in_transaction = self._is_ready = self._must_renew = False
         self._writer.forget()
         self._deliveries.forget()

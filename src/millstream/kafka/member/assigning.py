@@ -11,6 +11,7 @@ from kafka import errors as client_errors
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError, StreamsError, TaskAssignmentError
+from millstream.kafka.cluster.log_interval import LogInterval
 from millstream.kafka.kafka_python import ClientFuture
 from millstream.kafka.member.coordinator import MemberCoordinator
 from millstream.kafka.member.link import MemberLink
@@ -62,6 +63,7 @@ class AssignorCalls:
         self._clock = clock
         self._patience_ms: int = link.config["bootstrap_timeout_ms"]
         self._failing_since_ms: int | None = None
+        self._warnings = LogInterval(clock, first_ms=0)
 
     async def user_data(self) -> bytes:
         """This member's part of its subscription.
@@ -104,9 +106,11 @@ class AssignorCalls:
         now_ms = self._clock.monotonic_ms()
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
+            self._warnings = LogInterval(self._clock, first_ms=0)
         if now_ms - self._failing_since_ms >= self._patience_ms:
             raise error
-        log.warning(
+        log.log(
+            logging.WARNING if self._warnings.is_due else logging.DEBUG,
             "%s: could not make an assignment; the group joins again until it can be made: %s",
             self._link.config["client_id"],
             error,

@@ -18,6 +18,7 @@ from millstream.clock import Clock, Deadline, SystemClock
 from millstream.config_fields import did_you_mean
 from millstream.errors import BrokerUnavailableError, ConfigError
 from millstream.kafka.cluster.listener_probe import ProtocolProbe, protocol_hint
+from millstream.kafka.cluster.log_interval import LogInterval
 from millstream.kafka.kafka_python import ClientConnections, ClientFuture
 from millstream.kafka.member.errors import is_login_error, membership_error
 from millstream.kafka.rights import user_of
@@ -28,7 +29,8 @@ log = logging.getLogger("millstream.kafka.member.group_member")
 #: How long the first contact with a broker may take where nothing else is said. Later outages are
 #: waited out.
 BOOTSTRAP_TIMEOUT_MS: Final = 15_000
-_WAITING_LOG_INTERVAL_MS: Final = 1_000
+#: After how long without a broker the first warning comes.
+_FIRST_WARNING_MS: Final = 1_000
 _LOOK_S: Final = 0.2
 _SLICE_MS: Final = 1_000
 #: How often to look whether brokers are there that this client cannot speak to.
@@ -74,8 +76,8 @@ def open_link(
 ) -> MemberLink:
     """Connect to the cluster.
 
-    Brokers that are away are waited for, `bootstrap_timeout_ms` at most, with a line a second in
-    the log. What no waiting helps against is told within a few seconds.
+    Brokers that are away are waited for, `bootstrap_timeout_ms` at most, with warnings after 1, 2,
+    4, … seconds. What no waiting helps against is told within a few seconds.
 
     Args:
         settings: kafka-python's consumer settings.
@@ -124,7 +126,8 @@ class _Bootstrap:
         servers = link.config["bootstrap_servers"]
         self._servers = servers.split(",") if isinstance(servers, str) else list(servers)
         self._attempts = _Attempts(link)
-        self._began_ms = self._logged_ms = clock.monotonic_ms()
+        self._began_ms = clock.monotonic_ms()
+        self._warnings = LogInterval(clock, first_ms=_FIRST_WARNING_MS)
         self._probe = ProtocolProbe(
             self._servers, link.config["security_protocol"], stopped, clock, _PROBE_INTERVAL_MS
         )
@@ -160,14 +163,12 @@ class _Bootstrap:
         ) from error
 
     def _say_what_is_waited_for(self) -> None:
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - self._logged_ms >= _WAITING_LOG_INTERVAL_MS:
-            self._logged_ms = now_ms
+        if self._warnings.is_due:
             log.warning(
                 "%s: waits for a broker at %s, for %d s already, %d s at most%s",
                 self._link.config["client_id"],
                 ", ".join(self._servers),
-                (now_ms - self._began_ms) // 1000,
+                (self._clock.monotonic_ms() - self._began_ms) // 1000,
                 self._timeout_ms // 1000,
                 f": {self._attempts.last}" if self._attempts.last else "",
             )

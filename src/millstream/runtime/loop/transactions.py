@@ -10,6 +10,7 @@ from millstream.clock import Clock, Deadline
 from millstream.errors import (
     BrokerUnavailableError,
     RebalanceInProgressError,
+    StreamsError,
     TaskMigratedError,
 )
 from millstream.kafka.cluster.insisting import in_steps
@@ -76,7 +77,15 @@ class Transactions:
 
     def is_ready(self) -> bool:
         """Whether the transactional id is this thread's: committed offsets and changelogs are only
-        read once nothing of its former owner is open any more."""
+        read once nothing of its former owner is open any more.
+
+        Failed attempts are repeated with pauses: nothing was written yet that could be lost.
+
+        Raises:
+            BrokerUnavailableError: no answer for the whole timeout.
+            ConfigError: the broker rejects a setting.
+            StreamsError: the broker fenced or rejected each attempt for the whole timeout.
+        """
         if self._producer.is_ready:
             return True
         if not self._beginning.is_due:
@@ -85,6 +94,13 @@ class Transactions:
             self._producer.init_transactions(_INIT_TIMEOUT_MS)
         except BrokerUnavailableError as error:
             self._beginning.failed(error)
+            return False
+        except TaskMigratedError as error:
+            # The client cannot be used after a fatal error.
+            self._producer.purge()
+            self._beginning.failed(
+                StreamsError(f"The transactional id cannot be taken over: {error.message}")
+            )
             return False
         self._beginning.worked()
         return True

@@ -85,13 +85,14 @@ class Inputs:
         self._consumer.resume(reading)
 
     def add_records(self, records: Mapping[TopicPartition, RawRecords]) -> None:
-        """Hand fetched records to the work that reads them.
+        """Hand fetched records to the work that reads them, then retry a reset that is due.
+
+        The consumer never returns these records again, so nothing may raise before all of them are
+        handed over.
 
         Raises:
-            StreamsError: as `reset_position`, of what could not be reset before.
+            StreamsError: as `reset_position`, for partitions that could not be reset before.
         """
-        if self._displaced and self._resetting.is_due:
-            self._reset_positions()
         for place, columns in records.items():
             work = self._readers.get(place)
             # A partition may have been given up between the fetch and the poll.
@@ -101,6 +102,8 @@ class Inputs:
                 if work.waiting_in(place) > self._max_buffered and place not in self._paused:
                     self._paused.add(place)
                     self._consumer.pause([place])
+        if self._displaced and self._resetting.is_due:
+            self._reset_positions()
 
     def was_called(self, work: Work) -> None:
         """The work may have something in flight that none of its records has brought about."""

@@ -19,6 +19,7 @@ from millstream.clock import Clock
 from millstream.errors import (
     BrokerUnavailableError,
     OffsetOutOfRangeError,
+    StreamsError,
     TaskCorruptedError,
     UnknownTopicError,
 )
@@ -246,10 +247,7 @@ class Restoration:
             fetched = self._consumer.poll_columns(_BATCH_RECORDS, timeout_ms)
         except OffsetOutOfRangeError as error:
             raise self._out_of_range(error) from error
-        for place, records in fetched.items():
-            log = self._reading.get(place)
-            if log is not None:
-                self._apply(place, log, records)
+        self._apply_all(fetched)
         for place, log in list(self._reading.items()):
             if log.rests_until_ms is not None or (log.standby and not log.limited):
                 continue
@@ -343,6 +341,32 @@ class Restoration:
                     log.restorer.begin(max(log.start, 0), log.end_offset)
             else:
                 self._finish(place, log)
+
+    def _apply_all(self, fetched: Mapping[TopicPartition, RawRecords]) -> None:
+        """Apply the records of all stores, then raise the error of the first one that failed.
+
+        The consumer never returns these records again: the other stores would miss them.
+        """
+        failed: StreamsError | None = None
+        corrupted: set[TaskId] = set()
+        for place, records in fetched.items():
+            log = self._reading.get(place)
+            if log is None:
+                continue
+            try:
+                self._apply(place, log, records)
+            except TaskCorruptedError as error:
+                corrupted |= error.task_ids
+                failed = failed or error
+            except StreamsError as error:
+                # It ends the thread, which rebuilding the other stores would not prevent.
+                corrupted.clear()
+                failed = error
+                break
+        if corrupted and failed is not None:
+            raise TaskCorruptedError(failed.message, task_ids=corrupted) from failed
+        if failed is not None:
+            raise failed
 
     def _apply(self, place: TopicPartition, log: _Changelog, records: RawRecords) -> None:
         columns = (records.keys, records.values, records.timestamps, records.offsets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,13 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
 
 from millstream.config import StreamsConfig
-from millstream.config_clients import CLIENT_SETTINGS, SECURITY, Role, Scope
+from millstream.config_clients import (
+    CLIENT_SETTINGS,
+    SECURITY,
+    Role,
+    Scope,
+    parsed_client_value,
+)
 from millstream.errors import ConfigError
 from millstream.kafka.settings.clients import (
     client_setting,
@@ -158,6 +165,44 @@ def test_isolation_follows_the_guarantee() -> None:
     assert kafka_python(**once)["isolation_level"] == "read_committed"
     mine = {"consumer": {"isolation.level": "read_committed"}}
     assert librdkafka("main_consumer", **mine)["isolation.level"] == "read_committed"
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value", "least"),
+    [
+        ("consumer", "max.poll.records", 0, 1),
+        ("main_consumer", "max.poll.records", "-5", 1),
+        ("consumer", "max.poll.interval.ms", 0, 1),
+        ("consumer", "session.timeout.ms", -1, 1),
+        ("consumer", "fetch.max.wait.ms", -1, 0),
+        ("admin", "default.api.timeout.ms", 0, 1),
+        ("producer", "delivery.timeout.ms", 0, 1),
+        ("producer", "linger.ms", -0.5, 0),
+        ("producer", "linger.ms", float("nan"), 0),
+        ("producer", "transaction.timeout.ms", 0, 1),
+        ("producer", "buffer.memory", -1, 0),
+        ("producer", "max.request.size", 999, 1_000),
+        ("clients", "request.timeout.ms", 0, 1),
+    ],
+)
+def test_values_that_cannot_work_are_refused(
+    where: str, name: str, value: object, least: int
+) -> None:
+    """When the configuration is made, and not minutes later by a thread that takes no records."""
+    with pytest.raises(ConfigError, match=f"{re.escape(name)} is .*at least {least}"):
+        config(**{where: {name: value}})
+    config(**{where: {name: least}})
+
+
+def test_every_number_has_a_lowest_value() -> None:
+    """Of settings that are honoured; those of compression depend on the codec."""
+    free = {"compression.lz4.level", "compression.zstd.level"}
+    for row in CLIENT_SETTINGS.values():
+        if row.kind in ("int", "float") and row.scope not in (Scope.IMPOSED, Scope.REFUSED):
+            if row.name in free or row.librdkafka is None:
+                continue
+            with pytest.raises(ConfigError, match="at least"):
+                parsed_client_value(row, -1_000_000)
 
 
 def test_bounds_are_split_over_threads() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 from unittest.mock import Mock
 
@@ -12,6 +13,7 @@ import pytest
 from millstream.clock import ManualClock
 from millstream.errors import (
     BrokerUnavailableError,
+    ConfigError,
     ProductionError,
     RebalanceInProgressError,
     StreamsError,
@@ -153,6 +155,38 @@ def test_a_transaction_in_which_no_offset_has_moved_is_fenced_all_the_same() -> 
     idle.commit_needed = False
     cluster.commit(idle)
     assert cluster.told == ["flush", "offsets", "commit", "acked"]
+
+
+def test_a_transactional_id_that_is_refused_is_asked_for_with_pauses() -> None:
+    """Each round of the loop looks whether the id was taken over: without pauses that are kept, it
+    would do so thousands of times a second. The client that was refused is replaced."""
+    refused = TaskMigratedError("another producer has taken over")
+    cluster = Cluster(refused={"init": refused})
+    attempts_ms: list[int] = []
+
+    def rounds() -> None:
+        for _ in range(100_000):
+            before = len(cluster.steps_ms)
+            assert not cluster.transactions.is_ready()
+            if len(cluster.steps_ms) > before:
+                attempts_ms.append(cluster.clock.now_ms())
+            cluster.clock.advance(1)
+
+    with pytest.raises(StreamsError, match="cannot be taken over: another producer") as caught:
+        rounds()
+    # A migrated task would be asked for again, for ever.
+    assert not isinstance(caught.value, TaskMigratedError)
+    pauses = [late - soon for soon, late in pairwise(attempts_ms)]
+    assert pauses[:3] == [100, 200, 400]
+    assert set(pauses[5:]) == {2_000}
+    assert cluster.told.count("abort") == len(attempts_ms) + 1
+
+
+def test_a_refused_setting_ends_the_thread_at_once() -> None:
+    refused = ConfigError("transaction.timeout.ms is too large")
+    cluster = Cluster(refused={"init": refused})
+    with pytest.raises(ConfigError):
+        cluster.transactions.is_ready()
 
 
 def test_without_anything_the_cluster_is_not_asked() -> None:

@@ -183,6 +183,32 @@ def test_a_corrupted_store_does_not_stop_another_task() -> None:
     assert healthy.applied == [1, 2]
 
 
+def test_a_store_that_breaks_costs_no_records_of_others() -> None:
+    """One poll has records of several stores, and the consumer returns them once: all are applied
+    before the tasks of the broken ones are rebuilt."""
+
+    class Broken(Store):
+        def restore_batch(self, *columns: Sequence[object]) -> int:
+            raise TaskCorruptedError("bad block", task_ids=[self.task_id])
+
+        def __init__(self, task_id: TaskId) -> None:
+            super().__init__("broken", None)
+            self.task_id = task_id
+
+    other = TopicPartition("app-c-changelog", 2)
+    task_c = TaskId(0, 2)
+    log, clock = Log({A: 1, B: 1, other: 1}), ManualClock(0)
+    restored = Store("b", None)
+    restoring = restoration(log, [], clock)
+    restoring.add(TASK_A, {A: Broken(TASK_A)})
+    restoring.add(TASK_B, {B: restored})
+    restoring.add(task_c, {other: Broken(task_c)})
+    with pytest.raises(TaskCorruptedError, match="bad block") as caught:
+        restoring.step(0)
+    assert caught.value.task_ids == {TASK_A, task_c}
+    assert restored.applied == [0]
+
+
 def test_an_unreachable_cluster_is_asked_again_and_in_the_end_given_up() -> None:
     log, clock = Log({A: 1}), ManualClock()
     store = Store("a", None)

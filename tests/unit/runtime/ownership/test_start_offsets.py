@@ -16,6 +16,7 @@ from millstream.errors import (
     TaskMigratedError,
 )
 from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END
+from millstream.kafka.data.record_columns import RecordColumns
 from millstream.kafka.member.events import CommitOffset
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.ownership.inputs import Inputs
@@ -274,6 +275,45 @@ def test_brokers_that_are_away_are_asked_again(starts: StartOffsets, index: Inde
     assert [call.args[0] for call in consumer.assign.call_args_list[1:]] == [
         {place("first"): OFFSET_BEGINNING}
     ] * 2
+
+
+def test_a_reset_that_fails_loses_no_polled_records(starts: StartOffsets, index: Index) -> None:
+    """The consumer returns them once, and the loop goes on when brokers are away again."""
+    consumer, work, clock = Mock(), Mock(), ManualClock(0)
+    gone, read = place("default"), place("last")
+    work.partitions, work.task_id = frozenset({gone, read}), TaskId(0, 0)
+    work.waiting_in.return_value = 0
+    inputs = Inputs(consumer, starts, Retry("resetting", clock, 10_000), max_buffered=10)
+    inputs.fetch([work], {gone: 17, read: 0}, {})
+    index.down = True
+    inputs.reset_position({gone: 17})
+    clock.advance(1_000)
+    index.down = False
+    polled = columns_of(3)
+    with pytest.raises(OffsetOutOfRangeError):
+        inputs.add_records({read: polled})
+    work.add_records.assert_called_once_with(read, polled)
+
+
+def columns_of(count: int) -> RecordColumns:
+    return RecordColumns([None] * count, [b"v"] * count, [0] * count, range(count), None, None)
+
+
+def test_a_partition_given_up_while_paused_is_paused_again(starts: StartOffsets) -> None:
+    """The consumer forgets a pause with the assignment: with it remembered here, the partition
+    would never be paused again, and all that it has would be fetched into memory."""
+    consumer, work, clock = Mock(), Mock(), ManualClock(0)
+    here = place("default")
+    work.partitions, work.task_id = frozenset({here}), TaskId(0, 0)
+    work.waiting_in.return_value = 11
+    inputs = Inputs(consumer, starts, Retry("resetting", clock, 10_000), max_buffered=10)
+    for times in (1, 2):
+        inputs.fetch([work], {here: 0}, {})
+        assert inputs.room == 0
+        inputs.add_records({here: columns_of(11)})
+        assert consumer.pause.call_count == times
+        inputs.stop(work)
+    assert inputs.processable(0) == []
 
 
 def test_partitions_that_were_given_up_are_not_asked_for_again(
