@@ -52,6 +52,7 @@ from millstream.runtime.queries.store_queries import StoreQueries
 from millstream.runtime.queries.waiting import WaitingQuestions
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import THREAD_STATES, ThreadState
+from millstream.runtime.task.time_limits import TimeLimits
 from millstream.runtime.work import Work
 from millstream.subscriptions.properties.properties import Properties
 from millstream.subscriptions.share import SubscriptionShare
@@ -63,6 +64,8 @@ logger = logging.getLogger(__name__)
 _RESTORE_WAIT_MS, _ASKED_WAIT_MS = 10, 2
 #: How the two share the thread: for how long there is restored, then processed, in each round.
 _RESTORE_MS, _PROCESS_WHILE_RESTORING_MS = 100, 100
+#: How often a batch is looked at before it is given up.
+_LOOKS_PER_BUDGET = 5
 _DEFECT = " This is probably a defect of Millstream; its log has the whole story."
 
 
@@ -77,6 +80,7 @@ class StreamThread:
         control: the connection to the driver.
         rebalances: the group member's events, turned into tasks.
         tasks: what it owns.
+        limits: how long user code may take.
         commits: commits them.
         consumer: the main consumer.
         producer: the producer.
@@ -101,6 +105,7 @@ class StreamThread:
         *,
         rebalances: Rebalances,
         tasks: Tasks,
+        limits: TimeLimits,
         commits: Commits,
         consumer: Consumer,
         producer: Producer,
@@ -120,6 +125,7 @@ class StreamThread:
         self._control = control
         self._rebalances = rebalances
         self._tasks = tasks
+        self._limits = limits
         self._commits = commits
         self._consumer = consumer
         self._polls = Polls(consumer, producer, tasks, rebalances, settings, clock)
@@ -171,6 +177,15 @@ class StreamThread:
     def rounds(self) -> int:
         """How often it has told that it goes on; for whoever watches it from another thread."""
         return self._rebalances.rounds
+
+    def look(self) -> None:
+        """Stop a batch that has taken too long. Called now and then from another thread."""
+        self._limits.look()
+
+    @property
+    def look_ms(self) -> int:
+        """How often to call `look`, in milliseconds."""
+        return max(1, self._limits.budget_ms // _LOOKS_PER_BUDGET)
 
     def run(self) -> ThreadOutcome:
         """Run until told to stop, or until something fails. Closes everything it was given."""

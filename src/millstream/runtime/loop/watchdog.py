@@ -33,6 +33,8 @@ class Watchdog:
             the group. Told again each time that it has passed once more.
         tell: takes reports; safe to call beside the stream thread.
         clock: for intervals.
+        look: called at each look, before all else.
+        look_ms: how often it looks at least; by default as `limit_ms` needs it.
     """
 
     def __init__(
@@ -42,11 +44,15 @@ class Watchdog:
         limit_ms: int,
         tell: Callable[[Report], None],
         clock: Clock,
+        look: Callable[[], None] = lambda: None,
+        look_ms: int | None = None,
     ) -> None:
         self._rounds = rounds
         self._limit_ms = limit_ms
         self._tell = tell
         self._clock = clock
+        self._look = look
+        self._look_ms = max(10, min(_LOOK_MS, limit_ms // _LOOKS, look_ms or _LOOK_MS))
         self._watched = self._skip = 0
         self._seen = -1
         self._since_ms = clock.monotonic_ms()
@@ -84,9 +90,9 @@ class Watchdog:
             self._tell(LoopStalled(stall_of(frame, silent_ms, self._skip)))
 
     def _watch(self) -> None:
-        look_s = max(10, min(_LOOK_MS, self._limit_ms // _LOOKS)) / 1_000
-        while not self._over.wait(look_s):
+        while not self._over.wait(self._look_ms / 1_000):
             try:
+                self._look()
                 self.look()
             except Exception:
                 # The next look may find what it can read; the stream thread goes on in any case.
