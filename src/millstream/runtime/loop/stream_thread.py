@@ -36,6 +36,7 @@ from millstream.runtime.loop.commits import Commits, UnfinishedError
 from millstream.runtime.loop.input_lags import input_lags
 from millstream.runtime.loop.joining_anew import JoiningAnew
 from millstream.runtime.loop.last_words import LastWords
+from millstream.runtime.loop.overdue_commits import UncommittedWork
 from millstream.runtime.loop.polls import Polls
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
@@ -164,9 +165,11 @@ class StreamThread:
             clock,
         )
         self._joining_anew = JoiningAnew(rebalances, commits, clock)
+        self._uncommitted = UncommittedWork(clock, limits.limit_ms)
         self._turn = TaskId(-1, -1)
         self._processed_total = 0
         meters.scope.gauge(OWN_GROUP, "state-rebuilt-total", lambda: tasks.rebuilt_total)
+        meters.scope.gauge(OWN_GROUP, "uncommitted-ms", lambda: self._uncommitted.uncommitted_ms)
 
     @property
     def state(self) -> ThreadState:
@@ -186,6 +189,11 @@ class StreamThread:
     def look_ms(self) -> int:
         """How often to call `look`, in milliseconds."""
         return max(1, self._limits.budget_ms // _LOOKS_PER_BUDGET)
+
+    @property
+    def overdue_ms(self) -> int:
+        """For how long records have been processed without a commit, once that is too long."""
+        return self._uncommitted.overdue_ms(self._settings.commit_interval_ms)
 
     def run(self) -> ThreadOutcome:
         """Run until told to stop, or until something fails. Closes everything it was given."""
@@ -265,6 +273,7 @@ class StreamThread:
         self._purge.run(self._tasks.running)
         self._cleanup.run()
         self._queries.tidy()
+        self._uncommitted.committed(self._commits.total)
         self._reports.tell_if_due(self._tasks)
 
     def _fetch(self) -> None:
@@ -352,6 +361,8 @@ class StreamThread:
                 began_ms = self._clock.monotonic_ms()
                 count = self._tasks.step(task, self._pace.limit)
                 self._processed_total += count
+                if count:
+                    self._uncommitted.processed(settings.commit_interval_ms)
                 self._pace.took(count, self._clock.monotonic_ms() - began_ms)
                 self._meters.processed(task, count, began_ms)
                 self._turn = task.task_id

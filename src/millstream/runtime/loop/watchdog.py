@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.clock import Clock
-from millstream.runtime.control import LoopStalled, Report
+from millstream.runtime.control import CommitsOverdue, LoopStalled, Report
 from millstream.runtime.whereabouts import depth_of, stall_of
 
 logger = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ class Watchdog:
         clock: for intervals.
         look: called at each look, before all else.
         look_ms: how often it looks at least; by default as `limit_ms` needs it.
+        uncommitted_ms: for how long records have been processed without a commit, once that is
+            too long; else 0.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Watchdog:
         clock: Clock,
         look: Callable[[], None] = lambda: None,
         look_ms: int | None = None,
+        uncommitted_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self._rounds = rounds
         self._limit_ms = limit_ms
@@ -57,6 +60,8 @@ class Watchdog:
         self._seen = -1
         self._since_ms = clock.monotonic_ms()
         self._told_ms = 0
+        self._uncommitted_ms = uncommitted_ms
+        self._told_uncommitted_ms = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"{name}-watchdog", daemon=True)
 
@@ -89,10 +94,22 @@ class Watchdog:
             self._told_ms = silent_ms
             self._tell(LoopStalled(stall_of(frame, silent_ms, self._skip)))
 
+    def look_at_commits(self) -> None:
+        """Report when commits are overdue, again whenever that has lasted twice as long, and when
+        they are not any more."""
+        overdue_ms, before_ms = self._uncommitted_ms(), self._told_uncommitted_ms
+        if overdue_ms >= max(1, 2 * before_ms):
+            self._told_uncommitted_ms = overdue_ms
+            self._tell(CommitsOverdue(overdue_ms))
+        elif before_ms and not overdue_ms:
+            self._told_uncommitted_ms = 0
+            self._tell(CommitsOverdue(None))
+
     def _watch(self) -> None:
         while not self._over.wait(self._look_ms / 1_000):
             try:
                 self._look()
+                self.look_at_commits()
                 self.look()
             except Exception:
                 # The next look may find what it can read; the stream thread goes on in any case.

@@ -44,8 +44,8 @@ from millstream.runtime.task.required_serde import required_serde
 from millstream.runtime.task.sinks import Collector, Production, Sink, SinkMeeting
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.task.task_meters import TaskMeters, ThreadSensors
-from millstream.runtime.task.time_limits import ChunkPace, TimeLimits
 from millstream.runtime.task.task_topics import TaskProduction, policy_of
+from millstream.runtime.task.time_limits import ChunkPace, TimeLimits
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.store_changelog import ChangelogWriter
 from millstream.state.directories.state_directory import StateDirectory

@@ -32,7 +32,7 @@ from millstream.operators.joins.foreign_key_join import (
     SubscriptionReceiveOperator,
 )
 from millstream.operators.joins.foreign_key_send import SubscriptionSendOperator
-from millstream.operators.joins.stream_join import StreamStreamJoinOperator
+from millstream.operators.joins.stream_join import StreamJoiner, StreamStreamJoinOperator
 from millstream.operators.joins.stream_join_window import StreamJoinWindowOperator
 from millstream.operators.joins.stream_self_join import StreamSelfJoinOperator
 from millstream.operators.joins.stream_table_join import (
@@ -110,6 +110,8 @@ def with_guarded_calls(operation: Operation, calls: UserCalls) -> Operation:
         value = getattr(operation, each.name)
         if each.name in _USER_FUNCTIONS and callable(value) and not isinstance(value, type):
             guarded[each.name] = calls.add(value)
+        elif isinstance(value, StreamJoiner):
+            guarded[each.name] = replace(value, function=calls.add(value.function))
         elif each.name == "predicates":
             guarded[each.name] = tuple(map(calls.add, value))
     return replace(operation, **guarded) if guarded else operation

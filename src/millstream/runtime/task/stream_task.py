@@ -352,6 +352,9 @@ class StreamTask:
     def _process(self, most: int) -> int:
         at_work = self.processing
         limit = min(most, self._pace.batch.limit)
+        if self._pace.flush.limit is not None:
+            # What this batch leaves in the caches goes on with the next commit.
+            limit = min(limit, max(1, self._pace.flush.limit - self._unflushed))
         batches = at_work.group.next_batch(
             limit, at_work.punctuations.next_ms(PunctuationType.STREAM_TIME)
         )

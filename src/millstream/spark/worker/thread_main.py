@@ -62,6 +62,7 @@ class StreamThreadMain:
                 SystemClock(),
                 thread.look,
                 thread.look_ms,
+                lambda: thread.overdue_ms,
             ):
                 outcome = thread.run()
         return thread_exit(outcome, channel.lost_reason or channel.stop_signal)
