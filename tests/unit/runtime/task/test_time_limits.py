@@ -22,6 +22,10 @@ def limits(limit_ms: int = 10_000) -> tuple[TimeLimits, ManualClock]:
     return TimeLimits(clock, limit_ms, "the.setting"), clock
 
 
+def _double(number: int) -> int:
+    return 2 * number
+
+
 def test_batches_begin_with_one_record_and_double_while_they_are_fast() -> None:
     size = BatchSize(1, 200)
     for expected in (1, 2, 4, 8):
@@ -70,7 +74,7 @@ def test_the_pace_of_a_task_outlives_it() -> None:
 def test_calls_are_stopped_when_the_time_is_over_and_work_again_afterwards() -> None:
     made, clock = limits()
     calls = UserCalls()
-    double = calls.add(lambda number: 2 * number)
+    double = calls.add(_double)
     with made.watched(calls, divisible=True):
         clock.advance(4_999)
         made.look()
@@ -87,11 +91,11 @@ def test_calls_are_stopped_when_the_time_is_over_and_work_again_afterwards() -> 
 def test_what_cannot_be_divided_is_not_stopped() -> None:
     made, clock = limits()
     calls = UserCalls()
-    same = calls.add(lambda number: number)
+    double = calls.add(_double)
     with made.watched(calls, divisible=False):
         clock.advance(60_000)
         made.look()
-        assert same(1) == 1
+        assert double(1) == 2
 
 
 def test_a_list_ends_where_it_is_stopped() -> None:
