@@ -108,6 +108,14 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
                 "smaller batches",
             ),
             Limit(
+                "time for a batch that has several records, if half of `max.poll.interval.ms` or "
+                "`transaction.timeout.ms` is longer",
+                "millstream.runtime.task.time_limits",
+                "_MOST_BUDGET_MS",
+                milliseconds,
+                "it is stopped between two records; uncommitted work is done again",
+            ),
+            Limit(
                 "flushes that a commit makes because each has caused further changes",
                 "millstream.runtime.task.stream_task",
                 "_MOST_FLUSHES",

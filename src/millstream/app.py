@@ -388,6 +388,7 @@ class KafkaStreams:
                 worker.pid,
                 stall=supervisor.stall_of(name),
                 client=worker.client,
+                uncommitted_ms=supervisor.uncommitted_ms_of(name),
             )
             for name, (state, tasks) in self._states.threads().items()
         ]

@@ -30,6 +30,9 @@ class ThreadMetadata:
     tells where it hangs if it has made no progress for `max.poll.interval.ms`. `client` is the
     process id of the client that it is of: the same for the threads that run on one host, which
     share a folder of state, and another one for each host.
+    `uncommitted_ms` is for how long the thread has processed records without a commit, None unless
+    that is longer than the commit interval and twice `max.poll.interval.ms` (under exactly-once
+    `transaction.timeout.ms`), of which a minute counts at most.
 
     Example:
         >>> tasks = (TaskMetadata("0_1", "RUNNING"), TaskMetadata("1_1", "RUNNING"))
@@ -46,6 +49,7 @@ class ThreadMetadata:
     pid: int | None = None
     stall: Stall | None = None
     client: str | None = None
+    uncommitted_ms: int | None = None
 
 
 def tasks_of(owned: Mapping[str, OwnedTask], *, standby: bool) -> tuple[TaskMetadata, ...]:

@@ -50,20 +50,24 @@ class ServedApplication:
         self._drawing = threading.Lock()
 
     def health(self) -> Health:
-        """Alive unless it has failed or a thread hangs; ready when all its threads are RUNNING."""
+        """Alive unless it has failed or a thread hangs; ready when all its threads are RUNNING
+        and commit."""
         state = self._streams.state
         threads = self._streams.metadata_for_local_threads()
         hanging = [each.thread_name for each in threads if each.stall is not None]
+        uncommitted = [each.thread_name for each in threads if each.uncommitted_ms is not None]
         why = ""
         if state in _DEAD:
             why = f"it is {state.name}: {self._streams.error or 'closed'}"
         elif hanging:
             why = f"{', '.join(hanging)} made no progress for max.poll.interval.ms"
+        elif uncommitted:
+            why = f"{', '.join(uncommitted)} processed records without a commit for too long"
         elif state is not ClientState.RUNNING:
             why = f"it is {state.name}"
         return Health(
             live=state not in _DEAD and not hanging,
-            ready=state is ClientState.RUNNING and not hanging,
+            ready=state is ClientState.RUNNING and not hanging and not uncommitted,
             state=state.name,
             why=why,
         )

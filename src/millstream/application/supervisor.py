@@ -30,6 +30,7 @@ from millstream.runtime.client_states import ClientStates
 from millstream.runtime.control import (
     ClientJoined,
     Close,
+    CommitsOverdue,
     HostsChanged,
     LoopStalled,
     Question,
@@ -127,6 +128,8 @@ class ThreadSupervisor:
         self.asked = Asked(topology, config, states.threads, self._ask, lambda: states.state)
         self._engine: SparkEngine | None = None
         self._stalls: dict[str, Stall] = {}
+        #: For how long threads have processed records without a commit, where that is too long.
+        self._uncommitted_ms: dict[str, int] = {}
         self.metrics = ClientMetrics(
             topology,
             config,
@@ -242,6 +245,10 @@ class ThreadSupervisor:
         """Where a thread hangs, if it does."""
         return self._stalls.get(thread)
 
+    def uncommitted_ms_of(self, thread: str) -> int | None:
+        """For how long a thread has processed records without a commit, if that is too long."""
+        return self._uncommitted_ms.get(thread)
+
     @property
     def master(self) -> str:
         """Where Spark runs, as it calls that itself."""
@@ -353,7 +360,7 @@ class ThreadSupervisor:
         if event.kind == "registered":
             where = self.workers.registered(event.data)
             logger.info("%s %s", short_name(event.thread), where)
-            self._stalls.pop(event.thread, None)
+            self._forget_troubles(event.thread)
             self.story.step(event.thread, where)
             self.metrics.begins(event.thread)
             self.judge.runs(event.thread)
@@ -363,7 +370,7 @@ class ThreadSupervisor:
         elif event.kind == "restarting":
             logger.warning("%s is started again: %s", short_name(event.thread), event.data)
             self.workers.ended(event.thread)
-            self._stalls.pop(event.thread, None)
+            self._forget_troubles(event.thread)
             self._states.tasks_are(event.thread, {})
             self._thread_is(event.thread, ThreadState.CREATED, f"started again: {event.data}")
             # The rebalance that this began has them as what was before it.
@@ -395,6 +402,8 @@ class ThreadSupervisor:
                 self.story.counted(thread, self.metrics.processed_by_task(thread))
             case LoopStalled(stall):
                 self._on_stall(thread, stall)
+            case CommitsOverdue(uncommitted_ms):
+                self._on_overdue(thread, uncommitted_ms)
             case ThreadFailed(error):
                 self.judge.died(thread, error)
             case RestoreEvent():
@@ -421,6 +430,23 @@ class ThreadSupervisor:
             return
         self._stalls[thread] = stall
         logger.error("%s", stall.told_of(short_name(thread)))
+
+    def _on_overdue(self, thread: str, uncommitted_ms: int | None) -> None:
+        self._uncommitted_ms.pop(thread, None)
+        if uncommitted_ms is None:
+            logger.warning("%s commits again", short_name(thread))
+            return
+        self._uncommitted_ms[thread] = uncommitted_ms
+        logger.error(
+            "%s has processed records for %d s without a commit: after a failure all of them are "
+            "processed again. Its log says why; slow functions are stopped and started again",
+            short_name(thread),
+            uncommitted_ms // 1_000,
+        )
+
+    def _forget_troubles(self, thread: str) -> None:
+        self._stalls.pop(thread, None)
+        self._uncommitted_ms.pop(thread, None)
 
     def _on_exit(self, thread: str, ended: ThreadExit) -> None:
         self._thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)
@@ -453,7 +479,7 @@ class ThreadSupervisor:
         if self._crew.is_leaving(thread):
             self.metrics.forget(thread)
         self.workers.ended(thread)
-        self._stalls.pop(thread, None)
+        self._forget_troubles(thread)
         self.judge.forget(thread)
         self._crew.ended(thread)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from millstream.clock import Clock
@@ -119,6 +119,10 @@ class Team(Protocol):
         ...
 
 
+def _unguarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
 class Operator:
     """One processor node at work in one task. Batches in, batches out.
 
@@ -127,6 +131,8 @@ class Operator:
     """
 
     context: OperatorContext
+    #: Gives a user function as one whose calls can be stopped; set before `init`.
+    guard: Callable[[Callable[..., Any]], Callable[..., Any]] = staticmethod(_unguarded)
 
     @property
     def holds_back_in(self) -> str | None:

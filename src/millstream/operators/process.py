@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,17 @@ PROCESSOR_METHODS: Final = ("init", "process", "close")
 
 #: Where the records of a punctuator come from: nowhere.
 _NOWHERE: Final = Origin(None, (UNKNOWN,))
+
+
+@dataclass(frozen=True, slots=True)
+class PunctuatorCall:
+    """Calls a punctuator of a node."""
+
+    node: str
+    call: Callable[[int], None]
+
+    def __call__(self, time_ms: int) -> None:
+        self.call(time_ms)
 
 
 class RecordScope:
@@ -134,7 +146,8 @@ class RecordScope:
             )
         if start_ms is not None and start_ms < 0:
             raise ValueError(f"A schedule cannot start at {start_ms}, before 1970.")
-        return self._task.schedule(partial(self._punctuate, callback), interval_ms, kind, start_ms)
+        call = PunctuatorCall(self._context.node, partial(self._punctuate, callback))
+        return self._task.schedule(call, interval_ms, kind, start_ms)
 
     def commit(self) -> None:
         self._task.request_commit()
@@ -285,14 +298,16 @@ class ProcessOperator(Operator):
         self._fixed_key = fixed_key
         self._scope: ForwardingScope
         self._processor: Any = None
+        self._process: Callable[[Any], Any]
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         self._scope = ForwardingScope(context, context.output, fixed_key=self._fixed_key)
         initialized(self._supplier, PROCESSOR_METHODS, self._scope, context, self._keep)
+        self._process = self.guard(self._processor.process)
 
     def process(self, batch: Batch, output: Output) -> None:
-        scope, process = self._scope, self._processor.process
+        scope, process = self._scope, self._process
         make: Callable[..., Any] = FixedKeyRecord if self._fixed_key else Record
         keys, values, timestamps = batch.keys, batch.values, batch.timestamps
         headers = batch.all_headers()

@@ -57,6 +57,7 @@ from millstream.runtime.rocksdb_tuning import rocksdb_storages
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.collector import KafkaCollector
 from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.task.time_limits import TimeLimits
 from millstream.runtime.thread_clients import Clients, OpenClients, ThreadClients
 from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.runtime.topology_topics import (
@@ -192,10 +193,22 @@ class _Parts:
         ]
         return SubscriptionShare(plans[0].properties if plans else None)
 
+    @cached_property
+    def limits(self) -> TimeLimits:
+        config = self.config
+        name = "max.poll.interval.ms"
+        limit_ms = int(client_setting(config, "main_consumer", name))
+        if self.clients.transactions is not None:
+            settings = librdkafka_settings(config, "producer", "")
+            limit_ms = min(limit_ms, int(settings["transaction.timeout.ms"]))
+            name = "transaction.timeout.ms and max.poll.interval.ms"
+        return TimeLimits(self.clock, limit_ms, name)
+
     def thread(self, control: Control) -> StreamThread:
         clients, config, clock = self.clients, self.config, self.clock
         offset_sums = OffsetSums(self.client.directory)
         membership = self._membership(offset_sums)
+        self.limits.progress = membership.member.progress
         global_updates = build_global_updates(
             self.topology,
             config,
@@ -222,6 +235,7 @@ class _Parts:
                 shut_down_all=membership.ask_for_shutdown,
             ),
             tasks=tasks,
+            limits=self.limits,
             commits=commits,
             consumer=clients.consumer,
             producer=clients.producer,
@@ -316,6 +330,7 @@ class _Parts:
             max_buffered=max(10 * buffered, 2 * _max_poll_records(config)),
             offset_sums=offset_sums,
             may_start=lambda: global_updates.caught_up,
+            calls_ms=self.limits.calls_ms,
         )
 
     def _task_factory(
@@ -343,6 +358,7 @@ class _Parts:
             of_thread=self.meters.of_tasks,
             make_apart=self.make_apart,
             share=self.share,
+            limits=self.limits,
         )
         by_id = {part.id: part for part in subtopologies}
 

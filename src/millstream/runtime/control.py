@@ -169,6 +169,13 @@ class LoopStalled(Report):
 
 
 @dataclass(frozen=True)
+class CommitsOverdue(Report):
+    """Records have been processed for so many milliseconds without a commit; None: it commits."""
+
+    uncommitted_ms: int | None
+
+
+@dataclass(frozen=True)
 class ThreadMetrics(Report):
     """What is counted and measured of a thread.
 

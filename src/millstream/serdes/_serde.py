@@ -129,7 +129,6 @@ class Serde(Generic[T]):
             for value in values:
                 append(None if value is None else function(topic, value))
         except Exception as error:
-            value = values[len(done)]
             self._fail(topic, self._cannot_serialize(value, error), error, done)
         return done
 
@@ -151,7 +150,6 @@ class Serde(Generic[T]):
             for data in datas:
                 append(None if data is None else function(topic, data))
         except Exception as error:
-            data = datas[len(done)]
             self._fail(topic, self._cannot_deserialize(data, error), error, done)
         return done
 

@@ -75,6 +75,11 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             standby_tasks=list_of(_TASK),
             host=_TEXT_OR_NONE,
             pid=_NUMBER_OR_NONE,
+            uncommitted_ms={
+                "type": ["integer", "null"],
+                "description": "For how long it has processed records without a commit, if that "
+                "is too long.",
+            },
             client={
                 "type": ["string", "null"],
                 "description": "The process id that the threads of one host have in common.",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from millstream.operators.apart.apart_operator import ApartOperator
 from millstream.operators.apart.equipment import Equipment
 from millstream.operators.batch import Batch
+from millstream.operators.interruption import UserCalls
 from millstream.operators.operator import Operator
 from millstream.runtime.task.compile_operator import compile_operator
 from millstream.runtime.task.executor import ContextFactory, SinkFactory
@@ -71,6 +72,7 @@ class DepthFirst:
         equipment: Equipment | None = None,
     ) -> None:
         self.ordered = order_across_topics or needs_order(nodes)
+        self.calls, self.busiest = UserCalls(), ""
         self._nodes = nodes
         self._make_context = make_context
         self._calls = {node.name: _Calls(node.name, _made(node, make_sink)) for node in nodes}

@@ -10,6 +10,7 @@ from millstream.runtime.control import Asked, Close, Command, ThreadOutcome
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.loop.thread_settings import ThreadSettings
+from millstream.runtime.task.time_limits import TimeLimits
 from millstream.subscriptions.share import SubscriptionShare
 from millstream.waker import Waker
 
@@ -82,6 +83,7 @@ class Parts:
             self.control,
             rebalances=parts.rebalances,
             tasks=parts.tasks,
+            limits=TimeLimits(self.clock),
             commits=parts.commits,
             consumer=parts.consumer,
             producer=parts.producer,

@@ -63,6 +63,8 @@ class ThreadView:
         active: the tasks that it processes, or is about to.
         standby: the tasks whose state it keeps beside.
         stall: where it hangs: `silent_ms`, `place` and `stack`; None while it does not.
+        uncommitted_ms: for how long it has processed records without a commit; None while that is
+            not too long.
     """
 
     name: str
@@ -75,6 +77,7 @@ class ThreadView:
     active: tuple[TaskView, ...]
     standby: tuple[TaskView, ...]
     stall: Mapping[str, Any] | None
+    uncommitted_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,4 +352,5 @@ def _thread(metadata: ThreadMetadata, rates: Mapping[tuple[str, str], float]) ->
         stall=None
         if stall is None
         else {"silent_ms": stall.silent_ms, "place": stall.place, "stack": list(stall.stack)},
+        uncommitted_ms=metadata.uncommitted_ms,
     )

@@ -23,16 +23,20 @@ class ReleasedTime:
 
     def __init__(self, next_call_ms: Callable[[], int | None] = lambda: None) -> None:
         self.stream_time = -1
+        #: How many records go on at once at most; None for all.
+        self.most: int | None = None
         self._next_call_ms = next_call_ms
 
     def pass_on(self, timestamps: Sequence[int]) -> list[int]:
         """Records with these times arrive there: the stream time at each, up to the first that
-        somebody is to be called after."""
+        somebody is to be called after, and no more than `most`."""
         until_ms = self._next_call_ms()
         times: list[int] = []
         for timestamp in timestamps:
             self.stream_time = max(self.stream_time, timestamp)
             times.append(self.stream_time)
+            if len(times) == self.most:
+                break
             if until_ms is not None and self.stream_time >= until_ms:
                 break
         return times

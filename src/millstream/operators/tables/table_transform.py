@@ -39,14 +39,16 @@ class TableTransformValuesOperator(TableOperator):
         self._supplier = supplier
         self._scope: RecordScope
         self._transformer: Any = None
+        self._transform: Callable[..., Any]
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         self._scope = RecordScope(context)
         initialized(self._supplier, TRANSFORMER_METHODS, self._scope, context, self._keep)
+        self._transform = self.guard(self._transformer.transform)
 
     def process(self, batch: Batch, output: Output) -> None:
-        scope, transform = self._scope, self._transformer.transform
+        scope, transform = self._scope, self._transform
         computes_old = self._send_old_values and self._writer is None
         replaced = batch.old_values or [None] * len(batch)
         kept: list[int] = []

@@ -36,6 +36,7 @@ from millstream.runtime.loop.commits import Commits, UnfinishedError
 from millstream.runtime.loop.input_lags import input_lags
 from millstream.runtime.loop.joining_anew import JoiningAnew
 from millstream.runtime.loop.last_words import LastWords
+from millstream.runtime.loop.overdue_commits import UncommittedWork
 from millstream.runtime.loop.polls import Polls
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
@@ -52,6 +53,7 @@ from millstream.runtime.queries.store_queries import StoreQueries
 from millstream.runtime.queries.waiting import WaitingQuestions
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import THREAD_STATES, ThreadState
+from millstream.runtime.task.time_limits import TimeLimits
 from millstream.runtime.work import Work
 from millstream.subscriptions.properties.properties import Properties
 from millstream.subscriptions.share import SubscriptionShare
@@ -63,6 +65,8 @@ logger = logging.getLogger(__name__)
 _RESTORE_WAIT_MS, _ASKED_WAIT_MS = 10, 2
 #: How the two share the thread: for how long there is restored, then processed, in each round.
 _RESTORE_MS, _PROCESS_WHILE_RESTORING_MS = 100, 100
+#: How often a batch is looked at before it is given up.
+_LOOKS_PER_BUDGET = 5
 _DEFECT = " This is probably a defect of Millstream; its log has the whole story."
 
 
@@ -77,6 +81,7 @@ class StreamThread:
         control: the connection to the driver.
         rebalances: the group member's events, turned into tasks.
         tasks: what it owns.
+        limits: how long user code may take.
         commits: commits them.
         consumer: the main consumer.
         producer: the producer.
@@ -101,6 +106,7 @@ class StreamThread:
         *,
         rebalances: Rebalances,
         tasks: Tasks,
+        limits: TimeLimits,
         commits: Commits,
         consumer: Consumer,
         producer: Producer,
@@ -120,6 +126,7 @@ class StreamThread:
         self._control = control
         self._rebalances = rebalances
         self._tasks = tasks
+        self._limits = limits
         self._commits = commits
         self._consumer = consumer
         self._polls = Polls(consumer, producer, tasks, rebalances, settings, clock)
@@ -158,9 +165,11 @@ class StreamThread:
             clock,
         )
         self._joining_anew = JoiningAnew(rebalances, commits, clock)
+        self._uncommitted = UncommittedWork(clock, limits.limit_ms)
         self._turn = TaskId(-1, -1)
         self._processed_total = 0
         meters.scope.gauge(OWN_GROUP, "state-rebuilt-total", lambda: tasks.rebuilt_total)
+        meters.scope.gauge(OWN_GROUP, "uncommitted-ms", lambda: self._uncommitted.uncommitted_ms)
 
     @property
     def state(self) -> ThreadState:
@@ -171,6 +180,20 @@ class StreamThread:
     def rounds(self) -> int:
         """How often it has told that it goes on; for whoever watches it from another thread."""
         return self._rebalances.rounds
+
+    def look(self) -> None:
+        """Stop a batch that has taken too long. Called now and then from another thread."""
+        self._limits.look()
+
+    @property
+    def look_ms(self) -> int:
+        """How often to call `look`, in milliseconds."""
+        return max(1, self._limits.budget_ms // _LOOKS_PER_BUDGET)
+
+    @property
+    def overdue_ms(self) -> int:
+        """For how long records have been processed without a commit, once that is too long."""
+        return self._uncommitted.overdue_ms(self._settings.commit_interval_ms)
 
     def run(self) -> ThreadOutcome:
         """Run until told to stop, or until something fails. Closes everything it was given."""
@@ -250,6 +273,7 @@ class StreamThread:
         self._purge.run(self._tasks.running)
         self._cleanup.run()
         self._queries.tidy()
+        self._uncommitted.committed(self._commits.total)
         self._reports.tell_if_due(self._tasks)
 
     def _fetch(self) -> None:
@@ -337,6 +361,8 @@ class StreamThread:
                 began_ms = self._clock.monotonic_ms()
                 count = self._tasks.step(task, self._pace.limit)
                 self._processed_total += count
+                if count:
+                    self._uncommitted.processed(settings.commit_interval_ms)
                 self._pace.took(count, self._clock.monotonic_ms() - began_ms)
                 self._meters.processed(task, count, began_ms)
                 self._turn = task.task_id

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.clock import Clock
-from millstream.runtime.control import LoopStalled, Report
+from millstream.runtime.control import CommitsOverdue, LoopStalled, Report
 from millstream.runtime.whereabouts import depth_of, stall_of
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,10 @@ class Watchdog:
             the group. Told again each time that it has passed once more.
         tell: takes reports; safe to call beside the stream thread.
         clock: for intervals.
+        look: called at each look, before all else.
+        look_ms: how often it looks at least; by default as `limit_ms` needs it.
+        uncommitted_ms: for how long records have been processed without a commit, once that is
+            too long; else 0.
     """
 
     def __init__(
@@ -42,15 +46,22 @@ class Watchdog:
         limit_ms: int,
         tell: Callable[[Report], None],
         clock: Clock,
+        look: Callable[[], None] = lambda: None,
+        look_ms: int | None = None,
+        uncommitted_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self._rounds = rounds
         self._limit_ms = limit_ms
         self._tell = tell
         self._clock = clock
+        self._look = look
+        self._look_ms = max(10, min(_LOOK_MS, limit_ms // _LOOKS, look_ms or _LOOK_MS))
         self._watched = self._skip = 0
         self._seen = -1
         self._since_ms = clock.monotonic_ms()
         self._told_ms = 0
+        self._uncommitted_ms = uncommitted_ms
+        self._told_uncommitted_ms = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"{name}-watchdog", daemon=True)
 
@@ -83,10 +94,22 @@ class Watchdog:
             self._told_ms = silent_ms
             self._tell(LoopStalled(stall_of(frame, silent_ms, self._skip)))
 
+    def look_at_commits(self) -> None:
+        """Report when commits are overdue, again whenever that has lasted twice as long, and when
+        they are not any more."""
+        overdue_ms, before_ms = self._uncommitted_ms(), self._told_uncommitted_ms
+        if overdue_ms >= max(1, 2 * before_ms):
+            self._told_uncommitted_ms = overdue_ms
+            self._tell(CommitsOverdue(overdue_ms))
+        elif before_ms and not overdue_ms:
+            self._told_uncommitted_ms = 0
+            self._tell(CommitsOverdue(None))
+
     def _watch(self) -> None:
-        look_s = max(10, min(_LOOK_MS, self._limit_ms // _LOOKS)) / 1_000
-        while not self._over.wait(look_s):
+        while not self._over.wait(self._look_ms / 1_000):
             try:
+                self._look()
+                self.look_at_commits()
                 self.look()
             except Exception:
                 # The next look may find what it can read; the stream thread goes on in any case.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from millstream.clock import Clock
+from millstream.clock import Clock, Deadline
 from millstream.errors import (
     BrokerUnavailableError,
     LockError,
@@ -61,6 +61,7 @@ class Tasks:
         timeout_ms: how long the cluster may not answer (`task.timeout.ms`).
         offset_sums: told how far the state of each task is.
         may_start: whether restored tasks may begin to process.
+        calls_ms: how long punctuators are called before `punctuate` returns; None for all of them.
         max_buffered: with more records than this waiting in a partition it is paused, until the
             half of them are processed. Only partitions that wait for another one get so far.
     """
@@ -77,6 +78,7 @@ class Tasks:
         max_buffered: int,
         offset_sums: OffsetSums,
         may_start: Callable[[], bool] = lambda: True,
+        calls_ms: int | None = None,
     ) -> None:
         self._offset_sums = offset_sums
         self._create = create
@@ -94,6 +96,9 @@ class Tasks:
         self._expecting = Retry("asking where partitions end", clock, timeout_ms)
         self._starting = Retry("starting restored tasks", clock, timeout_ms)
         self._agenda = Agenda()
+        self._calls_ms = calls_ms
+        #: The task whose punctuators were looked at last.
+        self._called = TaskId(-1, -1)
         self._revivals: Counter[TaskId] = Counter()
         #: How often the state of a task was wiped and rebuilt.
         self.rebuilt_total = 0
@@ -388,6 +393,7 @@ class Tasks:
     def punctuate(self) -> bool:
         """Make the calls that processors wait for by now; whether there were any.
 
+        Once the time for it is over, the other tasks have their turn first at the next call.
         Cheap while none is due. By stream time, calls are due after a batch, which makes them; here
         it is for what is scheduled elsewhere.
 
@@ -398,8 +404,13 @@ class Tasks:
         if agenda.due_ms is None or self._clock.now_ms() < agenda.due_ms:
             return False
         agenda.due_ms = None
-        called = False
-        for task in self._running:
+        called, last = False, self._called
+        deadline = Deadline(self._clock, self._calls_ms)
+        for task in sorted(self._running, key=lambda each: (each.task_id <= last, each.task_id)):
+            if called and deadline.passed:
+                agenda.by(AT_ONCE)
+                break
+            self._called = task.task_id
             if self._punctuated(task):
                 called = True
                 self._inputs.was_called(task)

@@ -45,6 +45,7 @@ from millstream.runtime.task.sinks import Collector, Production, Sink, SinkMeeti
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.task.task_meters import TaskMeters, ThreadSensors
 from millstream.runtime.task.task_topics import TaskProduction, policy_of
+from millstream.runtime.task.time_limits import ChunkPace, TimeLimits
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.store_changelog import ChangelogWriter
 from millstream.state.directories.state_directory import StateDirectory
@@ -84,6 +85,7 @@ class TaskServices:
         of_thread: sensors of the thread that its tasks tell.
         make_apart: gives a task what makes calls beside the loop.
         share: what the partitions of a subscription have in common.
+        limits: how long user code may take; None for any time.
     """
 
     config: StreamsConfig
@@ -100,6 +102,7 @@ class TaskServices:
     metrics: Scope = field(default_factory=unseen)
     of_thread: ThreadSensors | None = None
     make_apart: Callable[[], Apart] = RealApart
+    limits: TimeLimits | None = None
     share: SubscriptionShare = field(default_factory=SubscriptionShare)
 
 
@@ -165,6 +168,7 @@ class TaskParts:
         self._node_scopes: dict[str, Scope] = {}
         self._produced: dict[str, ProducedMeters] = {}
         self._processing: Processing | None = None
+        self._limits = services.limits or TimeLimits(services.clock)
         self.task = StreamTask(
             task_id,
             partitions,
@@ -173,6 +177,7 @@ class TaskParts:
             declared_at=self._declared_at,
             clock=services.clock,
             meters=self.meters,
+            limits=self._limits,
         )
         self.meters.watch(self.task)
 
@@ -240,6 +245,7 @@ class TaskParts:
         )
         if isinstance(executor, Executor):
             executor.measure(self._node_meters)
+            executor.clock = services.clock
         queues = {place: self._make_queue(place) for place in sorted(self.task.partitions)}
         group = PartitionGroup(queues, executor.ordered)
         self._processing = Processing(
@@ -345,6 +351,7 @@ class TaskParts:
             SinkErrors(handler, self.drops, node.name, self._task_id),
             self._production(node, refused, is_last=handler is None),
             self._produced.setdefault(node.name, ProducedMeters(self.meters.scope, node.name)),
+            self._limits.guarded,
         )
 
     def _production(self, node: SinkNode, refused: Refused, *, is_last: bool) -> Production | None:
@@ -384,6 +391,10 @@ class TaskParts:
         if place not in self._consumed:
             self._consumed[place] = ConsumedMeter(self.meters.scope, source.name, place.topic)
         queue.meter = self._consumed[place]
+        limits, clock = self._limits, self._services.clock
+        if limits.limit_ms is not None:
+            pace = limits.pace_of(self._task_id)
+            queue.pace = ChunkPace(limits, pace, clock, self._task_id, source.name, place)
         return queue
 
     def _has_times_in_headers(self, place: TopicPartition) -> bool:

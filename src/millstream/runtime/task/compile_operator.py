@@ -6,8 +6,9 @@ never for a record.
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import partial, singledispatch
-from typing import Any
+from typing import Any, Final
 
 from millstream.operators import stateless
 from millstream.operators.aggregates import aggregate
@@ -23,6 +24,7 @@ from millstream.operators.apart.map_async import MapAsyncOperator, Ordering
 from millstream.operators.apart.map_batches import MapBatchesAsyncOperator
 from millstream.operators.apart.subscription.subscribe import SubscribeOperator
 from millstream.operators.arrow import ArrowFormat
+from millstream.operators.interruption import UserCalls
 from millstream.operators.joins.foreign_key_join import (
     ForeignTableJoinOperator,
     ResponseResolverOperator,
@@ -30,7 +32,7 @@ from millstream.operators.joins.foreign_key_join import (
     SubscriptionReceiveOperator,
 )
 from millstream.operators.joins.foreign_key_send import SubscriptionSendOperator
-from millstream.operators.joins.stream_join import StreamStreamJoinOperator
+from millstream.operators.joins.stream_join import StreamJoiner, StreamStreamJoinOperator
 from millstream.operators.joins.stream_join_window import StreamJoinWindowOperator
 from millstream.operators.joins.stream_self_join import StreamSelfJoinOperator
 from millstream.operators.joins.stream_table_join import (
@@ -55,7 +57,7 @@ from millstream.topology.operations import (
     subscriptions,
     tables,
 )
-from millstream.topology.operations.operation import Operation
+from millstream.topology.operations.operation import ApartOperation, Operation
 from millstream.topology.options.windows import SlidingWindows
 
 
@@ -70,6 +72,49 @@ def compile_operator(operation: Operation) -> Operator:
         TypeError: nothing is known that does it.
     """
     raise TypeError(f"There is no operator for {operation!r}.")
+
+
+#: The fields of operations that hold user functions, which are called for each record.
+_USER_FUNCTIONS: Final = frozenset(
+    {
+        "action",
+        "adder",
+        "aggregator",
+        "foreign_key",
+        "function",
+        "initializer",
+        "joiner",
+        "key_selector",
+        "mapper",
+        "merger",
+        "predicate",
+        "reducer",
+        "selector",
+        "subtractor",
+    }
+)
+
+
+def with_guarded_calls(operation: Operation, calls: UserCalls) -> Operation:
+    """The same operation, with user functions whose calls can be stopped.
+
+    Args:
+        operation: what a node does.
+        calls: takes the functions.
+    """
+    if isinstance(operation, ApartOperation):
+        # Its calls are made beside the loop.
+        return operation
+    guarded: dict[str, Any] = {}
+    for each in fields(operation):
+        value = getattr(operation, each.name)
+        if each.name in _USER_FUNCTIONS and callable(value) and not isinstance(value, type):
+            guarded[each.name] = calls.add(value)
+        elif isinstance(value, StreamJoiner):
+            guarded[each.name] = replace(value, function=calls.add(value.function))
+        elif each.name == "predicates":
+            guarded[each.name] = tuple(map(calls.add, value))
+    return replace(operation, **guarded) if guarded else operation
 
 
 # ---- streams

@@ -11,11 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from millstream.clock import Clock, SystemClock
 from millstream.operators.apart.apart_operator import ApartOperator
 from millstream.operators.apart.equipment import Equipment
 from millstream.operators.batch import Batch, Order, merge_batches
+from millstream.operators.interruption import UserCalls
 from millstream.operators.operator import Operator, OperatorContext, Output, Team
-from millstream.runtime.task.compile_operator import compile_operator
+from millstream.runtime.task.compile_operator import compile_operator, with_guarded_calls
 from millstream.runtime.task.node_meters import NodeMeter
 from millstream.runtime.task.sinks import Sink, SinkMeeting
 from millstream.runtime.task.steps import (
@@ -167,12 +169,20 @@ class Executor:
             self._meeting_sinks = frozenset(n.name for n in nodes if isinstance(n, SinkNode))
         else:
             self._meeting_sinks = meeting_sinks(nodes)
+        #: The user functions of all nodes.
+        self.calls = UserCalls()
+        #: The nodes at work, and after `run`, `flush` and `punctuate` those that took longest.
+        self.busiest = ""
+        self._longest_ms = 0
+        #: Measures which nodes are busiest.
+        self.clock: Clock = SystemClock()
         self._nodes = nodes
         self._make_context = make_context
         self._stations = self._make_stations(nodes, make_sink)
         steps = plan_steps(nodes)
         self._connect(children_of(nodes), steps, independent_nodes(nodes, steps))
         self._steps = [[self._stations[name] for name in step] for step in steps]
+        self._step_names = [", ".join(station.name for station in step) for step in self._steps]
         self._teams = [_team(step) for step in self._steps]
         self._holding_back = self._find_holding_back()
         self._equipment = equipment
@@ -210,6 +220,7 @@ class Executor:
 
     def run(self, batches: Sequence[tuple[str, Batch]]) -> None:
         """Work on one task batch: what each source node has read, from one origin."""
+        self._longest_ms = 0
         for source, batch in batches:
             meter = self._source_meters.get(source)
             if meter is not None:
@@ -220,12 +231,14 @@ class Executor:
     def flush(self, store: str) -> None:
         """Let the nodes hand on what the cache of a store holds back, each with its effects."""
         for operator, output in self._holding_back.get(store, ()):
+            self._longest_ms = 0
             operator.flush()
             if output.may_wait:
                 self._run_steps()
 
     def punctuate(self, callback: Callable[[int], None], time_ms: int) -> None:
         """Call a node's punctuator, and work on what it forwards."""
+        self._longest_ms = 0
         callback(time_ms)
         self._run_steps()
 
@@ -300,16 +313,24 @@ class Executor:
             raise failure
 
     def _run_steps(self) -> None:
-        for step, team in zip(self._steps, self._teams, strict=True):
+        clock, longest_ms, busiest = self.clock, self._longest_ms, self.busiest
+        for step, team, names in zip(self._steps, self._teams, self._step_names, strict=True):
+            if not any(station.inbox for station in step):
+                continue
+            began_ms = clock.monotonic_ms()
+            self.busiest = names
             if team is not None:
                 _run_team(step, team)
             elif len(step) == 1:
-                if step[0].inbox:
-                    step[0].work(step[0].take_inbox())
+                step[0].work(step[0].take_inbox())
             elif _only_fill_caches(step):
                 _fill_caches(step)
             else:
                 _run_record_by_record(step)
+            took_ms = clock.monotonic_ms() - began_ms
+            if took_ms >= longest_ms:
+                longest_ms, busiest = took_ms, self.busiest
+        self._longest_ms, self.busiest = longest_ms, busiest
         if self._meeting_sinks:
             self._meeting.send()
         for meter in self._meters:
@@ -324,7 +345,8 @@ class Executor:
             if isinstance(node, SourceNode):
                 operator = _Source()
             elif isinstance(node, ProcessorNode):
-                operator = compile_operator(node.operation)
+                operator = compile_operator(with_guarded_calls(node.operation, self.calls))
+                operator.guard = self.calls.add
             else:
                 meets = node.name in self._meeting_sinks
                 operator = make_sink(node, self._meeting if meets else None)

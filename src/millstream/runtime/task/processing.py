@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from millstream.operators.apart.equipment import Equipment
 from millstream.operators.batch import Batch
+from millstream.operators.interruption import UserCalls
 from millstream.runtime.task.engine_task import EngineTask
 from millstream.runtime.task.executor import ContextFactory, SinkFactory
 from millstream.runtime.task.punctuations import Punctuations
@@ -22,6 +23,16 @@ _RELEASED: Final = "released-time:"
 
 class NodeExecutor(Protocol):
     """Runs the nodes of a sub-topology in one task. `Executor` is the one of applications."""
+
+    @property
+    def calls(self) -> UserCalls:
+        """The user functions of all nodes."""
+        ...
+
+    @property
+    def busiest(self) -> str:
+        """The nodes at work, and after work on a batch those that took most of the time."""
+        ...
 
     @property
     def ordered(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.clock import Clock
+from millstream.clock import Clock, Deadline
 from millstream.java_priority_queue import JavaPriorityQueue
 from millstream.processor.punctuation import PunctuationType
 
@@ -115,13 +115,16 @@ class Punctuations:
         # among those that are due at once.
         return queue.peek().next_ms if len(queue) else None
 
-    def run_due(self, kind: PunctuationType, now_ms: int, run: Run) -> bool:
+    def run_due(
+        self, kind: PunctuationType, now_ms: int, run: Run, deadline: Deadline | None = None
+    ) -> bool:
         """Make the calls that are due, each schedule's once; whether there were any.
 
         Args:
             kind: by which clock.
             now_ms: its time, which the punctuators are told.
             run: makes a call.
+            deadline: the rest of the calls stay due after it. One is made in any case.
         """
         queue = self._queues[kind]
         called = False
@@ -137,6 +140,8 @@ class Punctuations:
             if not schedule.cancelled:
                 schedule.called_at(now_ms)
                 queue.offer(schedule)
+            if deadline is not None and deadline.passed:
+                break
         return called
 
 

@@ -17,6 +17,7 @@ from millstream.errors import (
 from millstream.kafka.data.watch import Watch
 from millstream.operators.batch import Batch, Order
 from millstream.operators.calls import call_each, serialize_each
+from millstream.operators.interruption import BatchInterruptedError
 from millstream.operators.operator import Output
 from millstream.processor.handlers import SinkRecord
 from millstream.record import Headers, RecordMetadata, TaskId
@@ -149,6 +150,7 @@ class Sink:
         production: asked first about those that cannot be serialized, and about those that Kafka
             does not take; None if a failure of Kafka is always one.
         meter: told of what is written; None if nobody counts.
+        guarded: gives a list to iterate over that ends early when a batch takes too long.
     """
 
     def __init__(
@@ -164,7 +166,9 @@ class Sink:
         errors: EncodeErrors,
         production: Production | None = None,
         meter: Produced | None = None,
+        guarded: Callable[[list[Any]], list[Any]] = lambda objects: objects,
     ) -> None:
+        self._guarded = guarded
         self._name = name
         self._task_id = task_id
         self._topic = topic
@@ -246,7 +250,19 @@ class Sink:
             )
             self._not_serialized(batch, index, record, error)
 
-        return serialize_each(partial(serde.serialize_many, topic), objects, failed)
+        serialize_many = partial(serde.serialize_many, topic)
+        if type(serde).serialize_many is Serde.serialize_many:
+            # A user's. Millstream's own are fast, and some count the objects beforehand.
+            serialize_many = partial(self._serialize_in_time, serialize_many)
+        return serialize_each(serialize_many, objects, failed)
+
+    def _serialize_in_time(
+        self, serialize_many: Callable[[list[Any]], list[bytes | None]], objects: list[Any]
+    ) -> list[bytes | None]:
+        done = serialize_many(self._guarded(objects))
+        if len(done) < len(objects):
+            raise BatchInterruptedError
+        return done
 
     def _not_serialized(
         self, batch: Batch, index: int, record: SinkRecord, error: SerializationError

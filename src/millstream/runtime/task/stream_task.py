@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from millstream.clock import Clock, Deadline
-from millstream.errors import StreamsError
+from millstream.errors import StreamsError, TaskMigratedError
 from millstream.kafka.member.events import CommitOffset
+from millstream.operators.batch import Batch
+from millstream.operators.interruption import BatchInterruptedError
 from millstream.processor.punctuation import PunctuationType
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.state_machine import StateMachine
@@ -16,9 +18,10 @@ from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.runtime.task.placed_error import placed
 from millstream.runtime.task.processing import Processing
 from millstream.runtime.task.punctuations import AT_ONCE, Agenda
-from millstream.runtime.task.queues.batch_size import BatchSize
+from millstream.runtime.task.queues.partition_group import TaskBatch
 from millstream.runtime.task.queues.raw_records import RawRecords
 from millstream.runtime.task.task_meters import TaskMeters
+from millstream.runtime.task.time_limits import TimeLimits
 from millstream.state.task_stores import TaskStores
 
 logger = logging.getLogger(__name__)
@@ -50,6 +53,7 @@ class StreamTask:
         declared_at: file and line of the user's program that declared a node, for errors.
         clock: dates changes of state.
         meters: measure it.
+        limits: how long its user code may take.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class StreamTask:
         declared_at: Callable[[str | None], str | None],
         clock: Clock,
         meters: TaskMeters,
+        limits: TimeLimits,
     ) -> None:
         self.task_id = task_id
         self.partitions = partitions
@@ -79,7 +84,12 @@ class StreamTask:
         self._clock = clock
         self._processing: Processing | None = None
         self._agenda = Agenda()
-        self._batch_size = BatchSize()
+        self._limits = limits
+        self._pace = limits.pace_of(task_id)
+        # Records taken since the caches were flushed.
+        self._unflushed = 0
+        # Whether there was no time for all calls that were due by stream time.
+        self._calls_left = False
         self._warned_of_circle = False
         # Whether the loop has found that records may be taken.
         self._may_take = True
@@ -163,6 +173,8 @@ class StreamTask:
                 at_work.remember(metadata.processors)
         at_work.executor.init()
         self._processing = at_work
+        self._unflushed, self._calls_left = 0, False
+        self._limits.running += 1
         self._state.transition_to(TaskState.RUNNING, "restored")
 
     def suspend(self) -> None:
@@ -193,9 +205,12 @@ class StreamTask:
 
     def _stop(self) -> None:
         at_work, self._processing = self._processing, None
+        if self.commit_needed:
+            self._limits.given_up(self._pace)
         self.commit_needed = self._is_landing = False
         self.committed = {}
         if at_work is not None:
+            self._limits.running -= 1
             at_work.executor.close()
 
     # --- what it does --------------------------------------------------------------------------
@@ -244,6 +259,10 @@ class StreamTask:
             StreamsError: a record could not be read, or user code failed, and nobody said to go on.
         """
         self._release()
+        if self._is_behind_in_calls():
+            # The calls by stream time that the last batch has brought about come first.
+            self.punctuate_stream_time()
+            return 0
         room = self._room
         # Less than none, where one such operator has filled another one.
         if not self._may_take or (room is not None and room <= 0):
@@ -298,8 +317,9 @@ class StreamTask:
         """Let what has come of records in flight go on, and their offsets be committed."""
         at_work = self.processing
         executor, flights = at_work.executor, at_work.equipment.flights
-        while self._has_come():
-            done = executor.release()
+        deadline = Deadline(self._clock, self._limits.calls_ms)
+        while self._has_come() and not deadline.passed:
+            done = self._released()
             # What was sent is settled by the next commit.
             self.commit_needed = self.commit_needed or executor.awaits_sent
             if not done:
@@ -309,10 +329,32 @@ class StreamTask:
                 at_work.group.finish(flights.let_go(batch))
             self.punctuate_stream_time()
 
+    def _released(self) -> Sequence[Batch]:
+        """Let some of what has come of records in flight go on.
+
+        Raises:
+            TaskMigratedError: it took too long, and uncommitted work has to be given up.
+        """
+        executor, time, pace = self.processing.executor, self.processing.equipment.time, self._pace
+        if self._limits.limit_ms is None:
+            return executor.release()
+        most = time.most = pace.released.limit
+        began_ms = self._clock.monotonic_ms()
+        try:
+            with self._limits.watched(executor.calls, divisible=most > 1):
+                done = executor.release()
+        except BatchInterruptedError:
+            took_ms = self._clock.monotonic_ms() - began_ms
+            raise self._interrupted("Handing on results of asynchronous calls", took_ms) from None
+        pace.released.fit(sum(map(len, done)), most, self._clock.monotonic_ms() - began_ms)
+        return done
+
     def _process(self, most: int) -> int:
         at_work = self.processing
-        started_ms = self._clock.monotonic_ms()
-        limit = min(most, self._batch_size.limit)
+        limit = min(most, self._pace.batch.limit)
+        if self._pace.flush.limit is not None:
+            # What this batch leaves in the caches goes on with the next commit.
+            limit = min(limit, max(1, self._pace.flush.limit - self._unflushed))
         batches = at_work.group.next_batch(
             limit, at_work.punctuations.next_ms(PunctuationType.STREAM_TIME)
         )
@@ -320,17 +362,64 @@ class StreamTask:
         if batches is None:
             # What waited was left out: its offsets are to be committed all the same.
             return 0
-        at_work.executor.run(batches)
+        count = sum(len(batch) for _, batch in batches)
+        took_ms = self._run(batches, count)
         flights = at_work.equipment.flights
         if flights:
             for _, batch in batches:
                 at_work.group.finish(flights.not_held(batch))
         else:
             at_work.group.finish_all()
-        count = sum(len(batch) for _, batch in batches)
         self.processed_total += count
-        self._batch_size.fit(count, limit, self._clock.monotonic_ms() - started_ms)
+        self._unflushed += count
+        self._pace.batch.fit(count, limit, took_ms)
         return count
+
+    def _run(self, batches: TaskBatch, count: int) -> int:
+        """Take a batch through the nodes; how many milliseconds it took.
+
+        Raises:
+            TaskMigratedError: it took too long, and uncommitted work has to be given up.
+            StreamsError: a single record took too long, again.
+        """
+        executor, limits = self.processing.executor, self._limits
+        started_ms = self._clock.monotonic_ms()
+        try:
+            with limits.watched(executor.calls, divisible=count > 1):
+                executor.run(batches)
+        except BatchInterruptedError:
+            took_ms = self._clock.monotonic_ms() - started_ms
+            raise self._interrupted(f"A batch of {count} records", took_ms) from None
+        took_ms = self._clock.monotonic_ms() - started_ms
+        if count == 1 and limits.is_over(took_ms):
+            origin = next(batch for _, batch in batches if len(batch)).origin
+            place, offset = origin.place(0), origin.offsets[0]
+            limits.check(
+                self._pace,
+                (place, offset),
+                took_ms,
+                f"One record, in node {executor.busiest} most of the time,",
+                task_id=self.task_id,
+                topic=None if place is None else place.topic,
+                partition=None if place is None else place.partition,
+                offset=offset,
+                node=executor.busiest,
+            )
+        return took_ms
+
+    def _interrupted(self, what: str, took_ms: int) -> TaskMigratedError:
+        """The error that gives uncommitted work up, to begin with single records again."""
+        self._pace.restart()
+        return TaskMigratedError(
+            f"{what} in task {self.task_id} took {took_ms} ms, at last in node "
+            f"{self.processing.executor.busiest}, and is stopped between two records, so "
+            "that the group and the transaction are not lost. Uncommitted work is done again, one "
+            "record at a time at first."
+        )
+
+    def _is_behind_in_calls(self) -> bool:
+        """Whether calls by stream time are due that there was no time for."""
+        return self._calls_left
 
     @property
     def commit_requested(self) -> bool:
@@ -340,7 +429,14 @@ class StreamTask:
             self._is_landing
             or self.processing.engine_task.notes.commit_requested
             or self.stores.needs_commit
+            or self._flush_is_due
         )
+
+    @property
+    def _flush_is_due(self) -> bool:
+        """Whether another record would let the next flush of the caches take too long."""
+        most = self._pace.flush.limit
+        return most is not None and self._unflushed >= most and self.stores.have_changes
 
     @property
     def next_wall_clock_ms(self) -> int | None:
@@ -361,7 +457,7 @@ class StreamTask:
         if behind < 0:
             return called
         kind = PunctuationType.STREAM_TIME
-        called_behind = at_work.behind.run_due(kind, behind, at_work.executor.punctuate)
+        called_behind = at_work.behind.run_due(kind, behind, self._call)
         self.commit_needed = self.commit_needed or called_behind
         return called or called_behind
 
@@ -374,9 +470,34 @@ class StreamTask:
 
     def _punctuate(self, kind: PunctuationType, now_ms: int) -> bool:
         at_work = self.processing
-        called = at_work.punctuations.run_due(kind, now_ms, at_work.executor.punctuate)
+        deadline = Deadline(self._clock, self._limits.calls_ms)
+        called = at_work.punctuations.run_due(kind, now_ms, self._call, deadline)
+        if kind is PunctuationType.STREAM_TIME:
+            next_ms = at_work.punctuations.next_ms(kind)
+            self._calls_left = next_ms is not None and next_ms <= now_ms
+            if self._calls_left:
+                self._agenda.by(AT_ONCE)
         self.commit_needed = self.commit_needed or called
         return called
+
+    def _call(self, callback: Callable[[int], None], time_ms: int) -> None:
+        """Call a punctuator.
+
+        Raises:
+            StreamsError: it took longer than the limits, again.
+        """
+        limits, began_ms = self._limits, self._clock.monotonic_ms()
+        self.processing.executor.punctuate(callback, time_ms)
+        node = getattr(callback, "node", None)
+        limits.check(
+            self._pace,
+            ("punctuator", node),
+            self._clock.monotonic_ms() - began_ms,
+            f"A punctuator of node {node}, with everything it forwarded,",
+            task_id=self.task_id,
+            node=node,
+        )
+        limits.progress()
 
     def may_commit(self) -> bool:
         """Whether nothing is in flight that has to be part of a commit. Where that matters, nothing
@@ -401,11 +522,31 @@ class StreamTask:
             self._agenda.by(AT_ONCE)
 
     def _hand_on(self) -> None:
-        executor = self.processing.executor
+        limits, pace, count = self._limits, self._pace, self._unflushed
+        began_ms = self._clock.monotonic_ms()
+        what = f"Handing on the results of {count} records from the caches"
+        try:
+            with limits.watched(self.processing.executor.calls, divisible=count > 1):
+                self._flush_caches()
+        except BatchInterruptedError:
+            took_ms = self._clock.monotonic_ms() - began_ms
+            raise self._interrupted(what, took_ms) from None
+        self._unflushed = 0
+        took_ms, flush_ms = self._clock.monotonic_ms() - began_ms, limits.flush_ms
+        if count and flush_ms is not None:
+            pace.flush.fit(count, took_ms, flush_ms)
+        if count < 2:
+            node = self.processing.executor.busiest
+            what = f"{what}, in node {node} most of the time,"
+            limits.check(pace, "flush", took_ms, what, task_id=self.task_id, node=node)
+
+    def _flush_caches(self) -> None:
+        executor, progress = self.processing.executor, self._limits.progress
         for _ in range(_MOST_FLUSHES):
             for store in self.stores.names:
                 executor.flush(store)
                 self.stores.flush_silently(store)
+                progress()
             if not self.stores.have_changes:
                 break
         else:

@@ -42,6 +42,9 @@ function callouts(state) {
   for (const thread of all.filter((each) => each.stall)) {
     found.push(callout("warn", `Thread ${thread.label} hangs`, `for ${duration(thread.stall.silent_ms)} in ${thread.stall.place}`, "#/tasks", "Its stack"));
   }
+  for (const thread of all.filter((each) => each.uncommitted_ms !== null)) {
+    found.push(callout("warn", `Thread ${thread.label} does not commit`, `It has processed records for ${duration(thread.uncommitted_ms)} without a commit`, "#/tasks", "Its tasks"));
+  }
   return found;
 }
 

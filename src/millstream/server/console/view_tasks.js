@@ -48,6 +48,7 @@ function threadItem(thread) {
       h("span", { class: "speed" }, rate(thread.records_per_s)),
     ),
     thread.stall && stall(thread.stall),
+    thread.uncommitted_ms !== null && h("p", { class: "stall" }, `Has processed records for ${duration(thread.uncommitted_ms)} without a commit`),
     thread.active.length + thread.standby.length === 0 && h("p", { class: "quiet" }, "It has no tasks: there are no more than other threads have."),
     h(
       "ul",

@@ -55,7 +55,14 @@ class StreamThreadMain:
             )
             limit_ms = int(client_setting(self.config, "main_consumer", "max.poll.interval.ms"))
             with Watchdog(
-                self.thread_name, lambda: thread.rounds, limit_ms, channel.report, SystemClock()
+                self.thread_name,
+                lambda: thread.rounds,
+                limit_ms,
+                channel.report,
+                SystemClock(),
+                thread.look,
+                thread.look_ms,
+                lambda: thread.overdue_ms,
             ):
                 outcome = thread.run()
         return thread_exit(outcome, channel.lost_reason or channel.stop_signal)

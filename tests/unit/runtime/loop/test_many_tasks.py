@@ -20,6 +20,7 @@ from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.loop.thread_settings import ThreadSettings
 from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.task.time_limits import TimeLimits
 from millstream.subscriptions.share import SubscriptionShare
 from millstream.testing.driver_topics import RawColumns
 from millstream.waker import Waker
@@ -55,6 +56,7 @@ class Thread:
             others,
             rebalances=rebalances,
             tasks=self.bench.tasks,
+            limits=TimeLimits(self.bench.clock),
             commits=self.commits,
             consumer=others,
             producer=others,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from millstream.processor.timestamps import FailOnInvalidTimestamp, KeepValidTim
 from millstream.record import MAX_TIME_MS, Headers, Record, TaskId, TopicPartition
 from millstream.runtime.task.answers import handlers_failure
 from millstream.runtime.task.queues.pending_offsets import PendingOffsets
-from millstream.runtime.task.queues.raw_records import RawPair, RawRecords, raw_pair
+from millstream.runtime.task.queues.raw_records import RawPair, RawRecords, raw_pair, raw_part
 from millstream.serdes import Serde
 from millstream.topology.physical.nodes import TimestampExtractor
 from millstream.unawaited import checked_result
@@ -36,6 +37,32 @@ class DecodeErrors(Protocol):
         ...
 
     def dropped(self, count: int, why: str) -> None: ...
+
+
+class DecodePace(Protocol):
+    """Bounds how many records are deserialized at once, by the time that it takes."""
+
+    @property
+    def limit(self) -> int:
+        """How many records the next chunk may have."""
+        ...
+
+    def watch(self, count: int) -> AbstractContextManager[None]:
+        """Measure the deserialization of so many records."""
+        ...
+
+    def guarded(self, items: list[Any]) -> list[Any]:
+        """A list to iterate over that ends early when the time is over."""
+        ...
+
+    def done(self, count: int, offset: int) -> None:
+        """A chunk is deserialized.
+
+        Args:
+            count: how many records were deserialized.
+            offset: of the first one.
+        """
+        ...
 
 
 class _Chunk:
@@ -74,6 +101,13 @@ class _Chunk:
 
     def cut(self, size: int) -> None:
         self._keep(range(size))
+
+    def end_before(self, index: int) -> None:
+        """Let the chunk end before a record, which belongs to the next chunk then."""
+        behind = self.kept[index]
+        self.cut(index)
+        self.raw = raw_part(self.raw, 0, behind)
+        self.end_offset = self.raw.offsets[-1] + 1
 
     def _keep(self, indices: Sequence[int]) -> None:
         self.kept = [self.kept[i] for i in indices]
@@ -149,6 +183,8 @@ class RecordQueue:
         self.pending = PendingOffsets()
         #: Told of what is taken; None if nobody counts.
         self.meter: Consumed | None = None
+        #: Bounds how much is deserialized at once; None deserializes whole polls.
+        self.pace: DecodePace | None = None
         #: What was committed before this queue began; None if nothing was.
         self.committed_offset: int | None = None
         self._task_id = task_id
@@ -159,6 +195,8 @@ class RecordQueue:
         self._keeps_valid = is_default or isinstance(extractor, KeepValidTimestamp)
         self._errors = errors
         self._raw: deque[RawRecords] = deque()
+        # How many records of the first of these were deserialized already.
+        self._raw_start = 0
         self._head: _Chunk | None = None
         self._poison: StreamsError | None = None
         self._poison_offset = -1
@@ -287,7 +325,7 @@ class RecordQueue:
         if self._poison is not None:
             return self._poison_offset
         if self._raw:
-            return self._raw[0].offsets[0]
+            return self._raw[0].offsets[self._raw_start]
         return self._next_offset
 
     def pass_over(self, offset: int) -> bool:
@@ -324,14 +362,10 @@ class RecordQueue:
                 raise self._poison
             if not self._raw:
                 return None
-            raw = self._raw.popleft()
-            chunk = _Chunk(raw)
-            before = len(raw.offsets)
-            self._decode(chunk)
-            self._extract_timestamps(chunk)
-            left = len(chunk.offsets)
+            chunk = self._next_chunk()
+            raw, left = chunk.raw, len(chunk.offsets)
             if self._poison is None:
-                self.size -= before - left
+                self.size -= len(raw.offsets) - left
             if left:
                 self._in_flight.append(raw)
                 self._head = chunk
@@ -339,6 +373,38 @@ class RecordQueue:
             elif self._poison is None:
                 self._finish(chunk)
         return self._head
+
+    def _next_chunk(self) -> _Chunk:
+        """Deserialize the records that come next, as many as may be deserialized at once."""
+        raw, start, pace = self._raw[0], self._raw_start, self.pace
+        size = len(raw.offsets) - start
+        limit = size if pace is None else min(size, pace.limit)
+        chunk = _Chunk(raw_part(raw, start, start + limit))
+        offset = chunk.offsets[0]
+        with nullcontext() if pace is None else pace.watch(limit):
+            self._decode(chunk)
+            self._extract_timestamps(chunk)
+        taken = len(chunk.raw.offsets)
+        if taken == size:
+            self._raw.popleft()
+            self._raw_start = 0
+        else:
+            self._raw_start = start + taken
+        if pace is not None:
+            pace.done(taken, offset)
+        return chunk
+
+    def _guarded(self, items: list[Any]) -> list[Any]:
+        """A list to iterate over that ends early if it takes too long, though not at once."""
+        return items if self.pace is None or len(items) < 2 else self.pace.guarded(items)
+
+    def _interrupt(self, chunk: _Chunk, index: int) -> None:
+        """Deserialization has taken too long: the records from `index` on have their turn later.
+
+        A record behind them that cannot be read is found again then.
+        """
+        chunk.end_before(index)
+        self._poison = None
 
     def _decode(self, chunk: _Chunk) -> None:
         serde = self._key_serde
@@ -349,12 +415,14 @@ class RecordQueue:
         self, chunk: _Chunk, what: str, serde: Serde[Any], raw: list[bytes | None]
     ) -> list[Any]:
         """The decoded column; records that cannot be read are taken out of the chunk."""
-        topic = self.place.topic
         try:
-            return serde.deserialize_many(topic, raw)
+            decoded = self._deserialized(serde, raw)
+            if len(decoded) < len(raw):
+                self._interrupt(chunk, len(decoded))
+            return decoded
         except BatchSerializationError as error:
             failure = error
-        decoded: list[Any] = []
+        decoded = []
         bad: list[int] = []
         start = 0
         while True:
@@ -367,13 +435,26 @@ class RecordQueue:
             decoded.append(None)
             start = index + 1
             try:
-                decoded += serde.deserialize_many(topic, raw[start:])
+                if start < len(raw):
+                    decoded += self._deserialized(serde, raw[start:])
+                if len(decoded) < len(raw):
+                    self._interrupt(chunk, len(decoded))
                 break
             except BatchSerializationError as error:
                 failure = error
         chunk.leave_out(bad)
         gone = set(bad)
         return [item for index, item in enumerate(decoded) if index not in gone]
+
+    def _deserialized(self, serde: Serde[Any], raw: list[bytes | None]) -> list[Any]:
+        """The decoded elements: of some only, but at least one, where it takes too long."""
+        topic = self.place.topic
+        if type(serde).deserialize_many is not Serde.deserialize_many:
+            # One of Millstream's: these are fast, and some count the elements beforehand.
+            return serde.deserialize_many(topic, raw)
+        return serde.deserialize_many(topic, self._guarded(raw)) or serde.deserialize_many(
+            topic, raw[:1]
+        )
 
     def _leave_out(self, chunk: _Chunk, index: int, what: str, error: SerializationError) -> bool:
         offset = chunk.offsets[index]
@@ -414,7 +495,8 @@ class RecordQueue:
         highest = self.partition_time
         timestamps: list[int] = []
         skipped: list[int] = []
-        for index, key in enumerate(chunk.keys):
+        keys = self._guarded(chunk.keys) or chunk.keys[:1]
+        for index, key in enumerate(keys):
             headers = () if chunk.headers is None else chunk.headers[index]
             record = _extractable(key, chunk.values[index], chunk.timestamps[index], headers)
             try:
@@ -435,6 +517,8 @@ class RecordQueue:
                 skipped.append(index)
             timestamps.append(timestamp)
         else:
+            if len(timestamps) < len(chunk.offsets):
+                self._interrupt(chunk, len(timestamps))
             chunk.timestamps = timestamps
         if skipped:
             self._errors.dropped(len(skipped), "their timestamp extractor gave a negative time")

@@ -1,0 +1,243 @@
+"""User functions that take long: batches are bounded by time, and progress is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from support.tasks.paced_task import PacedTask
+
+from millstream import (
+    EXACTLY_ONCE_V2,
+    JoinWindows,
+    Materialized,
+    Processor,
+    PunctuationType,
+    Record,
+    StreamsBuilder,
+    TimeWindows,
+)
+from millstream.errors import StreamsError, TaskMigratedError
+from millstream.serdes import STRING, Serde
+
+#: How long a batch should take at most with the limit of the bench, and before it is given up.
+BATCH_MS: Final = 200
+BUDGET_MS: Final = 5_000
+
+Spend = Callable[[Any], Any]
+Build = Callable[[StreamsBuilder, Spend], Any]
+
+
+class _Slow(Processor[str, str, str, str]):
+    def __init__(self, spend: Spend) -> None:
+        self._spend = spend
+
+    def process(self, record: Record[str, str]) -> None:
+        self.context.forward(record.with_value(self._spend(record.value)))
+
+
+def _stream(builder: StreamsBuilder) -> Any:
+    return builder.stream("in", key=STRING, value=STRING)
+
+
+def _serde(spend: Spend) -> Serde[str]:
+    return Serde(lambda _, value: value.encode(), lambda _, data: spend(data.decode()))
+
+
+def _sink_serde(spend: Spend) -> Serde[str]:
+    return Serde(lambda _, value: spend(value).encode(), lambda _, data: data.decode())
+
+
+def _out(stream: Any) -> None:
+    stream.to("out", key=STRING, value=STRING)
+
+
+def _extracted(builder: StreamsBuilder, spend: Spend) -> None:
+    stream = builder.stream(
+        "in", key=STRING, value=STRING, timestamp_extractor=lambda record, _: bool(spend(1)) * 5
+    )
+    _out(stream)
+
+
+def _stream_join(builder: StreamsBuilder, spend: Spend) -> None:
+    stream = _stream(builder)
+    windows = JoinWindows(timedelta(seconds=1))
+    _out(stream.join(stream.map_values(str.upper), lambda a, _: spend(a), windows))
+
+
+def _table_join(builder: StreamsBuilder, spend: Spend) -> None:
+    table = builder.table("table", key=STRING, value=STRING)
+    _out(_stream(builder).left_join(table, lambda value, _: spend(value)))
+
+
+def _aggregated(builder: StreamsBuilder, spend: Spend, *, cached: bool, windowed: bool) -> None:
+    grouped = _stream(builder).group_by_key()
+    if windowed:
+        grouped = grouped.windowed_by(TimeWindows(timedelta(seconds=1)))
+    kept = Materialized("sums", key=STRING, value=STRING, caching=cached)
+    grouped.aggregate(str, lambda key, value, so_far: spend(value), store=kept)
+
+
+#: Where the slow function is.
+KINDS: Final[dict[str, Build]] = {
+    "map_values": lambda builder, spend: _out(_stream(builder).map_values(spend)),
+    "filter": lambda builder, spend: _out(_stream(builder).filter(lambda _, v: bool(spend(v)))),
+    "flat_map": lambda builder, spend: _out(
+        _stream(builder).flat_map(lambda key, value: [(key, spend(value))])
+    ),
+    "process": lambda builder, spend: _out(_stream(builder).process(lambda: _Slow(spend))),
+    "aggregate": lambda b, spend: _aggregated(b, spend, cached=False, windowed=False),
+    "cached aggregate": lambda b, spend: _aggregated(b, spend, cached=True, windowed=False),
+    "window": lambda b, spend: _aggregated(b, spend, cached=False, windowed=True),
+    "cached window": lambda b, spend: _aggregated(b, spend, cached=True, windowed=True),
+    "stream-table join": _table_join,
+    "stream-stream join": _stream_join,
+    "deserializer": lambda builder, spend: _out(
+        builder.stream("in", key=STRING, value=_serde(spend))
+    ),
+    "serializer": lambda builder, spend: _stream(builder).to(
+        "out", key=STRING, value=_sink_serde(spend)
+    ),
+    "extractor": _extracted,
+}
+
+
+def bench(build: Build, folder: Path, times_ms: Callable[[int], int], **settings: Any) -> PacedTask:
+    """A task whose function takes so long at each of its calls, counted from 0."""
+
+    def declare(builder: StreamsBuilder, task: PacedTask) -> None:
+        build(builder, lambda what: task.spend(times_ms(len(task.calls)), what))
+
+    return PacedTask(declare, folder, **settings)
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", EXACTLY_ONCE_V2])
+@pytest.mark.parametrize("time_ms", [10, 300, 5_000])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_batch_takes_longer_than_its_time_or_one_record(
+    tmp_path: Path, kind: str, time_ms: int, guarantee: str
+) -> None:
+    """From the first batch on; nothing is given up, no function is called twice for a record."""
+    task = bench(KINDS[kind], tmp_path, lambda _: time_ms, processing_guarantee=guarantee)
+    values = [f"v{number}" for number in range(40)]
+    task.feed("in", values)
+    task.run()
+    assert max(task.rounds_ms) <= max(BATCH_MS, time_ms)
+    assert task.given_up == 0
+    assert len(task.calls) == len(values)
+    (committed,) = [offset.offset for place, offset in task.committed.items() if place[0] == "in"]
+    assert committed == len(values)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("time_ms", [300, 3_000])
+def test_a_function_that_becomes_slow_in_a_large_batch_is_stopped_between_two_records(
+    tmp_path: Path, kind: str, time_ms: int
+) -> None:
+    """The batch is given up once at most, and the next ones are small."""
+    fast, slow = 1_500, 30
+
+    def times_ms(call: int) -> int:
+        return 0 if call < fast else time_ms
+
+    task = bench(KINDS[kind], tmp_path, times_ms)
+    values = [f"v{number}" for number in range(fast + slow)]
+    task.feed("in", values)
+    # What is repeated is slow, too: what was done before the slow records is committed.
+    task.run()
+    assert max(task.rounds_ms) <= BUDGET_MS + time_ms
+    assert task.given_up <= 1
+    assert set(task.calls) >= ({1} if kind == "extractor" else set(values))
+    (committed,) = [offset.offset for place, offset in task.committed.items() if place[0] == "in"]
+    assert committed == len(values)
+
+
+@pytest.mark.parametrize("kind", ["map_values", "process", "cached aggregate"])
+def test_a_task_that_comes_back_does_not_begin_with_the_batch_that_was_given_up(
+    tmp_path: Path, kind: str
+) -> None:
+    task = bench(KINDS[kind], tmp_path, lambda call: 0 if call < 1_200 else 1_000)
+    task.feed("in", [f"v{number}" for number in range(1_230)])
+    task.run()
+    assert task.given_up == 1
+    # The batch that was given up, and single records before and after.
+    assert [took for took in task.rounds_ms if took > 1_000] == [BUDGET_MS]
+
+
+@pytest.mark.parametrize("time_ms", [10, 300])
+def test_flushes_of_caches_are_bounded_as_well(tmp_path: Path, time_ms: int) -> None:
+    """What a commit hands on from a cache calls the functions behind it."""
+
+    def build(builder: StreamsBuilder, spend: Spend) -> None:
+        counts = _stream(builder).group_by_key().count(store="counts")
+        _out(counts.to_stream().map_values(lambda count: spend(str(count))))
+
+    task = bench(build, tmp_path, lambda _: time_ms)
+    values = [f"v{number}" for number in range(700)]
+    task.feed("in", values)
+    task.run()
+    assert max(task.rounds_ms) <= BUDGET_MS + time_ms
+    assert task.given_up <= 1
+    (committed,) = [offset.offset for place, offset in task.committed.items() if place[0] == "in"]
+    assert committed == len(values)
+
+
+def test_a_record_that_takes_longer_than_the_limits_each_time_is_an_error(tmp_path: Path) -> None:
+    task = bench(KINDS["map_values"], tmp_path, lambda call: 12_000 if call >= 3 else 0)
+    task.feed("in", [f"v{number}" for number in range(10)])
+
+    def commits_too_late(life: Any) -> None:
+        """The group and the broker do not wait for that record."""
+        while life.buffered:
+            life.is_processable(lambda _: True, 0)
+            life.step(1)
+            if len(task.calls) > 3:
+                raise TaskMigratedError("It comes too late.")
+            task._commit(life)
+
+    task._loop = commits_too_late  # type: ignore[method-assign,assignment]
+    with pytest.raises(StreamsError, match="12000 ms") as raised:
+        task.run()
+    error = raised.value
+    assert (error.topic, error.partition, error.offset) == ("in", 0, 3)
+    assert error.node is not None
+    assert error.node in error.message
+    assert "max.poll.interval.ms" in error.message
+    assert task.given_up == 1
+
+
+class _Punctual(Processor[str, str, str, str]):
+    def __init__(self, spend: Spend) -> None:
+        self._spend = spend
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        for number in range(20):
+            context.schedule(
+                timedelta(milliseconds=10),
+                PunctuationType.STREAM_TIME,
+                lambda time_ms, number=number: self._spend((number, time_ms)),
+            )
+
+    def process(self, record: Record[str, str]) -> None:
+        self._spend(record.timestamp)
+
+
+def test_slow_punctuators_leave_the_loop_time_between_them(tmp_path: Path) -> None:
+    """Those of one time are called in their order, before the next record all the same."""
+
+    def build(builder: StreamsBuilder, spend: Spend) -> None:
+        _stream(builder).process(lambda: _Punctual(spend))
+
+    task = bench(build, tmp_path, lambda _: 300)
+    task.feed("in", [f"v{number}" for number in range(12)])
+    task.run()
+    assert max(task.rounds_ms) <= 600
+    numbers = [(number, 0) for number in range(20)]
+    assert sorted(task.calls[1:21]) == numbers
+    assert task.calls[0] == 0
+    assert task.calls[21] == 1
+    assert max(task.silences_ms) <= 600
