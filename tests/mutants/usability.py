@@ -1,0 +1,31 @@
+"""Faults in serdes, declarations and messages to users (`serdes`, `tools`, `runtime`)."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant, mutant
+
+_REGISTRY_TESTS = ("tests/unit/serdes/test_schema_registry_serdes.py",)
+
+MUTANTS: tuple[Mutant, ...] = (
+    mutant(
+        "a mock registry gives each subject an id of its own",
+        "serdes/_registry.py",
+        "_clients[identity] = MockRegistry(client) if is_mock else client",
+        "_clients[identity] = client",
+        tests=_REGISTRY_TESTS,
+    ),
+    mutant(
+        "one serializer of a registry writes the keys of all topics",
+        "serdes/_registry.py",
+        "write = self._writers.get(topic)",
+        "write = next(iter(self._writers.values()), None)",
+        tests=_REGISTRY_TESTS,
+    ),
+    mutant(
+        "keys of a registry depend on the order of dicts",
+        "serdes/_registry.py",
+        "if self._is_key and self._depends_on_order:",
+        "if False:",
+        tests=_REGISTRY_TESTS,
+    ),
+)
