@@ -28,4 +28,32 @@ MUTANTS: tuple[Mutant, ...] = (
         "if False:",
         tests=_REGISTRY_TESTS,
     ),
+    mutant(
+        "a type with a plain class in it is taken for a serde",
+        "serdes/_typed.py",
+        "    if unsupported is None:\n        return\n",
+        "    return\n",
+        tests=("tests/unit/serdes/test_model_serdes.py",),
+    ),
+    mutant(
+        "models of pydantic are written by the names of their fields",
+        "serdes/_models.py",
+        "model_dump_json(by_alias=True)",
+        "model_dump_json(by_alias=False)",
+        tests=("tests/unit/serdes/test_model_serdes.py",),
+    ),
+    mutant(
+        "topics of tables are created with the default policy",
+        "topology/logical/table_nodes.py",
+        "        topology._note_table_topic(self.topic)\n",
+        "",
+        tests=("tests/unit/tools/test_application_topics.py",),
+    ),
+    mutant(
+        "the log counts windows as dropped records",
+        "operators/aggregates/windowed.py",
+        "self.context.dropped(records, why, windows)",
+        "self.context.dropped(windows, why)",
+        tests=("tests/unit/testing/test_topology_test_driver.py",),
+    ),
 )
