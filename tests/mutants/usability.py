@@ -56,4 +56,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "self.context.dropped(windows, why)",
         tests=("tests/unit/testing/test_topology_test_driver.py",),
     ),
+    mutant(
+        "the URL of a broker is taken for its address",
+        "config_checks.py",
+        "if found and scheme.upper() not in _PROTOCOLS:",
+        "if False:",
+        tests=("tests/unit/config/test_streams_config.py",),
+    ),
+    mutant(
+        "a misspelled attribute of a stream is None",
+        "topology/dsl/hints.py",
+        "            raise AttributeError(_advice(type(self), name), name=name, obj=self)\n",
+        "            return None\n",
+        tests=("tests/unit/topology/test_hints.py",),
+    ),
 )

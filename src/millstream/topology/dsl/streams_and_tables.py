@@ -42,6 +42,7 @@ from millstream.topology.dsl.cogrouping import COGROUP_PREFIX, Cogrouping
 from millstream.topology.dsl.foreign_key_join import foreign_key_join
 from millstream.topology.dsl.global_table import GlobalKTable, join_global_table
 from millstream.topology.dsl.grouping import Grouping
+from millstream.topology.dsl.hints import Hinted, HintedStream, HintedTable
 from millstream.topology.dsl.join_options import JOIN_METHODS, JoinKind, check_join_options
 from millstream.topology.dsl.join_placement import JoinPlacement
 from millstream.topology.dsl.stream_dataframe import cut_for_dataframe
@@ -141,7 +142,7 @@ _REDUCE = "KSTREAM-REDUCE-"
 _DEFAULT_POSITION = 0
 
 
-class KStream(Generic[K, V]):
+class KStream(HintedStream, Generic[K, V]):
     """A stream of records with keys of type K and values of type V (Kafka Streams' `KStream`).
 
     Comes from `StreamsBuilder.stream` or from an operation on another stream or table. Operations
@@ -1531,7 +1532,7 @@ class BranchedKStream(Generic[K, V]):
             self._streams[part.name] = stream
 
 
-class KGroupedStream(Generic[K, V]):
+class KGroupedStream(Hinted, Generic[K, V]):
     """Records grouped by key, ready to be aggregated (Kafka Streams' `KGroupedStream`).
 
     Comes from `KStream.group_by` and `KStream.group_by_key`. If keys may have changed, each
@@ -1710,7 +1711,7 @@ class KGroupedStream(Generic[K, V]):
         )
 
 
-class TimeWindowedKStream(Generic[K, V]):
+class TimeWindowedKStream(Hinted, Generic[K, V]):
     """Records grouped by key and by windows of a fixed size (Kafka Streams' `TimeWindowedKStream`).
 
     Comes from `KGroupedStream.windowed_by`. Each aggregation gives a table whose keys are
@@ -1875,7 +1876,7 @@ class TimeWindowedKStream(Generic[K, V]):
         )
 
 
-class SessionWindowedKStream(Generic[K, V]):
+class SessionWindowedKStream(Hinted, Generic[K, V]):
     """Records grouped by key and by sessions (Kafka Streams' `SessionWindowedKStream`).
 
     Comes from `KGroupedStream.windowed_by`. Each aggregation gives a table whose keys are
@@ -2038,7 +2039,7 @@ class SessionWindowedKStream(Generic[K, V]):
         )
 
 
-class CogroupedKStream(Generic[K, A]):
+class CogroupedKStream(Hinted, Generic[K, A]):
     """Groups of equal keys that are aggregated together (Kafka Streams' `CogroupedKStream`).
 
     Comes from `KGroupedStream.cogroup`. Each group has an aggregator of its own, all of them work
@@ -2164,7 +2165,7 @@ class CogroupedKStream(Generic[K, A]):
         return TimeWindowedCogroupedKStream(self._cogrouping, windows)
 
 
-class TimeWindowedCogroupedKStream(Generic[K, A]):
+class TimeWindowedCogroupedKStream(Hinted, Generic[K, A]):
     """Groups of equal keys that are aggregated together by windows of a fixed size.
 
     Comes from `CogroupedKStream.windowed_by` (Kafka Streams' `TimeWindowedCogroupedKStream`).
@@ -2239,7 +2240,7 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         return KTable(table)
 
 
-class SessionWindowedCogroupedKStream(Generic[K, A]):
+class SessionWindowedCogroupedKStream(Hinted, Generic[K, A]):
     """Groups of equal keys that are aggregated together by sessions.
 
     Comes from `CogroupedKStream.windowed_by` (Kafka Streams' `SessionWindowedCogroupedKStream`).
@@ -2321,7 +2322,7 @@ class ValueTransformer(Protocol[KIn, VIn, VOut]):
         ...
 
 
-class KTable(Generic[K, V]):
+class KTable(HintedTable, Generic[K, V]):
     """A table with keys of type K and values of type V (Kafka Streams' `KTable`).
 
     Comes from `StreamsBuilder.table`, `KStream.to_table`, an aggregation, or an operation on
@@ -2869,7 +2870,7 @@ class KTable(Generic[K, V]):
         )
 
 
-class KGroupedTable(Generic[K, V]):
+class KGroupedTable(Hinted, Generic[K, V]):
     """Rows of a table grouped by another key, ready to be aggregated (`KGroupedTable`).
 
     Comes from `KTable.group_by`. When a row changes, its old value is taken out of the aggregate
