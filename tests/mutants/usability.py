@@ -70,4 +70,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "            return None\n",
         tests=("tests/unit/topology/test_hints.py",),
     ),
+    mutant(
+        "processors of a subscription get the bytes of keys",
+        "subscriptions/context.py",
+        "return raw if serde is None else serde.deserialize(self.place.topic, raw)",
+        "return raw",
+        tests=("tests/unit/subscriptions/test_partition.py",),
+    ),
 )
