@@ -77,4 +77,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "return raw",
         tests=("tests/unit/subscriptions/test_partition.py",),
     ),
+    mutant(
+        "a record that a processor returns is ignored",
+        "operators/process.py",
+        "        if isinstance(result, records) or (",
+        "        if False and (",
+        tests=("tests/unit/operators/test_process_operator.py",),
+    ),
+    mutant(
+        "a blocked event loop is not logged",
+        "operators/apart/loop_watchdog.py",
+        "            self._log(frame, time.monotonic() - began)\n",
+        "            pass\n",
+        tests=("tests/unit/operators/apart/test_loop_watchdog.py",),
+    ),
+    mutant(
+        "a program that ends behind start() is not warned",
+        "app.py",
+        "        atexit.register(_warn_of_running)\n",
+        "",
+        tests=("tests/unit/application/test_left_running.py",),
+    ),
 )

@@ -569,7 +569,7 @@ class Topology:
     def _compacted_topics(self) -> frozenset[str]:
         """The topics of tables and global tables that other programs write."""
         of_global_tables = {store.topic for store in self.global_stores.values()}
-        return (self._table_topics | of_global_tables) - self.internal_topics.keys()
+        return frozenset((self._table_topics | of_global_tables) - self.internal_topics.keys())
 
     def describe(self) -> TopologyDescription:
         """The nodes and how they are connected; `str()` of it is Kafka Streams' text.
