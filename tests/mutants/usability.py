@@ -98,4 +98,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         tests=("tests/unit/application/test_left_running.py",),
     ),
+    mutant(
+        "a client of map_async is closed while calls use it",
+        "operators/apart/shared_resource.py",
+        "            is_idle = self._calls == 0\n",
+        "            is_idle = True\n",
+        tests=("tests/unit/operators/apart/test_shared_resource.py",),
+    ),
+    mutant(
+        "a client of map_async is never closed",
+        "operators/apart/map_async.py",
+        "                release(resource)\n",
+        "                pass\n",
+        tests=("tests/unit/operators/apart/test_shared_resource.py",),
+    ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -303,6 +304,7 @@ class KStream(HintedStream, Generic[K, V]):
         ordering: Literal["key", "none", "partition"] = "key",
         timeout: timedelta | None = None,
         with_key: Literal[False] = False,
+        using: None = None,
         name: str | None = None,
     ) -> KStream[K, V1]: ...
     @overload
@@ -314,6 +316,7 @@ class KStream(HintedStream, Generic[K, V]):
         ordering: Literal["key", "none", "partition"] = "key",
         timeout: timedelta | None = None,
         with_key: Literal[False] = False,
+        using: None = None,
         name: str | None = None,
     ) -> KStream[K, V1]: ...
     @overload
@@ -325,6 +328,7 @@ class KStream(HintedStream, Generic[K, V]):
         ordering: Literal["key", "none", "partition"] = "key",
         timeout: timedelta | None = None,
         with_key: Literal[True],
+        using: None = None,
         name: str | None = None,
     ) -> KStream[K, V1]: ...
     @overload
@@ -336,6 +340,55 @@ class KStream(HintedStream, Generic[K, V]):
         ordering: Literal["key", "none", "partition"] = "key",
         timeout: timedelta | None = None,
         with_key: Literal[True],
+        using: None = None,
+        name: str | None = None,
+    ) -> KStream[K, V1]: ...
+    @overload
+    def map_async(
+        self,
+        mapper: Callable[[R, V], Awaitable[V1]],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: Literal[False] = False,
+        using: Callable[[], AbstractAsyncContextManager[R] | AbstractContextManager[R]],
+        name: str | None = None,
+    ) -> KStream[K, V1]: ...
+    @overload
+    def map_async(
+        self,
+        mapper: Callable[[R, V], V1],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: Literal[False] = False,
+        using: Callable[[], AbstractAsyncContextManager[R] | AbstractContextManager[R]],
+        name: str | None = None,
+    ) -> KStream[K, V1]: ...
+    @overload
+    def map_async(
+        self,
+        mapper: Callable[[R, K, V], Awaitable[V1]],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: Literal[True],
+        using: Callable[[], AbstractAsyncContextManager[R] | AbstractContextManager[R]],
+        name: str | None = None,
+    ) -> KStream[K, V1]: ...
+    @overload
+    def map_async(
+        self,
+        mapper: Callable[[R, K, V], V1],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: Literal[True],
+        using: Callable[[], AbstractAsyncContextManager[R] | AbstractContextManager[R]],
         name: str | None = None,
     ) -> KStream[K, V1]: ...
     def map_async(
@@ -346,6 +399,7 @@ class KStream(HintedStream, Generic[K, V]):
         ordering: Literal["key", "none", "partition"] = "key",
         timeout: timedelta | None = None,
         with_key: bool = False,
+        using: Callable[[], Any] | None = None,
         name: str | None = None,
     ) -> KStream[K, Any]:
         """Replace each value by the result of a function that may wait for a service, a database
@@ -372,11 +426,15 @@ class KStream(HintedStream, Generic[K, V]):
                 serdes have.
             timeout: after how long a call of an `async def` function is cancelled.
             with_key: whether the function wants to see the key.
+            using: makes a context manager for what all calls in a process share, such as a client.
+                The mapper gets what entering it gives as its first argument. It is entered before
+                the first record and left when the last task of the process is closed: on the event
+                loop for an `async def` function, which may have an asynchronous one.
             name: of the operation.
 
         Raises:
             TypeError: the mapper is no function of that kind, an asynchronous generator, or a class
-                whose objects are functions.
+                whose objects are functions; or `using` makes nothing when it is called.
             ConfigError: `concurrency` is below 1, `ordering` is none of these, the timeout is not
                 positive, or is given for a plain function, which nothing can cancel.
 
@@ -388,10 +446,11 @@ class KStream(HintedStream, Generic[K, V]):
             >>> names = users.map_async(looked_up, concurrency=100, timeout=timedelta(seconds=5))
         """
         operation = streams.MapAsync(
-            *checked_async("map_async", mapper, with_key=with_key),
+            *checked_async("map_async", mapper, with_key=with_key, using=using),
             with_key,
             *checked_concurrency("map_async", concurrency, ordering),
             checked_timeout("map_async", mapper, timeout),
+            using,
         )
         checked_threads("map_async", mapper, concurrency)
         return self._revalued("KSTREAM-MAPASYNC-", name, operation)
