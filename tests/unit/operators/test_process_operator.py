@@ -325,11 +325,15 @@ def test_a_record_that_is_returned_is_refused() -> None:
         lambda record: [record, record],
         lambda record: (record,),
     ]
+
+    def returning(result: Callable[[Any], Any]) -> Topology:
+        return processing(lambda: Returning(result))
+
     for result in results:
         with pytest.raises(
             ProcessingError, match=r"process\(\) returned a record.*forward\(record\)"
         ):
-            run(processing(lambda result=result: Returning(result)), "a")
+            run(returning(result), "a")
 
     class FixedKey(FixedKeyProcessor[Any, Any, Any]):
         def process(self, record: Any) -> Any:

@@ -17,6 +17,10 @@ from millstream.topology.dsl import hints
 _TEXT: Any = {"key": STRING, "value": STRING}
 
 
+def builder() -> Any:
+    return StreamsBuilder()
+
+
 def stream() -> Any:
     return StreamsBuilder().stream("in", **_TEXT)
 
@@ -40,8 +44,8 @@ def table() -> Any:
         (lambda: stream().group_by_key().sum("x"), r"fold values with .reduce\("),
         (lambda: stream().group_by_key().to("x"), r"aggregate it first"),
         (lambda: stream().group_by_key().windowedBy(1), r"it is windowed_by\(\)"),
-        (lambda: StreamsBuilder().topic("x"), r"use builder.stream\(topic\)"),
-        (lambda: StreamsBuilder().globalTable("x"), r"it is global_table\(\)"),
+        (lambda: builder().topic("x"), r"use builder.stream\(topic\)"),
+        (lambda: builder().globalTable("x"), r"it is global_table\(\)"),
         (
             lambda: StreamsBuilder().global_table("x", store="x", **_TEXT).to_stream(),  # type: ignore[attr-defined]
             r"streams join it",
@@ -67,7 +71,7 @@ def test_subscripts_and_loops() -> None:
 
 def test_unknown_names_are_ordinary_errors() -> None:
     """hasattr, getattr with a default, copy and inspection work as on other objects."""
-    for each in (stream(), table(), stream().group_by_key(), StreamsBuilder()):
+    for each in (stream(), table(), stream().group_by_key(), builder()):
         assert not hasattr(each, "nonsense")
         assert getattr(each, "count_all", None) is None
         assert not hasattr(each, "__len__")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,9 +50,7 @@ def test_a_blocking_call_is_logged_with_its_place(caplog: pytest.LogCaptureFixtu
     """File, line and function of the coroutine, and the stack down to the call that blocks."""
 
     def fetched(value: str) -> str:
-        deadline = time.monotonic() + 20
-        while not _called(caplog) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(lambda: _called(caplog))
         return value
 
     async def looked_up(value: str) -> str:
@@ -75,9 +72,7 @@ def test_a_task_of_the_users_own_is_logged(caplog: pytest.LogCaptureFixture) -> 
     """One that a call has begun beside itself."""
 
     async def beside() -> None:
-        deadline = time.monotonic() + 20
-        while not _called(caplog) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(lambda: _called(caplog))
 
     async def begins(value: str) -> str:
         await asyncio.create_task(beside())
