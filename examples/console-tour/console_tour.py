@@ -183,8 +183,9 @@ def run(demo: bool) -> int:
         EmbeddedKafka() as kafka,
         tempfile.TemporaryDirectory(prefix="console-tour-") as folder,
     ):
-        for topic in (ORDERS, TOWNS, SALES, DEAD):
+        for topic in (ORDERS, SALES, DEAD):
             kafka.create_topic(topic, PARTITIONS)
+        kafka.create_topic(TOWNS, PARTITIONS, {"cleanup.policy": "compact"})
         config = StreamsConfig(
             application_id="console-tour",
             bootstrap_servers=kafka.bootstrap_servers,

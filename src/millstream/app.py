@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections.abc import Mapping
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _DEFAULT_CLOSE = timedelta(seconds=60)
+
+logger = logging.getLogger(__name__)
 
 
 class KafkaStreams:
@@ -166,6 +169,9 @@ class KafkaStreams:
             self._supervisor.could_not_start(error)
             self._serving.close()
             raise
+        # After Spark has registered its own functions: those that are registered last run first.
+        atexit.unregister(_warn_of_running)
+        atexit.register(_warn_of_running)
 
     def close(self, timeout: timedelta = _DEFAULT_CLOSE, *, leave_group: bool = True) -> bool:
         """Close in an orderly way: commit, close the stores, leave the group.
@@ -809,6 +815,16 @@ class KafkaStreams:
 
 
 KafkaStreams._started = StartedApplications()
+
+
+def _warn_of_running() -> None:
+    """Name the applications that end because their program does."""
+    for each in KafkaStreams.running():
+        logger.warning(
+            "%r ends now, since its program does: start() does not wait. Call run(), which returns "
+            "when the application is stopped, or wait in the program, and call close() at its end",
+            each,
+        )
 
 
 def _without_our_lines(error: StreamsError) -> StreamsError:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from millstream.config_checks import check_together
+from millstream.config_clients import client_setting_advice
 from millstream.config_elastic import ElasticSettings
 from millstream.config_fields import PathSetting, ServersSetting, setting
 from millstream.config_properties import read_properties
 from millstream.config_threads import ThreadsSetting, bounds_of
+from millstream.errors import ConfigError
 
 __all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE_V2", "StreamsConfig"]
 
@@ -23,6 +25,28 @@ _EXACTLY_ONCE_COMMIT_INTERVAL_MS: Final = 100
 _UPGRADE: Final = "Millstream has no older protocol to upgrade from."
 _WINDOWED: Final = "it configures Java's windowed deserializers; see serdes.time_windowed."
 _LIST_SERDE: Final = "use millstream.serdes.list_of(inner) as the default serde."
+
+
+#: Arguments of Faust, Quix Streams and kafka-python.
+_OTHER_WORDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("broker", "brokers", "broker_address", "bootstrap_server", "servers"),
+        'Write bootstrap_servers="host:port".',
+    ),
+    **dict.fromkeys(
+        ("id", "app_id", "consumer_group", "group"), "Write application_id=, which names the group."
+    ),
+    **dict.fromkeys(
+        ("key_serializer", "value_serializer", "serializer", "key_deserializer"),
+        "Write default_key_serde= and default_value_serde=, or key= and value= of each topic.",
+    ),
+    **dict.fromkeys(
+        ("consumer_extra_config", "consumer_config"), "Write consumer={'auto.offset.reset': ...}."
+    ),
+    **dict.fromkeys(
+        ("producer_extra_config", "producer_config"), "Write producer={'compression.type': ...}."
+    ),
+}
 
 
 class StreamsConfig(ElasticSettings):
@@ -491,6 +515,13 @@ class StreamsConfig(ElasticSettings):
     def exactly_once(self) -> bool:
         """Whether results and the offsets they came from are committed in one transaction."""
         return self.processing_guarantee == EXACTLY_ONCE_V2
+
+    @classmethod
+    def _unknown(cls, name: str) -> ConfigError:
+        advice = client_setting_advice(name) or _OTHER_WORDS.get(name)
+        if advice is None or any(name in each.aliases for each in cls.settings()):
+            return super()._unknown(name)
+        return ConfigError(f"{cls.__name__} has no setting {name!r}. {advice}")
 
     def _complete(self) -> None:
         if self.exactly_once and "commit_interval_ms" not in self.given:

@@ -25,6 +25,8 @@ from millstream.unawaited import asynchronous_advice, is_asynchronous, name_of
 _log = logging.getLogger(__name__)
 
 _APPLICATION_ID: Final = re.compile(r"[a-zA-Z0-9._-]+")
+#: What Kafka's clients take before a broker's address.
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _HOST_AND_PORT: Final = re.compile(r"\S+:\d{1,5}")
 #: Kafka's longest topic name is 249; an internal topic still has to append a store's name.
 _APPLICATION_ID_LENGTH_MAX: Final = 200
@@ -172,6 +174,14 @@ def _check_names(config: ApplicationSettings) -> None:
         )
     if not config.bootstrap_servers.strip(", "):
         raise ConfigError("bootstrap_servers is empty. Give at least one broker as 'host:port'.")
+    for server in config.bootstrap_servers.split(","):
+        scheme, found, rest = server.strip().partition("://")
+        if found and scheme.upper() not in _PROTOCOLS:
+            raise ConfigError(
+                f"bootstrap_servers has {server.strip()!r}, but a broker is 'host:port' without "
+                f"'{scheme}://': write {rest.rstrip('/')!r}. TLS and logins are chosen with "
+                "security_protocol=."
+            )
     if config.application_server and not _HOST_AND_PORT.fullmatch(config.application_server):
         raise ConfigError(
             f"application_server is {config.application_server!r}, but must be 'host:port'."

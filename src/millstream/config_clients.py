@@ -520,6 +520,30 @@ def check_client_settings(where: str, values: Mapping[str, Any], roles: tuple[Ro
             )
 
 
+#: Where a client setting is given that is written as an argument, by the Java clients that have it.
+_GIVEN_IN: Final = {"c": "consumer", "p": "producer", "a": "admin"}
+
+
+def client_setting_advice(name: str) -> str:
+    """Where a name is to be given that is none of the application's settings, but of its clients.
+
+    Args:
+        name: with dots or underscores, for example `auto_offset_reset`.
+
+    Returns:
+        A sentence; empty if no client has such a setting.
+    """
+    row = CLIENT_SETTINGS.get(name.replace("_", "."))
+    if row is None:
+        return ""
+    if row.name == "group.id":
+        return "The consumer group is named by application_id=."
+    if row.scope is Scope.IMPOSED:
+        return f"{row.name} is set by Millstream, as by Kafka Streams: leave it out."
+    where = _GIVEN_IN.get(row.clients, "clients")
+    return f"It is a setting of Kafka's clients: give {where}={{{row.name!r}: ...}}."
+
+
 def _unknown_client_setting(where: str, name: str) -> ConfigError:
     if name.startswith(_OAUTH_PREFIX):
         return ConfigError(f"{where}[{name!r}] cannot be honoured by kafka-python. {_OAUTH_WHY}")

@@ -14,6 +14,7 @@ from mutants import (
     ownership,
     storage,
     structured,
+    usability,
 )
 from mutants.mutant import Mutant
 
@@ -29,4 +30,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *ownership.MUTANTS,
     *storage.MUTANTS,
     *structured.MUTANTS,
+    *usability.MUTANTS,
 )

@@ -229,7 +229,7 @@ class Subscription(RuleBasedStateMachine):
             assert offset in self.complete or key == b"b", offset
         mine = [call for units, call in self.bench.held.begun if not units.is_closed]
         assert len(mine) <= 4
-        keys = [call.context.key for call in mine if call.context.key is not None]
+        keys = [call.context.raw_key for call in mine if call.context.raw_key is not None]
         assert len(keys) == len(set(keys))
         assert self.bench.task.processing.group.most_pending <= self.most_pending
 

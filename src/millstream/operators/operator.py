@@ -101,8 +101,14 @@ class OperatorContext(Protocol):
         """
         ...
 
-    def dropped(self, count: int, why: str) -> None:
-        """Some records were left out on purpose: counted, and logged at most once a batch."""
+    def dropped(self, count: int, why: str, windows: int | None = None) -> None:
+        """Some records were left out on purpose: counted, and logged at most once a batch.
+
+        Args:
+            count: how many records.
+            why: for the log.
+            windows: how many windows they are missing from; None if they were dropped whole.
+        """
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,12 +22,16 @@ from millstream.processor.punctuation import (
     checked_interval_ms,
 )
 from millstream.record import UNKNOWN, FixedKeyRecord, Headers, Record, RecordMetadata, TaskId
+from millstream.serdes._serde import shown
 from millstream.unawaited import (
     asynchronous_advice,
     asynchronous_method,
     checked_result,
+    name_of,
     refuse_asynchronous,
 )
+
+logger = logging.getLogger(__name__)
 
 #: What a processor may define.
 PROCESSOR_METHODS: Final = ("init", "process", "close")
@@ -59,6 +64,7 @@ class RecordScope:
         self._current = context.task.record
         self._batch: Batch | None = None
         self._index = 0
+        self._has_warned = False
         # Only stores want to know the record: 0.4 us each where the user's code has none.
         self._uses_stores = False
 
@@ -79,6 +85,33 @@ class RecordScope:
         current.place = batch.origin.place(row)
         current.offset = batch.origin.offsets[row]
         current.headers = batch.headers_of(index)
+
+    def check_result(self, function: object, result: Any) -> None:
+        """Refuse a record that a processor or punctuator returns, and warn once of other results.
+
+        Raises:
+            TypeError: it is a record, several of them, or a coroutine.
+        """
+        checked_result(result)
+        name = name_of(function)
+        records = (Record, FixedKeyRecord)
+        if isinstance(result, records) or (
+            isinstance(result, list | tuple) and result and isinstance(result[0], records)
+        ):
+            raise TypeError(
+                f"{name}() returned a record, which goes nowhere: call context.forward(record), "
+                "with the context that init() was given, and return nothing."
+            )
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "task %s, node %s: %s() returned %s, which is ignored: records go on with "
+                "context.forward(record)",
+                self._context.task_id,
+                self._context.node,
+                name,
+                shown(result),
+            )
 
     def leave(self) -> None:
         """User code is done."""
@@ -159,7 +192,9 @@ class RecordScope:
         batch = Batch([None], [None], [time_ms], (0,), _NOWHERE, [()])
         self.enter(batch, 0)
         try:
-            checked_result(callback(time_ms))
+            result = callback(time_ms)
+            if result is not None:
+                self.check_result(callback, result)
         except Exception as error:
             context.failed(batch, 0, error)
         finally:
@@ -321,7 +356,7 @@ class ProcessOperator(Operator):
                         record = make(key, values[index], timestamps[index], headers[index])
                         result = process(record)
                     if result is not None:
-                        checked_result(result)
+                        scope.check_result(process, result)
                 except Exception as error:
                     self.context.failed(batch, index, error)
         finally:

@@ -61,8 +61,8 @@ class ProcessorSubscription:
             `Scoped(...)`; or a list of them, each of which pushes tasks to the next one
             (`context.push(task)`).
         config: how it reaches Kafka.
-        key: what keys are, for whoever reads this: processors get their bytes (`context.key`), as
-            in Decaton.
+        key: decodes keys for processors (`context.key`, and the bytes in `context.raw_key`); bytes
+            by default.
         value: decodes tasks; bytes by default.
         extractor: makes tasks of records instead.
         properties: concurrency, bounds, rates; they may change while it runs.
@@ -151,6 +151,7 @@ class ProcessorSubscription:
             properties=given,
             retry=retry,
             on_error=chosen,
+            key=key,
             tracing=tracing,
             cancel_running=cancel_running,
         )

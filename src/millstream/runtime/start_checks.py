@@ -76,6 +76,7 @@ class StartChecks:
         self._global_topics = {
             topic for store in topology.global_stores.values() for topic in store.source.topics
         }
+        self._table_topics = topology._compacted_topics()
         self._settings = _quiet_settings(config)
         self._changelogs = {
             name for group in self._topics.groups for name in group.changelog_topics
@@ -91,6 +92,8 @@ class StartChecks:
 
     def run(self) -> None:
         """Wait until a broker answers, then look at the topics. Ends early if it is given up.
+
+        Topics of tables that are not compacted are a warning.
 
         Raises:
             BrokerUnavailableError: none answered for `task.timeout.ms`, or those that are there
@@ -114,6 +117,7 @@ class StartChecks:
             if not self._given_up():
                 self._check_existence(counts)
                 self._check_counts(counts)
+                self._check_compaction(admin, self._table_topics & counts.keys())
         except _GivenUpError:
             logger.debug("nobody waits for the answers of the cluster any more")
         finally:
@@ -172,6 +176,31 @@ class StartChecks:
         specs = topics.repartition_topics
         expected = {name: (count, specs[name].config) for name, count in resolved.items()}
         topics_to_create(expected | changelog_counts(topics.groups, tasks), counts)
+
+    def _check_compaction(self, admin: ClusterAdmin, topics: Collection[str]) -> None:
+        """Warn of tables whose rows Kafka deletes with time."""
+        try:
+            settings = admin.topic_configs(topics, _ANSWER_MS)
+        except StreamsError as error:
+            # Running the application takes no right to read the settings of topics.
+            logger.debug("it is not known whether the topics of tables are compacted: %s", error)
+            return
+        deleted = sorted(
+            topic for topic, each in settings.items() if each.get("cleanup.policy") == "delete"
+        )
+        if deleted:
+            logger.warning(
+                "%s reads %s as %s, but Kafka deletes old records there (cleanup.policy=delete): "
+                "rows that are not written again within the retention are missing for instances "
+                "that start later or lose their state. Set cleanup.policy=compact, for example "
+                "with kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config "
+                "cleanup.policy=compact",
+                self._config.application_id,
+                _listed(deleted),
+                "a table" if len(deleted) == 1 else "tables",
+                self._config.bootstrap_servers,
+                deleted[0],
+            )
 
 
 def committed_in_words(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
+from msgspec import inspect
 
 from millstream.serdes._constant import must_be
 from millstream.serdes._immutable import is_immutable
+from millstream.serdes._models import ModelSerde, is_model
 from millstream.serdes._serde import Serde
 
 T = TypeVar("T")
@@ -30,15 +32,21 @@ def json_of(type: Any) -> Serde[Any]:
     """JSON that is checked against a type when it is read, and decoded to it.
 
     Two to three times as fast as `JSON` and then some for structs, as only declared fields are
-    decoded. Keys of dicts and members of sets are written sorted, so that equal values have equal
-    bytes: good for keys, too.
+    decoded. Fields are written in the order of their declaration. Names in dicts and members of
+    sets are written sorted, so that equal values have equal bytes: records are partitioned, joined
+    and grouped by the bytes of their keys.
+
+    A model of pydantic is read by `model_validate_json` and written by
+    `model_dump_json(by_alias=True)`. pydantic does not sort dicts and sets in it: as a key take a
+    model without them.
 
     Args:
-        type: a `msgspec.Struct`, a dataclass, a `TypedDict`, or any type msgspec knows, such as
-            `list[int]`, or a union of structs with tags.
+        type: a `msgspec.Struct`, a dataclass, a `TypedDict`, a class of pydantic's models (pydantic
+            2), or any type that msgspec supports, such as `list[int]`, or a union of structs with
+            tags.
 
     Raises:
-        TypeError: msgspec does not know the type.
+        TypeError: the type is not supported, or has a field of such a type.
 
     Example:
         >>> class Order(msgspec.Struct, frozen=True):
@@ -64,10 +72,10 @@ def msgpack_of(type: Any) -> Serde[Any]:
     Smaller and faster to read than JSON. Equal values have equal bytes, as with `json_of`.
 
     Args:
-        type: a `msgspec.Struct`, a dataclass, a `TypedDict`, or any type msgspec knows.
+        type: a `msgspec.Struct`, a dataclass, a `TypedDict`, or any type that msgspec supports.
 
     Raises:
-        TypeError: msgspec does not know the type.
+        TypeError: the type is not supported, or has a field of such a type.
 
     Example:
         >>> msgpack_of(dict[str, int]).serialize("counts", {"a": 1})
@@ -159,11 +167,73 @@ class TypedSerde(Serde[T]):
 
 
 def _made(maker: Callable[[type[T]], Serde[T]], of: type[T]) -> Serde[T]:
-    # Whether msgspec knows the type shall be told here, not at the first record.
-    decoder = msgspec.json.Decoder if maker is json_of else msgspec.msgpack.Decoder
-    decoder(of)
+    if is_model(of):
+        if maker is not json_of:
+            raise TypeError(
+                f"{of.__qualname__} is a model of pydantic, which reads and writes JSON: use "
+                f"json_of({of.__qualname__})."
+            )
+        return ModelSerde(of)
     name = f"{maker.__name__}({of.__qualname__ if isinstance(of, type) else of})"
+    _check_supported(maker.__name__, of, name)
     return TypedSerde(maker, of, is_immutable(of), name)
+
+
+def _check_supported(maker: str, of: Any, name: str) -> None:
+    """Refuse a type here that would fail at the first record.
+
+    Raises:
+        TypeError: the type is not supported, or has a field of such a type.
+    """
+    if isinstance(of, str):
+        raise TypeError(f"{maker}() takes a type, and {of!r} is its name: give the class itself.")
+    try:
+        (msgspec.json.Decoder if maker == "json_of" else msgspec.msgpack.Decoder)(of)
+    except (TypeError, NameError) as error:
+        problem = str(error).rstrip(".")
+        raise TypeError(f"{name}: the type cannot be read and written: {problem}.") from error
+    try:
+        unsupported = _unsupported(inspect.type_info(of), set())
+    except Exception:
+        return  # a type that msgspec decodes, but cannot describe
+    if unsupported is None:
+        return
+    title = unsupported.__qualname__
+    if is_model(unsupported):
+        advice = (
+            f"{title} is a model of pydantic, which can only be the whole value. Make the type a "
+            f"model as well, for example pydantic.RootModel[list[{title}]]."
+        )
+    else:
+        advice = (
+            f"{title} is a class without declared fields. Make it a dataclass, a msgspec.Struct, "
+            "a TypedDict or a model of pydantic, or take Serde(serialize, deserialize) with your "
+            "own functions."
+        )
+    where = "" if unsupported is of else f", which has {title} in it,"
+    raise TypeError(f"{name}: the type{where} cannot be read and written. {advice}")
+
+
+#: What JSON and MessagePack are read as. A field of a class above any of these takes such values.
+_READ_AS: Final = (dict, list, str, int, float, bool, bytes, types.NoneType)
+
+
+def _unsupported(info: Any, seen: set[int]) -> type | None:
+    """The first class in a type whose fields msgspec does not find; None if there is none."""
+    if isinstance(info, inspect.CustomType):
+        supported = any(issubclass(kind, info.cls) for kind in _READ_AS)
+        return None if supported else info.cls
+    if id(info) in seen:
+        return None
+    seen.add(id(info))
+    if isinstance(info, tuple):
+        parts: Iterable[Any] = info
+    elif isinstance(info, inspect.Type | inspect.Field):
+        parts = (getattr(info, name) for name in info.__struct_fields__)
+    else:
+        return None
+    found = (_unsupported(part, seen) for part in parts)
+    return next((each for each in found if each is not None), None)
 
 
 def _classes_of(of: Any) -> tuple[type, ...]:

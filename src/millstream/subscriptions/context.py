@@ -15,6 +15,7 @@ from millstream.durations import milliseconds
 from millstream.errors import IllegalStateError
 from millstream.operators.batch import Batch
 from millstream.record import Headers, TopicPartition
+from millstream.serdes import Serde
 from millstream.subscriptions.completion import Completion, TimeoutAnswer
 from millstream.subscriptions.deferral import TaskDeferral, ended
 from millstream.subscriptions.tasks.extraction import DecatonTask
@@ -36,6 +37,11 @@ class Host(Protocol):
     @property
     def subscription_id(self) -> str:
         """The name of the subscription."""
+        ...
+
+    @property
+    def key_serde(self) -> Serde[Any] | None:
+        """What decodes keys; None where they stay bytes."""
         ...
 
     @property
@@ -184,8 +190,21 @@ class ProcessingContext:
         return self._host.subscription_id
 
     @property
-    def key(self) -> bytes | None:
-        """The record's key, as it was read."""
+    def key(self) -> Any:
+        """The record's key, decoded by the subscription's `key=`; bytes if it has none.
+
+        It is decoded when it is read: a processor that does not read it gets tasks with keys of
+        any format.
+
+        Raises:
+            SerializationError: the bytes are not of that format.
+        """
+        raw, serde = self.raw_key, self._host.key_serde
+        return raw if serde is None else serde.deserialize(self.place.topic, raw)
+
+    @property
+    def raw_key(self) -> bytes | None:
+        """The bytes of the record's key. Tasks with equal bytes are done one after the other."""
         key: bytes | None = self.batch.keys[self.index]
         return key
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from millstream.serdes import Serde
 from millstream.subscriptions.processors import Chain
 from millstream.subscriptions.properties.properties import Properties
 from millstream.subscriptions.retry import Retry
@@ -31,6 +32,7 @@ class SubscriptionPlan:
         tracing: is told of records and processors; None if nobody is.
         cancel_running: whether coroutines are cancelled that run when their partition is given up
             and all waiting is over; else they finish, but their results are ignored.
+        key: decodes keys for processors; None leaves them bytes.
     """
 
     name: str
@@ -41,6 +43,7 @@ class SubscriptionPlan:
     on_error: OnError
     tracing: Tracing | None = None
     cancel_running: bool = True
+    key: Serde[Any] | None = None
 
 
 @dataclass(frozen=True)

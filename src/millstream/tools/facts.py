@@ -123,6 +123,7 @@ class TopologyFacts(msgspec.Struct, frozen=True, omit_defaults=True):
         stores: global ones included.
         repartition_topics: those that the application keeps for itself.
         global_topics: the topics of global stores.
+        compacted_topics: the topics of tables, global ones included, that other programs write.
         copartitioned: topics that must have equally many partitions, as they are joined.
         application_id: if the program says it.
         processing_guarantee: likewise.
@@ -132,6 +133,7 @@ class TopologyFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     stores: tuple[StoreFacts, ...] = ()
     repartition_topics: tuple[RepartitionFacts, ...] = ()
     global_topics: tuple[str, ...] = ()
+    compacted_topics: tuple[str, ...] = ()
     copartitioned: tuple[tuple[str, ...], ...] = ()
     application_id: str | None = None
     processing_guarantee: str | None = None
@@ -190,6 +192,7 @@ def facts_of(topology: Topology, config: StreamsConfig | None = None) -> Topolog
         stores=tuple(stores),
         repartition_topics=tuple(_repartition_topics(topology, config)),
         global_topics=tuple(each.topic for each in topology.global_stores.values()),
+        compacted_topics=tuple(sorted(topology._compacted_topics())),
         copartitioned=tuple(tuple(sorted(each)) for each in topology._copartition_groups()),
         application_id=None if config is None else config.application_id,
         processing_guarantee=None if config is None else config.processing_guarantee,

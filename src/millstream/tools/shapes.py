@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from millstream.serdes import Serde
+from millstream.serdes._models import ModelSerde
 from millstream.serdes._typed import TypedSerde
 
 #: A JSON schema without names of classes and words for people, written out at each place.
@@ -31,16 +32,22 @@ def shape_of(serde: Serde[Any] | None) -> Shape | None:
     """The shape of what a serde writes; None where it does not say."""
     if serde is None:
         return None
-    if not isinstance(serde, TypedSerde):
+    if not isinstance(serde, TypedSerde | ModelSerde):
         # That of windowed keys, say, holds the serde of the keys.
         held = (each for each in vars(serde).values() if isinstance(each, Serde))
         return next((shape for shape in map(shape_of, held) if shape is not None), None)
-    try:
-        schema = msgspec.json.schema(serde.of)
-    except TypeError:
-        return None  # A type that only a hook of the user's can write.
+    schema = serde.schema() if isinstance(serde, ModelSerde) else _schema(serde)
+    if schema is None:
+        return None
     shape = _plain(schema, schema.get("$defs", {}), ())
     return shape if isinstance(shape, dict) else None
+
+
+def _schema(serde: TypedSerde[Any]) -> dict[str, Any] | None:
+    try:
+        return msgspec.json.schema(serde.of)
+    except TypeError:
+        return None  # A type that only a hook of the user's can write.
 
 
 def differences(old: Shape, new: Shape, place: str = "") -> Iterator[Difference]:

@@ -160,6 +160,15 @@ def internal_counts(topics: TopologyTopics, counts: Mapping[str, int]) -> dict[s
     return {**resolved, **{name: count for name, (count, _) in changelogs.items()}}
 
 
+def topic_settings(topology: Topology, topic: str) -> dict[str, str]:
+    """The settings with which a missing input or output is to be created.
+
+    The topic of a table is compacted: under the default policy Kafka deletes rows that nobody has
+    written for a week, and an application that starts later misses them.
+    """
+    return {"cleanup.policy": "compact"} if topic in topology._compacted_topics() else {}
+
+
 def read_topics(
     topology: Topology,
     config: StreamsConfig,

@@ -20,7 +20,11 @@ _MOST_THREADS: Final = 2_000
 
 
 def checked_async(
-    operation: str, function: Callable[..., Any], *, with_key: bool
+    operation: str,
+    function: Callable[..., Any],
+    *,
+    with_key: bool,
+    using: Callable[[], Any] | None = None,
 ) -> tuple[Callable[..., Any], bool]:
     """The function, and whether it is a coroutine function.
 
@@ -28,13 +32,38 @@ def checked_async(
         operation: the method that takes it.
         function: what it was given.
         with_key: whether the key goes before the value.
+        using: makes what goes before both; None for nothing.
 
     Raises:
-        TypeError: it is no function that can be called so.
+        TypeError: it is no function that can be called so, or `using` makes nothing.
     """
-    checked_arguments(operation, "mapper", function, "value", with_key=with_key)
+    if using is None:
+        checked_arguments(operation, "mapper", function, "value", with_key=with_key)
+    else:
+        _check_using(operation, using)
+        arguments = ("resource", "key", "value") if with_key else ("resource", "value")
+        checked_arguments(operation, "mapper", function, *arguments)
     refuse_what_gives_no_value(operation, function)
     return function, is_asynchronous(function)
+
+
+def _check_using(operation: str, using: Any) -> None:
+    """Refuse what makes no context manager when it is called.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not callable(using):
+        raise wrong_type(
+            f"{operation}() needs a class or a function as using=, which makes a context manager "
+            f"on each worker, but got {type(using).__name__}: an open client cannot be sent there."
+        )
+    if is_asynchronous(using):
+        raise wrong_type(
+            f"{operation}() calls using= to get a context manager, but {name_of(using)} is an "
+            "async def function. Put @contextlib.asynccontextmanager above it."
+        )
+    checked_arguments(operation, "using", using)
 
 
 def refuse_what_gives_no_value(operation: str, function: Callable[..., Any]) -> None:

@@ -20,6 +20,7 @@ from millstream.cli import main
 from millstream.cli.cluster import asking
 from millstream.cli.programs.topologies import found_in
 from millstream.errors import StreamsError
+from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.cluster.group_admin import GroupAdmin
 from millstream.server.serving import Serving
 from millstream.server.settings import ServerOptions
@@ -101,6 +102,37 @@ def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Any]]:
 
 
 Told = Callable[..., tuple[int, Any]]
+
+
+def test_topics_of_tables_are_created_compacted(
+    kafka: EmbeddedKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Goal: rows of tables that --create has created topics for do not disappear with time."""
+    name, program = unique("tables"), tmp_path / "app.py"
+    program.write_text(
+        "from millstream import StreamsBuilder\n"
+        "from millstream.serdes import STRING\n"
+        "builder = StreamsBuilder()\n"
+        f"customers = builder.table('{name}-customers', key=STRING, value=STRING)\n"
+        f"builder.global_table('{name}-towns', key=STRING, value=STRING, store='towns')\n"
+        f"builder.stream('{name}-orders', key=STRING, value=STRING).to('{name}-placed')\n"
+        "topology = builder.build()\n"
+    )
+    servers = kafka.bootstrap_servers
+    where = ["--bootstrap-servers", servers, "--application-id", name]
+    assert main(["topics", str(program), "--create", *where]) == 0
+    said = capsys.readouterr().err
+    assert f"created {name}-towns with 1 partition, compacted as the topic of a table" in said
+    assert f"created {name}-orders with 1 partition\n" in said
+    admin = ClusterAdmin({"bootstrap.servers": servers})
+    topics = {f"{name}-{each}" for each in ("customers", "towns", "orders", "placed")}
+    found = {topic: each["cleanup.policy"] for topic, each in admin.topic_configs(topics).items()}
+    admin.close()
+    assert {topic for topic, policy in found.items() if policy == "compact"} == {
+        f"{name}-customers",
+        f"{name}-towns",
+    }
+    assert found.keys() == topics
 
 
 def test_an_application_from_its_topics_to_its_reset(

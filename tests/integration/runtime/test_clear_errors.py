@@ -39,6 +39,7 @@ from millstream import (
     UnknownTopicError,
 )
 from millstream.clock import SystemClock
+from millstream.errors import AccessDeniedError
 from millstream.runtime.start_checks import StartChecks
 from millstream.serdes import LONG, STRING
 from millstream.testing import EmbeddedKafka
@@ -218,6 +219,39 @@ def test_a_topic_that_appears_meanwhile_is_none_that_is_missing(
         assert not checking.done()
         kafka.create_topic(topic)
         checking.result(30)
+
+
+def test_tables_whose_topics_are_not_compacted(
+    kafka: EmbeddedKafka,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Goal: one warning names the topics of tables whose old records Kafka deletes, no others."""
+    names = {name: unique(name) for name in ("stream", "table", "global", "compacted", "mixed")}
+    builder = StreamsBuilder()
+    builder.stream(names["stream"])
+    for name in ("table", "compacted", "mixed"):
+        builder.table(names[name], key=STRING, value=STRING)
+    builder.global_table(names["global"], key=STRING, value=STRING, store="global")
+    policies = {"compacted": "compact", "mixed": "compact,delete"}
+    for name, topic in names.items():
+        kafka.create_topic(topic, config={"cleanup.policy": policies.get(name, "delete")})
+    StartChecks(builder.build(), config(kafka, tmp_path), SystemClock(), lambda: False).run()
+    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len(warnings) == 1
+    first, second = sorted((names["table"], names["global"]))
+    assert f"reads '{first}', '{second}' as tables" in warnings[0]
+    assert f"--topic {first} --add-config cleanup.policy=compact" in warnings[0]
+
+    # A user without the right to read the settings of topics gets no warning of any kind.
+    def denied(*_: object) -> dict[str, dict[str, str | None]]:
+        raise AccessDeniedError("Reading topic configs failed: denied.")
+
+    caplog.clear()
+    monkeypatch.setattr("millstream.runtime.start_checks.RightsAdmin.topic_configs", denied)
+    StartChecks(builder.build(), config(kafka, tmp_path), SystemClock(), lambda: False).run()
+    assert not [each for each in caplog.records if each.levelname == "WARNING"]
 
 
 def test_topics_that_are_not_copartitioned(kafka: EmbeddedKafka, tmp_path: Path) -> None:

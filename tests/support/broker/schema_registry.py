@@ -18,6 +18,7 @@ class SchemaRegistry:
         schemas: every schema by its id.
         subjects: the ids of each subject, by version, oldest first.
         requests: the method and path of each request.
+        shares_ids: whether a schema has one id in all subjects, as long as they are in one context.
     """
 
     def __init__(self) -> None:
@@ -25,13 +26,15 @@ class SchemaRegistry:
         self.subjects: dict[str, list[int]] = {}
         self.requests: list[str] = []
         self.url = ""
+        self.shares_ids = True
 
     def register(self, subject: str, schema: dict[str, Any]) -> dict[str, Any]:
         """Give a schema an id, the same in all subjects, and put it under a subject."""
         kept: dict[str, Any] = {
             key: schema[key] for key in ("schema", "schemaType") if key in schema
         }
-        known = [number for number, each in self.schemas.items() if each == kept]
+        candidates = self.schemas if self.shares_ids else self.subjects.get(subject, [])
+        known = [number for number in candidates if self.schemas[number] == kept]
         number = known[0] if known else len(self.schemas) + 1
         self.schemas[number] = kept
         versions = self.subjects.setdefault(subject, [])

@@ -308,3 +308,64 @@ def test_what_fills_a_global_store_does_nothing_else(use: Any) -> None:
         topic = driver.create_input_topic("g-topic", key=STRING, value=LONG)
         with pytest.raises(StreamsError):
             topic.pipe_input("k", 1)
+
+
+def test_a_record_that_is_returned_is_refused() -> None:
+    """It would go nowhere, silently: the handler is asked, as for any other failure."""
+
+    class Returning(Processor[Any, Any, Any, Any]):
+        def __init__(self, result: Callable[[Any], Any]) -> None:
+            self._result = result
+
+        def process(self, record: Any) -> Any:
+            return self._result(record)
+
+    results: list[Callable[[Any], Any]] = [
+        lambda record: record,
+        lambda record: [record, record],
+        lambda record: (record,),
+    ]
+
+    def returning(result: Callable[[Any], Any]) -> Topology:
+        return processing(lambda: Returning(result))
+
+    for result in results:
+        with pytest.raises(
+            ProcessingError, match=r"process\(\) returned a record.*forward\(record\)"
+        ):
+            run(returning(result), "a")
+
+    class FixedKey(FixedKeyProcessor[Any, Any, Any]):
+        def process(self, record: Any) -> Any:
+            return record.with_value("b")
+
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).process_values(FixedKey)
+    with pytest.raises(ProcessingError, match=r"FixedKey\.process\(\) returned"):
+        run(builder.build(), "a")
+
+
+def test_a_record_that_a_punctuator_returns_is_refused() -> None:
+    def init(context: Any) -> None:
+        context.schedule(
+            timedelta(milliseconds=1),
+            PunctuationType.STREAM_TIME,
+            lambda time: Record("k", "v", time),
+        )
+
+    with pytest.raises(ProcessingError, match="returned a record, which goes nowhere"):
+        run(processing(lambda: Recording(init=init)), "a", "b")
+
+
+def test_other_results_of_a_processor_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, and what is forwarded goes on."""
+
+    class Telling(Processor[Any, Any, Any, Any]):
+        def process(self, record: Any) -> Any:
+            self.context.forward(record)
+            return len(record.value)
+
+    assert run(processing(Telling), "a", "bb") == ["a", "bb"]
+    (line,) = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
+    assert "node p: " in line
+    assert "Telling.process() returned 1 (int), which is ignored" in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -13,7 +14,7 @@ from support.broker.schema_registry import SchemaRegistry, schema_registry
 
 from millstream import StreamsBuilder
 from millstream.errors import SerializationError
-from millstream.serdes import STRING, Serde, avro, json_schema, protobuf
+from millstream.serdes import LONG, STRING, Serde, avro, json_schema, protobuf
 from millstream.testing import TopologyTestDriver
 
 pytest.importorskip("fastavro")
@@ -216,3 +217,106 @@ def test_in_a_topology(registry: SchemaRegistry) -> None:
         big = driver.create_output_topic("big", key=STRING, value=orders)
         assert big.read_key_values() == [("a", Order("alice", 5))]
     assert set(registry.subjects) == {"orders-value", "big-value"}
+
+
+_ID = {"type": "record", "name": "Id", "fields": [{"name": "id", "type": "string"}]}
+_JSON_ID = {"title": "Id", "type": "object", "properties": {"id": {"type": "string"}}}
+
+
+def key_serdes(registry: str) -> list[tuple[Callable[[], Serde[Any]], Any]]:
+    """How a serde of each format is made, for keys, and a key."""
+    message = order_message()
+    return [
+        (lambda: avro(_ID, registry, is_key=True), {"id": "1"}),
+        (lambda: json_schema(_JSON_ID, registry, is_key=True), {"id": "1"}),
+        (lambda: protobuf(message, registry, is_key=True), message(user="alice")),
+    ]
+
+
+@pytest.mark.parametrize("number", range(3), ids=["avro", "json_schema", "protobuf"])
+@pytest.mark.parametrize("is_mock", [True, False], ids=["mock", "real"])
+def test_equal_keys_have_equal_bytes(registry: SchemaRegistry, is_mock: bool, number: int) -> None:
+    """Whichever instance writes them, to whichever topic, and whatever it wrote before."""
+    url = f"mock://equal-keys-{number}" if is_mock else registry.url
+    make, key = key_serdes(url)[number]
+    first, second = make(), make()
+    topics = ["in", "changelog", "in", "out", "changelog"]
+    datas = [serde.serialize(topic, key) for topic in topics for serde in (first, second)]
+    datas.append(pickle.loads(pickle.dumps(first)).serialize("in", key) if number < 2 else datas[0])
+    assert len(set(datas)) == 1
+    assert second.deserialize("elsewhere", datas[0]) == key
+
+
+@pytest.mark.parametrize("number", range(3), ids=["avro", "json_schema", "protobuf"])
+def test_ids_that_depend_on_the_subject(registry: SchemaRegistry, number: int) -> None:
+    """Where a registry has another id for each subject, a topic's keys have the topic's id."""
+    registry.shares_ids = False
+    make, key = key_serdes(registry.url)[number]
+    serde = make()
+    for topic, expected in [("in", 1), ("changelog", 2), ("in", 1), ("changelog", 2)]:
+        data = serde.serialize(topic, key)
+        assert data is not None
+        assert data[:5] == header(expected)
+
+
+def test_a_mock_registry_takes_another_notation_for_the_same_schema() -> None:
+    """As registries do, which write schemas anew; another schema has another id."""
+    spaced = avro(json.dumps(_ID, indent=2), "mock://notation", is_key=True)
+    compact = avro(_ID, "mock://notation", is_key=True)
+    other = avro({**_ID, "name": "Other"}, "mock://notation", is_key=True)
+    datas = [serde.serialize("in", {"id": "1"}) for serde in (spaced, compact, other)]
+    assert datas[0] == datas[1]
+    assert datas[2] is not None
+    assert datas[2][:5] != datas[0][:5]  # type: ignore[index]
+    latest = avro(
+        _ID,
+        "mock://notation",
+        is_key=True,
+        serializer={"use.latest.version": True, "auto.register.schemas": False},
+    )
+    assert latest.serialize("in", {"id": "1"}) == datas[2]
+
+
+def test_keys_do_not_depend_on_the_order_of_dicts(registry: SchemaRegistry) -> None:
+    """Equal dicts are one key; those of values keep their order."""
+    numbers = avro({"type": "map", "values": "int"}, registry.url, is_key=True)
+    json_key = json_schema(_JSON, registry.url, is_key=True)
+    for serde in (numbers, json_key):
+        a, b = ({"a": 1, "user": 2}, {"user": 2, "a": 1}) if serde is numbers else _in_two_orders()
+        assert serde.serialize("in", a) == serde.serialize("in", b)
+    first, second = _in_two_orders()
+    value = json_schema(_JSON, registry.url)
+    assert value.serialize("in", first) != value.serialize("in", second)
+
+
+def _in_two_orders() -> tuple[dict[str, Any], dict[str, Any]]:
+    return (
+        {"user": "alice", "amount": 5, "in": [{"a": 1, "b": 2}]},
+        {"in": [{"b": 2, "a": 1}], "amount": 5, "user": "alice"},
+    )
+
+
+def test_protobuf_keys_with_maps_are_refused(registry: SchemaRegistry) -> None:
+    """Their entries are written in any order."""
+    from google.protobuf.struct_pb2 import ListValue
+
+    with pytest.raises(ValueError, match=r"map google\.protobuf\.Struct\.fields"):
+        protobuf(ListValue, registry.url, is_key=True)
+    assert protobuf(ListValue, registry.url).name == "protobuf(ListValue)"
+
+
+@pytest.mark.parametrize("number", range(2), ids=["avro", "json_schema"])
+def test_counts_by_key_with_a_mock_registry(number: int) -> None:
+    """Equal keys are counted together in the test driver, and are one row of the store."""
+    make, key = key_serdes(f"mock://counts-{number}")[number]
+    serde = make()
+    builder = StreamsBuilder()
+    counts = builder.stream("in", key=serde, value=STRING).group_by_key().count(store="c")
+    counts.to_stream().to("out", key=serde, value=LONG)
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in", key=serde, value=STRING)
+        for _ in range(3):
+            topic.pipe_input(key, "x")
+        out = driver.create_output_topic("out", key=serde, value=LONG)
+        assert out.read_values() == [1, 2, 3]
+        assert len(list(driver.get_state_store("c").all())) == 1

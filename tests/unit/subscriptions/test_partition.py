@@ -25,6 +25,7 @@ from millstream.parallel import (
 )
 from millstream.parallel.subscription_topology import subscription_topology
 from millstream.record import TopicPartition
+from millstream.serdes import LONG, Serde
 from millstream.subscriptions.plan import SubscriptionPlan
 from millstream.subscriptions.processors import Chain
 from millstream.subscriptions.tasks.extraction import TaskReader
@@ -45,6 +46,7 @@ def make(tmp_path: Path) -> Make:
         retry: Retry | None = None,
         on_error: Any = "skip",
         shaping: str | None = None,
+        key: Serde[Any] | None = None,
         **properties: Any,
     ) -> ApartBench:
         plan = SubscriptionPlan(
@@ -54,6 +56,7 @@ def make(tmp_path: Path) -> Make:
             properties=Properties(**properties),
             retry=retry,
             on_error=on_error,
+            key=key,
         )
         return ApartBench(subscription_topology(plan, topic, shaping), tmp_path)
 
@@ -103,6 +106,59 @@ def test_each_of_a_chain_pushes_to_the_next(make: Make) -> None:
     feed(bench, "x", "y")
     bench.settle()
     assert got == [b"xab", b"yab"]
+
+
+def test_keys_are_decoded_where_a_serde_was_given(make: Make) -> None:
+    """Also behind another processor and where tasks are gathered; retries keep the bytes."""
+    seen: list[Any] = []
+
+    def first(context: Context, task: bytes) -> None:
+        seen.append((context.key, context.raw_key))
+        context.push(task)
+
+    def last(context: Context, task: bytes) -> None:
+        seen.append((context.key, context.raw_key))
+        raise ValueError("again")
+
+    retry = Retry(backoff=SECOND)
+    bench = make(first, last, retry=retry, on_error="retry", key=LONG)
+    raw = (7).to_bytes(8, "big")
+    bench.feed(raw, b"task", 1_000)
+    bench.feed(None, b"keyless", 1_000)
+    bench.settle()
+    assert seen == [(7, raw)] * 2 + [(None, None)] * 2
+    assert [(each.topic, each.key) for each in bench.outputs] == [
+        ("in-retry", raw),
+        ("in-retry", None),
+    ]
+
+    seen.clear()
+    plain = make(first, quiet)
+    plain.feed(raw, b"task", 1_000)
+    plain.settle()
+    assert seen == [(raw, raw)]
+
+
+def test_a_key_that_cannot_be_decoded(make: Make) -> None:
+    """Fails the processor that reads it, and no other."""
+    done: list[bytes] = []
+
+    def reads(context: Context, task: bytes) -> None:
+        done.append(task if context.key == 7 else b"")
+
+    def reads_not(context: Context, task: bytes) -> None:
+        done.append(task)
+
+    bench = make(reads, key=LONG)
+    bench.feed(b"\xff", b"broken", 1_000)
+    bench.feed((7).to_bytes(8, "big"), b"good", 1_000)
+    bench.settle()
+    assert done == [b"good"]
+    assert count(bench, "tasks.error") == 1
+    bench = make(reads_not, key=LONG)
+    bench.feed(b"\xff", b"broken", 1_000)
+    bench.settle()
+    assert done == [b"good", b"broken"]
 
 
 def test_a_context_knows_its_subscription(make: Make) -> None:

@@ -18,9 +18,12 @@ from millstream import (
     LogAndContinueExceptionHandler,
     ProcessingError,
     SerializationError,
+    SessionWindows,
+    SlidingWindows,
     StreamsBuilder,
     StreamsConfig,
     StreamsError,
+    TimeWindows,
     TopologyError,
     UnknownStateStoreError,
     ValueAndTimestamp,
@@ -525,3 +528,29 @@ def test_user_code_is_closed_with_the_driver(tmp_path: Path) -> None:
     with TopologyTestDriver(builder.build()) as driver:
         driver.create_input_topic("in", **TEXT).pipe_input("k", "v")
     assert path.read_text() == "[p]: k, v\n"
+
+
+@pytest.mark.parametrize(
+    ("windows", "count"),
+    [
+        (TimeWindows(timedelta(seconds=3), advance=timedelta(seconds=1)), 3),
+        (SlidingWindows(timedelta(seconds=1)), 1),
+        (SessionWindows(timedelta(seconds=1)), 1),
+    ],
+    ids=["hopping", "sliding", "session"],
+)
+def test_a_late_record_is_one_record(
+    windows: Any, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where it is too late for three hopping windows, which Kafka Streams' metric counts."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", **TEXT)
+    stream.group_by_key().windowed_by(windows).count(store="counts")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in", **TEXT)
+        topic.pipe_input("a", "x", 10_000)
+        topic.pipe_input("a", "late", 4_500)
+        assert dropped(driver) == count
+    (line,) = (each.getMessage() for each in caplog.records if "not counted" in each.getMessage())
+    some = "1 window" if count == 1 else f"{count} windows"
+    assert f": 1 record not counted in {some}: they come after the grace period" in line

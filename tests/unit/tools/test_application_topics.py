@@ -10,7 +10,8 @@ import pytest
 from millstream import StreamsBuilder, StreamsConfig, Topology
 from millstream.cli import main
 from millstream.serdes import STRING
-from millstream.tools.topics import partitions_to_create, read_topics, topics_of
+from millstream.tools.facts import facts_of
+from millstream.tools.topics import partitions_to_create, read_topics, topic_settings, topics_of
 
 CONFIG = StreamsConfig(
     application_id="shop",
@@ -54,6 +55,31 @@ def test_roles_and_what_is_needed() -> None:
         "shop-counts-changelog": "needs 4 partitions",
     }
     assert [use.is_internal for use in uses] == [False] * 5 + [True] * 3
+
+
+def test_which_topics_are_created_compacted() -> None:
+    """Those of tables and global tables, with and without a store, also of their own; no others."""
+    builder = StreamsBuilder()
+    builder.table("unkept").join(builder.table("kept", store="kept"), lambda a, b: a + b)
+    builder.stream("orders").to_table(store="of-stream")
+    builder.stream("orders").repartition(name="again").to_table(store="of-repartition")
+    builder.stream("orders").to("placed")
+    builder.global_table("towns", store="towns")
+    for topology in (builder.build(), _optimized()):
+        compacted = {
+            use.name
+            for use in topics_of(topology, CONFIG)
+            if topic_settings(topology, use.name) == {"cleanup.policy": "compact"}
+        }
+        expected = {"unkept", "kept", "towns"} if topology.global_stores else {"kept"}
+        assert compacted == expected
+        assert set(facts_of(topology).compacted_topics) == expected
+
+
+def _optimized() -> Topology:
+    builder = StreamsBuilder(optimize="all")
+    builder.table("kept", store="kept").to_stream().to("out")
+    return builder.build()
 
 
 def test_how_many_partitions_a_missing_topic_gets() -> None:

@@ -148,13 +148,14 @@ class _Topics:
     def create(self) -> None:
         """Create those that are not there yet."""
         try:
-            topics = external_topics(facts_elsewhere(self._program))
+            facts = facts_elsewhere(self._program)
         except StreamsError as error:
             say(f"no topics were created, since the topology could not be found: {error}", FAINT)
             return
-        new = [topic for topic in topics if topic not in self._created]
+        new = [topic for topic in external_topics(facts) if topic not in self._created]
         for topic in new:
-            self._kafka.create_topic(topic, self._partitions)
+            settings = {"cleanup.policy": "compact"} if topic in facts.compacted_topics else {}
+            self._kafka.create_topic(topic, self._partitions, settings)
         self._created.update(new)
         if new:
             listed = ", ".join(f"{topic} ({self._partitions} partitions)" for topic in new)

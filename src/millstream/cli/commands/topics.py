@@ -19,7 +19,13 @@ from millstream.cli.programs.topologies import found_in
 from millstream.config import StreamsConfig
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.record import TopicPartition
-from millstream.tools.topics import TopicUse, partitions_to_create, patterns_of, topics_of
+from millstream.tools.topics import (
+    TopicUse,
+    partitions_to_create,
+    patterns_of,
+    topic_settings,
+    topics_of,
+)
 from millstream.topology.physical.topology import Topology
 
 #: Stands for the application where nobody says which it is, and nothing is asked.
@@ -60,9 +66,10 @@ def command(
     """List a program's topics, and what the cluster has of them.
 
     Inputs and outputs have to be there before the application starts; it creates its repartition
-    topics and changelogs itself. The exit code is 1 if something is missing or has a wrong number
-    of partitions. A program that has no StreamsConfig outside of its main part is asked for its
-    topics only, unless --application-id and --bootstrap-servers say more.
+    topics and changelogs itself. --create creates the topics of tables compacted. The exit code is
+    1 if something is missing or has a wrong number of partitions. A program that has no
+    StreamsConfig outside of its main part is asked for its topics only, unless --application-id and
+    --bootstrap-servers say more.
     """
     found = found_in(program)
     given = Given(bootstrap_servers, config_file, application_id)
@@ -104,11 +111,13 @@ def _create(
     counts = {use.name: use.partitions for use in uses if use.partitions is not None}
     chosen = partitions_to_create(topology, config, missing, counts)
     new: list[tuple[str, int, dict[str, str]]] = [
-        (use.name, partitions or chosen[use.name], {}) for use in missing
+        (use.name, partitions or chosen[use.name], topic_settings(topology, use.name))
+        for use in missing
     ]
     admin.create_topics(new)
-    for name, count, _ in new:
-        say(f"created {name} with {count} partition{'' if count == 1 else 's'}")
+    for name, count, settings in new:
+        compacted = ", compacted as the topic of a table" if settings else ""
+        say(f"created {name} with {count} partition{'' if count == 1 else 's'}{compacted}")
 
 
 def _records(admin: ClusterAdmin, uses: Sequence[TopicUse]) -> dict[str, int]:

@@ -111,7 +111,7 @@ class SessionAggregateOperator(WindowedOperator[WindowsOfActivity]):
                 partial(self.failed, batch),
                 take_one,
             )
-        self.dropped(late)
+        self.dropped(late, late)
         if self._cache is None and not self._emit_final:
             changes.emit(output, keeps_headers=False)
 

@@ -68,7 +68,7 @@ class SlidingAggregateOperator(WindowedOperator[WindowsByRecords]):
         changes = None
         if self._cache is None and not self._emit_final:
             changes = Results(batch, with_old_values=self._send_old_values)
-        self._late_windows = 0
+        self._late_windows = late = 0
         for index, time in enumerate(batch.timestamps):
             if time > self._stream_time:
                 self._stream_time = time
@@ -80,12 +80,16 @@ class SlidingAggregateOperator(WindowedOperator[WindowsByRecords]):
                 self._looks_for_closed = False
             if is_late:
                 self._late_windows += 1
+                late += 1
                 continue
+            late_before = self._late_windows
             try:
                 self._place(batch, index, key_bytes[index], close_time, changes)
             except Exception as error:
                 self.failed(batch, index, error)
-        self.dropped(self._late_windows)
+            if self._late_windows > late_before:
+                late += 1
+        self.dropped(late, self._late_windows)
         if changes is not None:
             changes.emit(output)
 

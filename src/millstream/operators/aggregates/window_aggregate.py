@@ -159,20 +159,22 @@ class WindowAggregateOperator(WindowedOperator[WindowsByStart]):
         starts_at, suffixes = self._windows.starts_at, self._suffixes.ready()
         indices: list[int] = []
         stored_keys: list[bytes] = []
-        late = 0
+        late = late_windows = 0
         for index, timestamp in enumerate(batch.timestamps):
             if timestamp > stream_time:
                 stream_time = timestamp
             first_open = stream_time - grace - size
-            key = key_bytes[index]
+            key, late_before = key_bytes[index], late_windows
             for start in starts_at(timestamp):
                 if start > first_open:
                     indices.append(index)
                     stored_keys.append(key + suffixes[start])
                 else:
-                    late += 1
+                    late_windows += 1
+            if late_windows > late_before:
+                late += 1
         self._stream_time = stream_time
-        self.dropped(late)
+        self.dropped(late, late_windows)
         return Spread(indices, stored_keys)
 
     # ---- aggregating

@@ -156,10 +156,14 @@ class WindowedOperator(Operator, Generic[W]):
         self._looks_for_closed = False
         self.context.failed(batch, index, error)
 
-    def dropped(self, windows: int) -> None:
-        """Records were too late for some windows."""
-        if windows:
-            self.context.dropped(windows, "they come after the grace period of their window")
+    def dropped(self, records: int, windows: int) -> None:
+        """Records were too late for some of their windows.
+
+        Follows Kafka Streams: the metric counts each of these windows.
+        """
+        if records:
+            why = "they come after the grace period of the window"
+            self.context.dropped(records, why, windows)
 
     def _update_and_close(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
         """Aggregate; after each record look for closed windows, unless it was done just before."""

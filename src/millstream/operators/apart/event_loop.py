@@ -7,6 +7,8 @@ import os
 import threading
 from typing import Final
 
+from millstream.operators.apart.loop_watchdog import LoopWatchdog
+
 #: What its thread is called, which lives as long as the process.
 THREAD_NAME: Final = "event-loop"
 
@@ -24,7 +26,9 @@ def event_loop() -> asyncio.AbstractEventLoop:
         if _loop is None or _pid != os.getpid():
             _loop, _pid = asyncio.new_event_loop(), os.getpid()
             # Nobody who ends waits for calls: what is not finished is done again.
-            threading.Thread(target=_run, args=(_loop,), name=THREAD_NAME, daemon=True).start()
+            thread = threading.Thread(target=_run, args=(_loop,), name=THREAD_NAME, daemon=True)
+            thread.start()
+            LoopWatchdog(_loop, thread).start()
         return _loop
 
 

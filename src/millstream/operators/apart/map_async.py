@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, NoReturn
 
+from millstream.errors import StreamsError
 from millstream.operators.apart.apart_operator import UnitsOperator, failure_of, released
 from millstream.operators.apart.calls import Call
+from millstream.operators.apart.shared_resource import SharedResource, acquire, release
 from millstream.operators.apart.window import AsTheyEnd, InOrder, Window
 from millstream.operators.batch import Batch
 from millstream.operators.operator import OperatorContext, Output
-from millstream.unawaited import AWAITED, checked_result
+from millstream.unawaited import AWAITED, checked_result, name_of
 
 #: How many records wait for a turn beside those that have one: enough for the 5 ms until the loop
 #: looks, at 100,000 records a second.
@@ -43,6 +45,7 @@ class MapAsyncOperator(UnitsOperator):
         concurrency: how many calls there are at a time.
         ordering: of the results.
         timeout_ms: after how long a call is given up; None for never.
+        using: makes what the function gets before its other arguments; None for nothing.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class MapAsyncOperator(UnitsOperator):
         concurrency: int,
         ordering: Ordering,
         timeout_ms: int | None,
+        using: Callable[[], Any] | None = None,
     ) -> None:
         super().__init__()
         self._function = function
@@ -62,6 +66,8 @@ class MapAsyncOperator(UnitsOperator):
         self._concurrency = concurrency
         self._ordering = ordering
         self._timeout_ms = timeout_ms
+        self._using = using
+        self._resource: SharedResource | None = None
         self._most = 2 * concurrency + _WAITING
         #: What may go on, but had to let somebody be called first.
         self._free: deque[Call] = deque()
@@ -84,7 +90,7 @@ class MapAsyncOperator(UnitsOperator):
         """Begin with nothing in flight."""
         super().init(context)
         equipment = self.equipment
-        apart, function = equipment.apart, self._function
+        apart, function = equipment.apart, self._opened()
         if self._is_coroutine:
             self._units = apart.coroutines(
                 function, self._arguments, self._concurrency, self._timeout_ms
@@ -93,6 +99,31 @@ class MapAsyncOperator(UnitsOperator):
             self._units = apart.threads(function, self._arguments, self._concurrency)
         by_offset = equipment.in_offset_order or self._ordering is Ordering.PARTITION
         self._window = InOrder() if by_offset else AsTheyEnd()
+
+    def close(self) -> None:
+        """What is in flight is done again by the next owner."""
+        try:
+            if hasattr(self, "_units"):
+                super().close()
+        finally:
+            resource, self._resource = self._resource, None
+            if resource is not None:
+                release(resource)
+
+    def _opened(self) -> Callable[..., Any]:
+        """The function, with what it uses."""
+        using = self._using
+        if using is None:
+            return self._function
+        try:
+            self._resource = acquire(using, on_loop=self._is_coroutine)
+        except Exception as error:
+            raise StreamsError(
+                f"using={name_of(using)} could not be opened: {type(error).__name__}: {error}",
+                node=self.context.node,
+                task_id=self.context.task_id,
+            ) from error
+        return self._resource.bound(self._function)
 
     def process(self, batch: Batch, output: Output) -> None:
         """Begin the calls."""

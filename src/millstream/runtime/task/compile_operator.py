@@ -154,6 +154,7 @@ def _(operation: streams.MapAsync) -> Operator:
         concurrency=operation.concurrency,
         ordering=Ordering(operation.ordering),
         timeout_ms=operation.timeout_ms,
+        using=operation.using,
     )
 
 

@@ -67,22 +67,43 @@ class Dropped:
         self._sensor = sensor
         self._task_id = task_id
         self._clock = clock or SystemClock()
-        self._unheard: Counter[str] = Counter()
-        self._next_ms: dict[str, int] = {}
+        #: By node, and whether windows are counted: records and windows that no line of the log has
+        #: counted yet.
+        self._unheard: Counter[tuple[str, bool]] = Counter()
+        self._unheard_windows: Counter[tuple[str, bool]] = Counter()
+        self._next_ms: dict[tuple[str, bool], int] = {}
 
-    def add(self, count: int, why: str, node: str) -> None:
-        """Count records."""
-        self.total += count
+    def add(self, count: int, why: str, node: str, windows: int | None = None) -> None:
+        """Count records.
+
+        Args:
+            count: how many.
+            why: why they were left out.
+            node: where.
+            windows: how many windows they are missing from, where each counts in the metric as in
+                Kafka Streams; None where records are dropped whole.
+        """
+        measured = count if windows is None else windows
+        self.total += measured
         if self._sensor is not None:
-            self._sensor.record_many(count, count, count, count)
-        self._unheard[node] += count
+            self._sensor.record_many(measured, measured, measured, measured)
+        place = node, windows is not None
+        self._unheard[place] += count
+        self._unheard_windows[place] += windows or 0
         now_ms = self._clock.monotonic_ms()
-        if now_ms >= self._next_ms.get(node, now_ms):
-            self._next_ms[node] = now_ms + _HEARD_EVERY_MS
-            dropped = self._unheard.pop(node)
-            logger.warning(
-                "task %s, node %s: %d records dropped: %s", self._task_id, node, dropped, why
-            )
+        if now_ms >= self._next_ms.get(place, now_ms):
+            self._next_ms[place] = now_ms + _HEARD_EVERY_MS
+            dropped, missing = self._unheard.pop(place), self._unheard_windows.pop(place)
+            records = "1 record" if dropped == 1 else f"{dropped} records"
+            if missing:
+                what = f"{records} not counted in {_windows(missing)}"
+            else:
+                what = f"{records} dropped"
+            logger.warning("task %s, node %s: %s: %s", self._task_id, node, what, why)
+
+
+def _windows(count: int) -> str:
+    return "1 window" if count == 1 else f"{count} windows"
 
 
 class NodeContext:
@@ -184,9 +205,9 @@ class NodeContext:
             node=self.node,
         ) from error
 
-    def dropped(self, count: int, why: str) -> None:
-        """Some records were left out on purpose."""
-        self._drops.add(count, why, self.node)
+    def dropped(self, count: int, why: str, windows: int | None = None) -> None:
+        """Some records were left out on purpose, of that many windows if of any."""
+        self._drops.add(count, why, self.node, windows)
 
 
 class SharedStores(Protocol):

@@ -81,7 +81,7 @@ class _Compaction(TaskProcessor):
                 "for the tasks that it keeps. Put it before the others."
             )
         with self._lock:
-            loser = self._window.add(context.key, later, CLOCK.monotonic_ms())
+            loser = self._window.add(context.raw_key, later, CLOCK.monotonic_ms())
             is_first = loser is None and len(self._window) == 1
         if loser is not None and loser.is_open:
             loser.completion.complete()

@@ -8,6 +8,7 @@ from typing import Any
 
 from millstream.clock import Clock
 from millstream.operators.apart.coroutines import as_failure
+from millstream.serdes import Serde
 from millstream.subscriptions.completion import Completion
 from millstream.subscriptions.context import (
     Host,
@@ -154,6 +155,10 @@ class _LaterHost:
     @property
     def subscription_id(self) -> str:
         return self._host.subscription_id
+
+    @property
+    def key_serde(self) -> Serde[Any] | None:
+        return self._host.key_serde
 
     @property
     def can_retry(self) -> bool:

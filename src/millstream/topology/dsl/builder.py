@@ -18,6 +18,7 @@ from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.arguments import checked_extractor, checked_serdes, topic_names
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.global_table import GlobalKTable
+from millstream.topology.dsl.hints import Hinted
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.dsl.streams_and_tables import KStream, KTable
 from millstream.topology.dsl.table_part import SourceTable, TablePart
@@ -55,7 +56,7 @@ from millstream.topology.physical.topology_stores import check_store_builder
 Topics = str | Sequence[str] | re.Pattern[str]
 
 
-class StreamsBuilder:
+class StreamsBuilder(Hinted):
     """Describes an application: streams are read, operations are put on them, `build` ends it.
 
     The same program gives the same topology with the same names, each time and on each machine.

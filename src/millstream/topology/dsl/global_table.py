@@ -10,13 +10,14 @@ from millstream.operators.tables.value_getter import StoreGetter
 from millstream.record import K, V
 from millstream.topology.arguments import checked_function
 from millstream.topology.call_site import call_site
+from millstream.topology.dsl.hints import Hinted
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.logical.graph import LogicalGraph
 from millstream.topology.logical.graph_nodes import OperatorGraphNode
 from millstream.topology.operations.joins import StreamGlobalJoin
 
 
-class GlobalKTable(Generic[K, V]):
+class GlobalKTable(Hinted, Generic[K, V]):
     """A table of which every instance has a whole copy (Kafka Streams' `GlobalKTable`).
 
     Comes from `StreamsBuilder.global_table`. Streams join it by any key that they can name, without

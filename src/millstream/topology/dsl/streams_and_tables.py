@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -42,6 +43,7 @@ from millstream.topology.dsl.cogrouping import COGROUP_PREFIX, Cogrouping
 from millstream.topology.dsl.foreign_key_join import foreign_key_join
 from millstream.topology.dsl.global_table import GlobalKTable, join_global_table
 from millstream.topology.dsl.grouping import Grouping
+from millstream.topology.dsl.hints import Hinted, HintedStream, HintedTable
 from millstream.topology.dsl.join_options import JOIN_METHODS, JoinKind, check_join_options
 from millstream.topology.dsl.join_placement import JoinPlacement
 from millstream.topology.dsl.stream_dataframe import cut_for_dataframe
@@ -141,7 +143,7 @@ _REDUCE = "KSTREAM-REDUCE-"
 _DEFAULT_POSITION = 0
 
 
-class KStream(Generic[K, V]):
+class KStream(HintedStream, Generic[K, V]):
     """A stream of records with keys of type K and values of type V (Kafka Streams' `KStream`).
 
     Comes from `StreamsBuilder.stream` or from an operation on another stream or table. Operations
@@ -302,6 +304,7 @@ class KStream(Generic[K, V]):
         ordering: Literal["key", "none", "partition"] = "key",
         timeout: timedelta | None = None,
         with_key: Literal[False] = False,
+        using: None = None,
         name: str | None = None,
     ) -> KStream[K, V1]: ...
     @overload
@@ -313,6 +316,7 @@ class KStream(Generic[K, V]):
         ordering: Literal["key", "none", "partition"] = "key",
         timeout: timedelta | None = None,
         with_key: Literal[False] = False,
+        using: None = None,
         name: str | None = None,
     ) -> KStream[K, V1]: ...
     @overload
@@ -324,6 +328,7 @@ class KStream(Generic[K, V]):
         ordering: Literal["key", "none", "partition"] = "key",
         timeout: timedelta | None = None,
         with_key: Literal[True],
+        using: None = None,
         name: str | None = None,
     ) -> KStream[K, V1]: ...
     @overload
@@ -335,6 +340,55 @@ class KStream(Generic[K, V]):
         ordering: Literal["key", "none", "partition"] = "key",
         timeout: timedelta | None = None,
         with_key: Literal[True],
+        using: None = None,
+        name: str | None = None,
+    ) -> KStream[K, V1]: ...
+    @overload
+    def map_async(
+        self,
+        mapper: Callable[[R, V], Awaitable[V1]],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: Literal[False] = False,
+        using: Callable[[], AbstractAsyncContextManager[R] | AbstractContextManager[R]],
+        name: str | None = None,
+    ) -> KStream[K, V1]: ...
+    @overload
+    def map_async(
+        self,
+        mapper: Callable[[R, V], V1],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: Literal[False] = False,
+        using: Callable[[], AbstractAsyncContextManager[R] | AbstractContextManager[R]],
+        name: str | None = None,
+    ) -> KStream[K, V1]: ...
+    @overload
+    def map_async(
+        self,
+        mapper: Callable[[R, K, V], Awaitable[V1]],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: Literal[True],
+        using: Callable[[], AbstractAsyncContextManager[R] | AbstractContextManager[R]],
+        name: str | None = None,
+    ) -> KStream[K, V1]: ...
+    @overload
+    def map_async(
+        self,
+        mapper: Callable[[R, K, V], V1],
+        *,
+        concurrency: int = 100,
+        ordering: Literal["key", "none", "partition"] = "key",
+        timeout: timedelta | None = None,
+        with_key: Literal[True],
+        using: Callable[[], AbstractAsyncContextManager[R] | AbstractContextManager[R]],
         name: str | None = None,
     ) -> KStream[K, V1]: ...
     def map_async(
@@ -345,6 +399,7 @@ class KStream(Generic[K, V]):
         ordering: Literal["key", "none", "partition"] = "key",
         timeout: timedelta | None = None,
         with_key: bool = False,
+        using: Callable[[], Any] | None = None,
         name: str | None = None,
     ) -> KStream[K, Any]:
         """Replace each value by the result of a function that may wait for a service, a database
@@ -371,11 +426,15 @@ class KStream(Generic[K, V]):
                 serdes have.
             timeout: after how long a call of an `async def` function is cancelled.
             with_key: whether the function wants to see the key.
+            using: makes a context manager for what all calls in a process share, such as a client.
+                The mapper gets what entering it gives as its first argument. It is entered before
+                the first record and left when the last task of the process is closed: on the event
+                loop for an `async def` function, which may have an asynchronous one.
             name: of the operation.
 
         Raises:
             TypeError: the mapper is no function of that kind, an asynchronous generator, or a class
-                whose objects are functions.
+                whose objects are functions; or `using` makes nothing when it is called.
             ConfigError: `concurrency` is below 1, `ordering` is none of these, the timeout is not
                 positive, or is given for a plain function, which nothing can cancel.
 
@@ -387,10 +446,11 @@ class KStream(Generic[K, V]):
             >>> names = users.map_async(looked_up, concurrency=100, timeout=timedelta(seconds=5))
         """
         operation = streams.MapAsync(
-            *checked_async("map_async", mapper, with_key=with_key),
+            *checked_async("map_async", mapper, with_key=with_key, using=using),
             with_key,
             *checked_concurrency("map_async", concurrency, ordering),
             checked_timeout("map_async", mapper, timeout),
+            using,
         )
         checked_threads("map_async", mapper, concurrency)
         return self._revalued("KSTREAM-MAPASYNC-", name, operation)
@@ -1531,7 +1591,7 @@ class BranchedKStream(Generic[K, V]):
             self._streams[part.name] = stream
 
 
-class KGroupedStream(Generic[K, V]):
+class KGroupedStream(Hinted, Generic[K, V]):
     """Records grouped by key, ready to be aggregated (Kafka Streams' `KGroupedStream`).
 
     Comes from `KStream.group_by` and `KStream.group_by_key`. If keys may have changed, each
@@ -1710,7 +1770,7 @@ class KGroupedStream(Generic[K, V]):
         )
 
 
-class TimeWindowedKStream(Generic[K, V]):
+class TimeWindowedKStream(Hinted, Generic[K, V]):
     """Records grouped by key and by windows of a fixed size (Kafka Streams' `TimeWindowedKStream`).
 
     Comes from `KGroupedStream.windowed_by`. Each aggregation gives a table whose keys are
@@ -1875,7 +1935,7 @@ class TimeWindowedKStream(Generic[K, V]):
         )
 
 
-class SessionWindowedKStream(Generic[K, V]):
+class SessionWindowedKStream(Hinted, Generic[K, V]):
     """Records grouped by key and by sessions (Kafka Streams' `SessionWindowedKStream`).
 
     Comes from `KGroupedStream.windowed_by`. Each aggregation gives a table whose keys are
@@ -2038,7 +2098,7 @@ class SessionWindowedKStream(Generic[K, V]):
         )
 
 
-class CogroupedKStream(Generic[K, A]):
+class CogroupedKStream(Hinted, Generic[K, A]):
     """Groups of equal keys that are aggregated together (Kafka Streams' `CogroupedKStream`).
 
     Comes from `KGroupedStream.cogroup`. Each group has an aggregator of its own, all of them work
@@ -2164,7 +2224,7 @@ class CogroupedKStream(Generic[K, A]):
         return TimeWindowedCogroupedKStream(self._cogrouping, windows)
 
 
-class TimeWindowedCogroupedKStream(Generic[K, A]):
+class TimeWindowedCogroupedKStream(Hinted, Generic[K, A]):
     """Groups of equal keys that are aggregated together by windows of a fixed size.
 
     Comes from `CogroupedKStream.windowed_by` (Kafka Streams' `TimeWindowedCogroupedKStream`).
@@ -2239,7 +2299,7 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         return KTable(table)
 
 
-class SessionWindowedCogroupedKStream(Generic[K, A]):
+class SessionWindowedCogroupedKStream(Hinted, Generic[K, A]):
     """Groups of equal keys that are aggregated together by sessions.
 
     Comes from `CogroupedKStream.windowed_by` (Kafka Streams' `SessionWindowedCogroupedKStream`).
@@ -2321,7 +2381,7 @@ class ValueTransformer(Protocol[KIn, VIn, VOut]):
         ...
 
 
-class KTable(Generic[K, V]):
+class KTable(HintedTable, Generic[K, V]):
     """A table with keys of type K and values of type V (Kafka Streams' `KTable`).
 
     Comes from `StreamsBuilder.table`, `KStream.to_table`, an aggregation, or an operation on
@@ -2869,7 +2929,7 @@ class KTable(Generic[K, V]):
         )
 
 
-class KGroupedTable(Generic[K, V]):
+class KGroupedTable(Hinted, Generic[K, V]):
     """Rows of a table grouped by another key, ready to be aggregated (`KGroupedTable`).
 
     Comes from `KTable.group_by`. When a row changes, its old value is taken out of the aggregate

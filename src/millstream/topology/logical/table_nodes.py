@@ -119,6 +119,7 @@ class TableSourceGraphNode(LazyTableGraphNode):
             offset_reset=self.offset_reset,
             declared_at=self.declared_at,
         )
+        topology._note_table_topic(self.topic)
         if self.topic_is_changelog and self.materialized:
             self.lazy_store = self.lazy_store.with_logging(False)
             topology._add_source_changelog(self.store_name, self.topic)

@@ -67,6 +67,7 @@ class MapAsync(ApartOperation):
         concurrency: how many calls there are at a time.
         ordering: "key", "none" or "partition".
         timeout_ms: after how long a call is given up; None for never.
+        using: makes what the function gets before its other arguments; None for nothing.
     """
 
     function: Callable[..., Any]
@@ -75,6 +76,7 @@ class MapAsync(ApartOperation):
     concurrency: int
     ordering: str
     timeout_ms: int | None
+    using: Callable[[], Any] | None = None
 
 
 @dataclass(frozen=True)

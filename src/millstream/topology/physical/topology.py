@@ -106,6 +106,7 @@ class Topology:
         self.dataframe_stages: dict[str, DataFrameStage] = {}
         self.lake_histories: dict[str, LakeHistory] = {}
         self._source_changelogs: dict[str, str] = {}
+        self._table_topics: set[str] = set()
         self._copartitioned = CopartitionedSources(self.nodes, self.internal_topics)
         self._generated_stores: set[str] = set()
         self._other_generated_stores: dict[str, bool] = {}
@@ -525,6 +526,15 @@ class Topology:
             topic: the topic.
         """
         self._source_changelogs[store_name] = topic
+        return self._note_table_topic(topic)
+
+    def _note_table_topic(self, topic: str) -> Topology:
+        """Record that a topic is read as a table, and so must keep the newest record of each key.
+
+        Args:
+            topic: the topic.
+        """
+        self._table_topics.add(topic)
         return self
 
     def _copartition(
@@ -555,6 +565,11 @@ class Topology:
             for number, part in enumerate(self._numbered())
             if not isinstance(part, GlobalStoreNodes)
         ]
+
+    def _compacted_topics(self) -> frozenset[str]:
+        """The topics of tables and global tables that other programs write."""
+        of_global_tables = {store.topic for store in self.global_stores.values()}
+        return frozenset((self._table_topics | of_global_tables) - self.internal_topics.keys())
 
     def describe(self) -> TopologyDescription:
         """The nodes and how they are connected; `str()` of it is Kafka Streams' text.

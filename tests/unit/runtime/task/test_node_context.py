@@ -116,6 +116,21 @@ def test_dropped_records_are_counted_with_one_line(caplog: pytest.LogCaptureFixt
     assert ["node" in caplog.text, "0_1" in caplog.text, len(caplog.records)] == [True, True, 1]
 
 
+def test_late_records_are_logged_as_records_and_measured_as_windows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log names both numbers; Kafka Streams' metric counts each window."""
+    drops = Dropped(TASK)
+    with caplog.at_level(logging.WARNING):
+        context(None, drops).dropped(2, "they are late", 5)
+        context(None, drops).dropped(1, "their key is null")
+    assert drops.total == 6
+    assert [each.getMessage().partition("node: ")[2] for each in caplog.records] == [
+        "2 records not counted in 5 windows: they are late",
+        "1 record dropped: their key is null",
+    ]
+
+
 @pytest.mark.parametrize(
     ("handler", "goes_on"),
     [(LogAndFailExceptionHandler(), False), (LogAndContinueExceptionHandler(), True)],

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from millstream.clock import Clock
 from millstream.operators.apart.subscription.deadlines import Deadlines
+from millstream.serdes import Serde
 from millstream.subscriptions.completion import Completion
 from millstream.subscriptions.context import ProcessingContext
 from millstream.subscriptions.metrics import PartitionMetrics
@@ -18,6 +20,7 @@ class PartitionHost:
 
     Args:
         subscription_id: the name of the subscription.
+        key_serde: what decodes keys; None where they stay bytes.
         clock: for the age of what is deferred.
         can_retry: whether there is a retry topic.
         timeout_ms: gives the time of tasks that are deferred without one; -1 for none.
@@ -34,6 +37,7 @@ class PartitionHost:
     def __init__(
         self,
         subscription_id: str,
+        key_serde: Serde[Any] | None,
         clock: Clock,
         can_retry: bool,
         timeout_ms: Callable[[], int],
@@ -45,6 +49,7 @@ class PartitionHost:
         self.is_halted = False
         self.is_closed = False
         self._subscription_id = subscription_id
+        self._key_serde = key_serde
         self._clock = clock
         self._can_retry = can_retry
         self._timeout_ms = timeout_ms
@@ -59,6 +64,11 @@ class PartitionHost:
     def subscription_id(self) -> str:
         """The name of the subscription."""
         return self._subscription_id
+
+    @property
+    def key_serde(self) -> Serde[Any] | None:
+        """What decodes keys; None where they stay bytes."""
+        return self._key_serde
 
     @property
     def clock(self) -> Clock:

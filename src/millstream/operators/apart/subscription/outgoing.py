@@ -82,7 +82,7 @@ class Outgoing:
                 retry_count=metadata.retry_count + 1, scheduled_time_ms=now_ms + delay_ms
             )
             offsets.append(context.offset)
-            keys.append(context.key)
+            keys.append(context.raw_key)
             own = self._headers(context)
             if legacy:
                 values.append(request_bytes(metadata, context.payload))
@@ -119,7 +119,7 @@ class Outgoing:
             context.headers,
             self._part.plan.name,
             self._task_id,
-            context.key,
+            context.raw_key,
             context.payload,
         )
         letter = DeadLetter.of(told, cause, policy.dead_letter_topic)

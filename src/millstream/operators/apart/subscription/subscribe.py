@@ -134,6 +134,7 @@ class SubscribeOperator(ApartOperator):
         self._deadlines = Deadlines(clock)
         self._host = PartitionHost(
             self._plan.name,
+            self._plan.key,
             clock,
             self._part.retries is not None,
             lambda: self._properties.deferred_complete_timeout_ms,
@@ -283,7 +284,7 @@ class SubscribeOperator(ApartOperator):
                 due.append(call)
         self._metrics.measure_all("tasks.delivery.latency", latencies)
         for call in due:
-            call.unit = self._work.unit(call.context.key)
+            call.unit = self._work.unit(call.context.raw_key)
         self._hand_over(due)
 
     def _hand_over(self, calls: Sequence[Call]) -> None:

@@ -64,7 +64,7 @@ class Waiting:
             call: the task.
             due_ms: its time; 0 for none.
         """
-        key: bytes | None = call.context.key
+        key: bytes | None = call.context.raw_key
         line = None if key is None else self._lines.get(key)
         if line is not None:
             line.append((due_ms, call))
@@ -117,7 +117,7 @@ class Waiting:
             late.append(now_ms - due_ms)
             ready.append(call)
             if leads:
-                self._let_line(call.context.key, now_ms)
+                self._let_line(call.context.raw_key, now_ms)
         return late
 
     def take(self, most: int | None, unit: Callable[[bytes | None], Any]) -> list[Call]:
@@ -134,7 +134,7 @@ class Waiting:
         if not self._admission.is_limited:
             calls = [ready.popleft() for _ in range(min(left, len(ready)))]
             for call in calls:
-                call.unit = unit(call.context.key)
+                call.unit = unit(call.context.raw_key)
         else:
             calls = self._take_by_rate(min(left, self._admission.permits), unit)
             self._admission.charge(len(calls))
@@ -183,7 +183,7 @@ class Waiting:
         calls: list[Call] = []
         while self._ready and len(calls) < most:
             call = self._ready.popleft()
-            number = call.unit = unit(call.context.key)
+            number = call.unit = unit(call.context.raw_key)
             if number in self._busy:
                 self._blocked.setdefault(number, deque()).append(call)
                 continue

@@ -1,0 +1,182 @@
+"""Advice for names that other libraries have: Faust, Quix Streams, pandas, Java's Kafka Streams."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+_GROUP = "group the stream first: stream.group_by_key()"
+_WINDOWS = "stream.group_by_key().windowed_by(TimeWindows(timedelta(minutes=5)))"
+_MAP = "stream.map_values(lambda value: ...) makes new values, and stream.filter() leaves out some"
+_FOLD = "fold values with .reduce(lambda total, value: ...) or .aggregate(initializer, aggregator)"
+_QUERY = "read it where it runs: streams.store(name), with store=name where the table is made"
+
+OF_STREAMS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("count", "reduce", "aggregate", "cogroup"), f"{_GROUP}.{{name}}(...)"),
+    **dict.fromkeys(("agg", "sum", "min", "max", "mean", "collect"), f"{_GROUP}, then {_FOLD}"),
+    **dict.fromkeys(
+        (
+            "windowed_by",
+            "windowedBy",
+            "window",
+            "tumbling_window",
+            "hopping_window",
+            "sliding_window",
+            "session_window",
+            "tumbling",
+            "hopping",
+            "rolling",
+            "resample",
+        ),
+        f"windows belong to a group: {_WINDOWS}",
+    ),
+    **dict.fromkeys(
+        ("apply", "transform", "assign", "set", "drop", "rename", "fillna", "columns", "loc"),
+        f"{_MAP}; stream.process() keeps state",
+    ),
+    **dict.fromkeys(("transform_values", "transformValues"), "use stream.process_values()"),
+    **dict.fromkeys(("where", "query"), "use stream.filter(lambda key, value: ...)"),
+    **dict.fromkeys(("update", "foreach", "tap"), "use stream.peek() or stream.for_each()"),
+    **dict.fromkeys(("explode", "flatten"), "use stream.flat_map_values()"),
+    **dict.fromkeys(("to_topic", "sink", "send", "forward"), "use stream.to(topic)"),
+    "through": "use stream.repartition(), or stream.to(topic) and builder.stream(topic)",
+    **dict.fromkeys(("groupby", "groupBy"), "use stream.group_by(selector, key=..., value=...)"),
+    **dict.fromkeys(
+        ("take", "batch", "map_partitions"),
+        "stream.map_batches() takes Arrow record batches, and a ProcessorSubscription with a "
+        "BatchingProcessor takes lists",
+    ),
+    **dict.fromkeys(
+        ("items", "events", "noack_take"),
+        "a stream is not iterated: use stream.for_each(), stream.map_values() or stream.process()",
+    ),
+    **dict.fromkeys(
+        ("join_asof", "join_lookup", "join_interval"),
+        "use stream.join(): with a table, a global table, or a stream and JoinWindows",
+    ),
+    "concat": "use stream.merge(other)",
+}
+
+OF_TABLES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("count", "reduce", "aggregate", "agg", "sum", "min", "max", "mean", "cogroup"),
+        "group the table first: table.group_by(lambda key, value: (key, value), key=..., "
+        "value=...).count()",
+    ),
+    **dict.fromkeys(("get", "keys", "values", "items", "all", "range", "setdefault"), _QUERY),
+    **dict.fromkeys(("apply", "transform", "assign"), "use table.map_values()"),
+    **dict.fromkeys(("tumbling", "hopping", "windowed_by"), f"windows are of streams: {_WINDOWS}"),
+    **dict.fromkeys(
+        (
+            *("to", "peek", "for_each", "foreach", "print", "process", "process_values", "merge"),
+            *("map", "flat_map", "flat_map_values", "map_async", "map_batches", "branch", "split"),
+            *("select_key", "repartition", "to_topic", "sink", "forEach", "flatMap", "through"),
+        ),
+        "use table.to_stream(), which has the methods of streams",
+    ),
+}
+
+OF_GROUPS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("sum", "min", "max", "mean", "agg", "apply", "fold"), _FOLD),
+    **dict.fromkeys(
+        ("window", "tumbling_window", "hopping_window", "sliding_window", "session_window"),
+        "use .windowed_by(TimeWindows(...)), SlidingWindows or SessionWindows",
+    ),
+    **dict.fromkeys(
+        ("to", "to_stream", "map_values", "filter"),
+        "aggregate it first: .count(), .reduce() and .aggregate() return a table",
+    ),
+}
+
+OF_GLOBAL_TABLES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("to_stream", "to", "filter", "map_values", "join", "left_join", "group_by", "peek"),
+        "streams join it: stream.join(global_table, ...). For other operations take "
+        "builder.table(topic)",
+    ),
+    **dict.fromkeys(("get", "keys", "values", "items"), _QUERY),
+}
+
+OF_BUILDERS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("topic", "dataframe", "channel", "from_topic", "read"), "use builder.stream(topic)"
+    ),
+    **dict.fromkeys(("Table", "GlobalTable"), "use builder.table() or builder.global_table()"),
+    "agent": "use builder.stream(topic).for_each(), .map_async(), or a ProcessorSubscription",
+    **dict.fromkeys(
+        ("timer", "crontab", "task"),
+        "schedule a punctuation in a Processor: context.schedule(interval, kind, callback)",
+    ),
+    **dict.fromkeys(("run", "main", "start"), "use KafkaStreams(builder.build(), config).run()"),
+}
+
+_NO_COLUMNS = (
+    "{kind} objects have no columns: records are transformed with stream.map_values(lambda value: "
+    "...), for example value[{key!r}]."
+)
+_NO_LOOP = (
+    "{kind} objects cannot be iterated: use for_each(), map_values() or process() with a function "
+    "that takes one record."
+)
+_NO_ROWS = "{kind} objects hold no rows where the program is written: " + _QUERY + "."
+
+
+class Hinted:
+    """Adds advice to the errors of names and operators that other libraries have.
+
+    The methods do not exist for type checkers, which report the names themselves.
+    """
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(_advice(type(self), name), name=name, obj=self)
+
+
+class HintedStream(Hinted):
+    """A stream, where `stream["column"]` is a mistake as well."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, key: Any) -> NoReturn:
+            kind = type(self).__name__
+            raise TypeError(
+                (_NO_LOOP if type(key) is int else _NO_COLUMNS).format(kind=kind, key=key)
+            )
+
+
+class HintedTable(Hinted):
+    """A table, where `table[key]` is a mistake as well."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, key: Any) -> NoReturn:
+            raise TypeError(_NO_ROWS.format(kind=type(self).__name__))
+
+
+def _advice(kind: type, name: str) -> str:
+    problem = f"{kind.__name__!r} object has no attribute {name!r}"
+    if name.startswith("_"):
+        return problem
+    ours = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    if name in (words := _words_of(kind)):
+        return f"{problem}: {words[name].format(name=name)}"
+    if ours != name and hasattr(kind, ours):
+        return f"{problem}: in Python it is {ours}()"
+    return problem
+
+
+def _words_of(kind: type) -> Mapping[str, str]:
+    if issubclass(kind, HintedStream):
+        return OF_STREAMS
+    if issubclass(kind, HintedTable):
+        return OF_TABLES
+    others = {"StreamsBuilder": OF_BUILDERS, "GlobalKTable": OF_GLOBAL_TABLES}
+    return others.get(kind.__name__, OF_GROUPS)
