@@ -86,8 +86,8 @@ class DataFrameStages:
         for keeper in self._keepers:
             if not keeper.await_closed(patience_s + _MOST_PATIENCE_S):
                 logger.warning(
-                    "The query of the DataFrame function %s is still being stopped; until it is, it "
-                    "runs in the Spark session",
+                    "The query of the DataFrame function %s is still being stopped, and runs in "
+                    "the Spark session until then",
                     keeper.meters.status.name,
                 )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.broker.said import Ask, Say, Tell, said
-from support.waiting import wait_for
+from support.waiting import stays, wait_for
 
 from millstream.errors import (
     IllegalStateError,
@@ -53,6 +53,8 @@ class Recorder:
     def __init__(self) -> None:
         self.hellos: list[Hello] = []
         self.reports: list[Tell] = []
+        #: Whether a report has come, though it may not be taken yet.
+        self.is_asked = False
         self._free = threading.Event()
         self._free.set()
 
@@ -61,6 +63,7 @@ class Recorder:
 
     def on_report(self, hello: Hello, report: Report) -> None:
         assert isinstance(report, Tell)
+        self.is_asked = True
         assert self._free.wait(10)
         self.reports.append(report)
 
@@ -343,6 +346,24 @@ def test_a_broken_connection_loses_and_doubles_nothing(
     assert commands == list(range(600))
     assert recorder.hellos == [hello()], "a reconnect is not a registration"
     assert not channel.lost
+
+
+def test_a_message_in_hand_is_dealt_with_before_the_next_link(
+    server: ControlServer, recorder: Recorder, connect: Connect
+) -> None:
+    """Hunts a report that comes twice: the driver was still busy with it when its connection broke,
+    and said on the next one that it had not received it."""
+    channel = connect()
+    with recorder.held():
+        channel.report(Tell("number", 1))
+        wait_for(lambda: recorder.is_asked, 20, "the driver takes the report")
+        server.drop_connection("t")
+        wait_for(lambda: not channel.connected, 20, "the connection is lost")
+        assert stays(lambda: not channel.connected, 0.5)
+    channel.report(Tell("number", 2))
+    wait_for(lambda: len(recorder.reports) >= 2)
+    channel.close()
+    assert [report.data for report in recorder.reports] == [1, 2]
 
 
 def test_who_attends_receives_and_sends_alone(server: ControlServer, connect: Connect) -> None:

@@ -21,6 +21,7 @@ class Query:
         self.broken = broken
         self.stopped = 0
         self.isActive = True
+        self.lastProgress = None
 
     def __getattribute__(self, name: str) -> Any:
         if name == object.__getattribute__(self, "broken"):
@@ -30,10 +31,6 @@ class Query:
     @property
     def id(self) -> str:
         return "query"
-
-    @property
-    def lastProgress(self) -> None:
-        return None
 
     @property
     def status(self) -> dict[str, bool]:
