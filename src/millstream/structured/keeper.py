@@ -144,7 +144,6 @@ class StageKeeper:
             self._stop()
             self.meters.becomes("paused")
         elif not self._election.is_owner:
-            self._stop()
             self.meters.becomes("standby")
         elif self._is_due:
             self._start_query(self._election)

@@ -48,6 +48,8 @@ class Query:
         self.error: StreamsError | None = None
         self.stop_errors: list[Exception] = []
         self.patience_s: float | None = None
+        #: Where the batch ends that is under way when it is stopped.
+        self.last_batch: int | None = None
 
     def failure(self) -> StreamsError | None:
         return self.error
@@ -57,6 +59,8 @@ class Query:
             raise self.stop_errors.pop(0)
         self.patience_s = patience_s
         self.is_active = False
+        if self.last_batch is not None:
+            self.reaches(self.last_batch)
         return True
 
     def fails(self, error: StreamsError) -> None:
@@ -342,7 +346,7 @@ def test_records_are_deleted_once_in_an_interval(bench: Bench) -> None:
 
 def test_a_pause_stops_the_query_and_keeps_the_stage(bench: Bench) -> None:
     bench.rounds()
-    bench.queries[0].reaches(7)
+    bench.queries[0].last_batch = 7
     bench.keeper.pause(True)
     bench.rounds(2)
     assert (bench.active, bench.state, bench.is_owner) == ([], "paused", True)
