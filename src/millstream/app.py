@@ -18,6 +18,7 @@ from millstream.application.histories import reading_committed
 from millstream.application.listeners import RestoreCalls, StandbyCalls
 from millstream.application.metadata import TaskMetadata, ThreadMetadata, tasks_of
 from millstream.application.run import run_script
+from millstream.application.script_end import close_with_script
 from millstream.application.served_application import ServedApplication
 from millstream.application.serving import ApplicationServing
 from millstream.application.started import StartedApplications
@@ -133,6 +134,8 @@ class KafkaStreams:
         are waited for, with a warning a second, for `task.timeout.ms` at most. Another thread may
         call `close` meanwhile.
 
+        Does not keep the script running: when that ends, the application is closed, with a warning.
+
         Raises:
             IllegalStateError: it was started or closed before, or another instance of it with the
                 same `state_dir` runs in this process.
@@ -164,6 +167,7 @@ class KafkaStreams:
         try:
             if self._config.server_port is not None and self._serving.address is None:
                 self._serving.start(None, None, None)
+            close_with_script(self._config.application_id, self._states, self.close)
             self._supervisor.start()
         except BaseException as error:
             self._supervisor.could_not_start(error)

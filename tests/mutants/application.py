@@ -2,6 +2,145 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant
+from mutants.mutant import Mutant, mutant
 
-MUTANTS: tuple[Mutant, ...] = ()
+_CREW = "application/crew.py"
+_SUPERVISOR = "application/supervisor.py"
+_ENGINE = "spark/engine.py"
+_HOSTED = "spark/hosted_thread.py"
+_EVENTS = "spark/events.py"
+_LOCAL = "spark/sessions/local_session.py"
+_START_JOB = 'threading.Thread(target=thread.run, name=f"{name}-job", daemon=True).start()'
+_IS_REPORT = 'event.kind == "report"'
+_THREADS_TESTS = ("tests/unit/application/test_replacing_threads.py",)
+_ENGINE_TESTS = ("tests/unit/spark/test_engine.py",)
+_HOSTED_TESTS = ("tests/unit/spark/test_hosted_thread.py",)
+_EVENTS_TESTS = ("tests/unit/spark/test_events.py",)
+_LOCAL_TESTS = ("tests/unit/spark/test_local_session.py",)
+
+MUTANTS: tuple[Mutant, ...] = (
+    mutant(
+        "a thread is replaced that was removed meanwhile",
+        _CREW,
+        *(
+            "                is_removed = name in self._leaving\n",
+            "                is_removed = False\n",
+        ),
+        tests=_THREADS_TESTS,
+    ),
+    mutant(
+        "a removal does not end with the application",
+        _CREW,
+        *(
+            "lambda: self._is_closed or name not in self._leaving",
+            "lambda: name not in self._leaving",
+        ),
+        tests=_THREADS_TESTS,
+    ),
+    mutant(
+        "a removed thread is replaced",
+        _SUPERVISOR,
+        *("            and not self._crew.is_leaving(thread)\n",),
+        "",
+        tests=_THREADS_TESTS,
+    ),
+    mutant(
+        "an index stays taken when its thread has ended",
+        _CREW,
+        *("            self._indexes.pop(name, None)\n", ""),
+        tests=_THREADS_TESTS,
+    ),
+    mutant(
+        "the first threads are submitted before all are announced",
+        _CREW,
+        *('            self._announce(index, "submitted to Spark")\n', "            pass\n"),
+        tests=_THREADS_TESTS,
+    ),
+    mutant(
+        "stream threads run on when the DataFrame stages cannot be closed",
+        _SUPERVISOR,
+        *(
+            "            finally:\n                # A cluster that",
+            "            except ZeroDivisionError:\n                pass\n"
+            "            else:\n                # A",
+        ),
+        tests=_THREADS_TESTS,
+    ),
+    mutant(
+        "a thread of a paused application does not pause",
+        _CREW,
+        *("                self._send(name, Pause())\n", "                pass\n"),
+        tests=_THREADS_TESTS,
+    ),
+    mutant(
+        "the driver waits ten times as long for a lost connection",
+        _ENGINE,
+        *("reconnect_ms=3 * grace_ms", "reconnect_ms=30 * grace_ms"),
+        tests=_ENGINE_TESTS,
+    ),
+    mutant(
+        "a lost thread is killed while it still works",
+        _ENGINE,
+        *("reconnect_ms=3 * grace_ms", "reconnect_ms=grace_ms"),
+        tests=_ENGINE_TESTS,
+    ),
+    mutant(
+        "a thread that nobody runs is registered with the engine",
+        _ENGINE,
+        *(
+            f"            {_START_JOB}\n            self._threads[name] = thread\n",
+            f"            self._threads[name] = thread\n            {_START_JOB}\n",
+        ),
+        tests=_ENGINE_TESTS,
+    ),
+    mutant(
+        "a thread is started in an engine that closes",
+        _ENGINE,
+        *("self._server is None or self._jobs is None or self._closed.is_set()",),
+        "self._server is None or self._jobs is None",
+        tests=_ENGINE_TESTS,
+    ),
+    mutant(
+        "the session of an engine whose start fails is kept",
+        _ENGINE,
+        *(
+            "        except BaseException:\n            found.release()\n",
+            "        except BaseException:\n",
+        ),
+        tests=_ENGINE_TESTS,
+    ),
+    mutant(
+        "a hosted thread whose last step fails never ends",
+        _HOSTED,
+        *(
+            "        finally:\n            # Whatever has failed",
+            "        except ZeroDivisionError:\n            pass\n"
+            "        else:\n            # Whatever has",
+        ),
+        tests=_HOSTED_TESTS,
+    ),
+    mutant(
+        "the end of a thread waits for room among the reports",
+        _EVENTS,
+        *(f"        if {_IS_REPORT}:\n            with self._room:\n                self._room.w",),
+        "        if True:\n            with self._room:\n                self._room.w",
+        tests=_EVENTS_TESTS,
+    ),
+    mutant(
+        "a report waits for room in a closed queue",
+        _EVENTS,
+        *("lambda: self._is_closed or self._reports < _MAX_WAITING",),
+        "lambda: self._reports < _MAX_WAITING",
+        tests=_EVENTS_TESTS,
+    ),
+    mutant(
+        "a session whose stop fails is never over",
+        _LOCAL,
+        *(
+            "        finally:\n            # The next session",
+            "        except ZeroDivisionError:\n            pass\n"
+            "        else:\n            # The next",
+        ),
+        tests=_LOCAL_TESTS,
+    ),
+)

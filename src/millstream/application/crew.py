@@ -81,6 +81,7 @@ class Crew:
         self._on_trial: set[str] = set()
         self._backoffs: dict[str, Backoff] = {}
         self._payloads: dict[int, bytes] = {}
+        self._is_closed = False
 
     # --- coming ----------------------------------------------------------------------------------
 
@@ -96,8 +97,12 @@ class Crew:
 
     def start(self) -> None:
         """Start the first threads."""
+        # All are announced before one of them can report anything: a listener that changes threads
+        # waits for the end of this start.
+        for index in self._payloads:
+            self._announce(index, "submitted to Spark")
         for index, payload in self._payloads.items():
-            self._start(index, payload)
+            self._submit(index, payload)
         self._payloads = {}
 
     def begin_to_add(self, register_ms: int | None = None) -> str:
@@ -126,8 +131,9 @@ class Crew:
             logger.info("%s is added: %d threads now", short_name(name), self.live)
         return name
 
-    def replace(self, name: str) -> None:
-        """Start another thread in the place of one that has ended, after a pause."""
+    def replace(self, name: str) -> bool:
+        """Start another thread in the place of one that has ended, after a pause; whether it was
+        started: False if it has been removed meanwhile."""
         backoff = self._backoffs.get(name)
         if backoff is None:
             backoff = self._backoffs[name] = Backoff(
@@ -139,7 +145,7 @@ class Crew:
         pause_ms = backoff.next_pause_ms()
         logger.info("%s is replaced in %d ms", short_name(name), pause_ms)
         index = self._indexes[name]
-        self._start(index, self._payload(index), pause_ms)
+        return self._start(index, self._payload(index), pause_ms)
 
     def greet(self, name: str) -> None:
         """A thread has registered: tell it what the others know, before it does anything."""
@@ -185,13 +191,22 @@ class Crew:
             return name
 
     def await_removed(self, name: str, timeout_s: float | None) -> bool:
-        """Wait until nothing of a thread that is to go is left; whether that came in time."""
+        """Wait until nothing of a thread that is to go is left, or the application has closed;
+        whether that came in time."""
         assert self.engine is not None
         if self.engine.is_telling:
             # What it told is heard on this very thread, later.
             return self.engine.await_end(name, timeout_s)
         with self._changed:
-            return self._changed.wait_for(lambda: name not in self._leaving, timeout_s)
+            return self._changed.wait_for(
+                lambda: self._is_closed or name not in self._leaving, timeout_s
+            )
+
+    def closed(self) -> None:
+        """The engine is closed: no thread is left, and what one would still report is not heard."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
 
     def expect_end(self, name: str, within_ms: int) -> None:
         """A thread has failed and closes: kill it if it has not ended by then.
@@ -289,18 +304,41 @@ class Crew:
         *,
         anew: bool = False,
         register_ms: int | None = None,
-    ) -> None:
-        assert self.engine is not None
+    ) -> bool:
+        self._announce(index, f"submitted to Spark{f' in {pause_ms} ms' if pause_ms else ''}")
+        return self._submit(index, payload, pause_ms, anew=anew, register_ms=register_ms)
+
+    def _announce(self, index: int, why: str) -> None:
         name = self._name(index)
         with self._changed:
             self._indexes[name] = index
-        when = f" in {pause_ms} ms" if pause_ms else ""
-        self._states.thread_is(name, ThreadState.CREATED, f"submitted to Spark{when}")
+        # Not under the lock: whoever is told of a state may come here.
+        self._states.thread_is(name, ThreadState.CREATED, why)
+
+    def _submit(
+        self,
+        index: int,
+        payload: bytes,
+        pause_ms: int = 0,
+        *,
+        anew: bool = False,
+        register_ms: int | None = None,
+    ) -> bool:
+        assert self.engine is not None
+        name = self._name(index)
         try:
-            self.engine.start_thread(
-                name, index, payload, pause_ms=pause_ms, anew=anew, register_ms=register_ms
-            )
+            with self._changed:
+                is_removed = name in self._leaving
+                if not is_removed:
+                    self.engine.start_thread(
+                        name, index, payload, pause_ms=pause_ms, anew=anew, register_ms=register_ms
+                    )
         except Exception:
             self._states.thread_is(name, ThreadState.DEAD, "could not be submitted")
             self.ended(name)
             raise
+        if is_removed:
+            # While it was packed: the engine had no such thread that could be closed.
+            self._states.thread_is(name, ThreadState.DEAD, "removed before it was submitted")
+            self.ended(name)
+        return not is_removed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,8 @@ from millstream.topology.physical.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger("millstream")
 
 _MOST_PATIENCE_S: Final = 10.0
 
@@ -81,7 +84,12 @@ class DataFrameStages:
         for keeper in self._keepers:
             keeper.begin_to_close(patience_s)
         for keeper in self._keepers:
-            keeper.await_closed(patience_s + _MOST_PATIENCE_S)
+            if not keeper.await_closed(patience_s + _MOST_PATIENCE_S):
+                logger.warning(
+                    "The query of the DataFrame function %s is still being stopped, and runs in "
+                    "the Spark session until then",
+                    keeper.meters.status.name,
+                )
 
     @property
     def statuses(self) -> list[StageStatus]:

@@ -76,25 +76,33 @@ class ApplicationServing:
             port = (config.server_port or 0) if port is None else port
             options = options_of(config, host=host, port=port, token=own)
             peers = peers_context(config)
-            self._serving = _server_class()(self._served, options)
-            reached = f"{_reachable(host)}:{self._serving.port}"
+            serving = _server_class()(self._served, options)
+            reached = f"{_reachable(host)}:{serving.port}"
             scheme = "http" if options.tls is None else "https"
-            self._address = ServerAddress(f"{scheme}://{reached}", own)
-            # On each machine it is another one who listens at such an address.
-            self._announce(None if is_loopback(host) else reached, own, peers)
-            self._warn(host, is_encrypted=options.tls is not None)
-            self._tell(self._address, is_given=given is not None)
-            return self._address
+            address = ServerAddress(f"{scheme}://{reached}", own)
+            try:
+                # On each machine it is another one who listens at such an address.
+                self._announce(None if is_loopback(host) else reached, own, peers)
+                self._warn(host, is_encrypted=options.tls is not None)
+                self._tell(address, is_given=given is not None)
+            except BaseException:
+                serving.close()
+                raise
+            self._serving, self._address = serving, address
+            return address
 
     def close(self) -> None:
         """Answer no more. Does nothing if it does not."""
         with self._lock:
-            serving, self._serving, self._address = self._serving, None, None
-            if serving is not None:
-                serving.close()
-            file, self._file = self._file, None
-            if file is not None:
-                file.forget()
+            self._address = None
+            try:
+                if self._serving is not None:
+                    self._serving.close()
+                    self._serving = None
+            finally:
+                file, self._file = self._file, None
+                if file is not None:
+                    file.forget()
 
     def _warn(self, host: str, *, is_encrypted: bool) -> None:
         config = self._config

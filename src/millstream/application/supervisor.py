@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.application.client_metrics import ClientMetrics
@@ -316,16 +317,21 @@ class ThreadSupervisor:
         return self._engine.post(thread, question)
 
     def _release(self, timeout_ms: int, leave_group: bool) -> bool:
-        try:
+        with ExitStack() as rest:
+            # The last one is called first, and each whatever the others raise.
+            rest.callback(self._directory.unlock_application)
+            rest.callback(self.metrics_port.close)
+            rest.callback(self.asked.close)
+            rest.callback(self._crew.closed)
             if self._engine is None:
                 return True
-            self.dataframes.close(timeout_ms)
-            # A cluster that does not answer must leave a thread time to close what it has.
-            return self._engine.close(timeout_ms, Close(leave_group, timeout_ms // 2))
-        finally:
-            self.asked.close()
-            self.metrics_port.close()
-            self._directory.unlock_application()
+            try:
+                self.dataframes.close(timeout_ms)
+            finally:
+                # A cluster that does not answer must leave a thread time to close what it has.
+                command = Close(leave_group, timeout_ms // 2)
+                orderly = self._engine.close(timeout_ms, command)
+            return orderly
 
     @property
     def _client_id(self) -> str:
@@ -473,8 +479,8 @@ class ThreadSupervisor:
             self.judge.wants_another(thread)
             and self._states.is_live
             and not self._crew.is_leaving(thread)
+            and self._crew.replace(thread)
         ):
-            self._crew.replace(thread)
             return
         if self._crew.is_leaving(thread):
             self.metrics.forget(thread)

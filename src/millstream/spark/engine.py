@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -154,13 +155,13 @@ class SparkEngine:
         """
         found = self._resolve()
         session = found.session
-        host, port, advertised = self._listen
-        if is_local(session):
-            host, advertised = host or "127.0.0.1", advertised or "127.0.0.1"
-        else:
-            own_name = session.sparkContext.getConf().get("spark.driver.host", "")
-            host, advertised = host or "0.0.0.0", advertised or own_name or socket.getfqdn()
         try:
+            host, port, advertised = self._listen
+            if is_local(session):
+                host, advertised = host or "127.0.0.1", advertised or "127.0.0.1"
+            else:
+                own_name = session.sparkContext.getConf().get("spark.driver.host", "")
+                host, advertised = host or "0.0.0.0", advertised or own_name or socket.getfqdn()
             if self._encrypted or (self._encrypted is None and not is_local(session)):
                 self._identity = make_identity(session)
             server = ControlServer(
@@ -231,11 +232,12 @@ class SparkEngine:
             IllegalStateError: the engine is not running, or a thread of that name is.
         """
         payload = main if isinstance(main, bytes) else ship(main, f"the code of {name}")
-        if self._server is None or self._jobs is None or self._closed.is_set():
-            raise IllegalStateError(
-                f"Stream thread {name} cannot be started: the Spark engine is not running."
-            )
         with self._lock:
+            # Under the lock: `close` closes the threads that it finds there.
+            if self._server is None or self._jobs is None or self._closed.is_set():
+                raise IllegalStateError(
+                    f"Stream thread {name} cannot be started: the Spark engine is not running."
+                )
             known = self._threads.get(name)
             if known is not None and not known.is_over:
                 raise IllegalStateError(f"A stream thread of the name {name} is running already.")
@@ -243,8 +245,10 @@ class SparkEngine:
             waits_ms = register_ms or self._patience.register_ms
             patience = replace(self._patience, register_ms=waits_ms)
             args = (self._server, self._jobs, known, patience, proven, pause_ms)
-            thread = self._threads[name] = self._host(name, index, payload, *args)
-        threading.Thread(target=thread.run, name=f"{name}-job", daemon=True).start()
+            thread = self._host(name, index, payload, *args)
+            # One that does not run would never end, and those who wait for its end neither.
+            threading.Thread(target=thread.run, name=f"{name}-job", daemon=True).start()
+            self._threads[name] = thread
 
     def send(self, name: str, command: Command) -> None:
         """Send a thread a command.
@@ -340,17 +344,23 @@ class SparkEngine:
                 return True
             self._closed.set()
             threads = list(self._threads.values())
-        orderly = self._stop(threads, timeout_ms, command)
+        with ExitStack() as rest:
+            # The last one is called first, and each whatever the others raise.
+            rest.callback(show_traces)
+            rest.callback(self._release_session)
+            rest.callback(self._events.close, _KILL_S)
+            rest.callback(self._server.close)
+            rest.callback(self._end_monitor)
+            return self._stop(threads, timeout_ms, command)
+
+    def _end_monitor(self) -> None:
         self._released.set()
-        self._monitor.join(_KILL_S)
-        self._server.close()
-        self._events.close(_KILL_S)
-        try:
-            if self._host_session is not None and self._host_session.release():
-                self._wait_for_processes()
-        finally:
-            show_traces()
-        return orderly
+        if self._monitor.ident is not None and self._monitor is not threading.current_thread():
+            self._monitor.join(_KILL_S)
+
+    def _release_session(self) -> None:
+        if self._host_session is not None and self._host_session.release():
+            self._wait_for_processes()
 
     def hurry(self) -> None:
         """Let a `close` or `stop_thread` under way kill the threads that have not closed yet."""

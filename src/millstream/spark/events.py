@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 logger = logging.getLogger(__name__)
 
-#: How many events may wait for the owner; beyond it those who report are slowed down.
+#: How many reports may wait for the owner; beyond it those who report are slowed down.
 _MAX_WAITING: Final = 10_000
 
 
@@ -35,13 +35,19 @@ class ThreadEvent(NamedTuple):
 class EventQueue:
     """Hands events to the owner on a thread of its own, so that the owner may take its time.
 
+    Reports wait for room where many are pending. The other events never do: the owner may wait for
+    one of them on this queue's thread.
+
     Args:
         on_event: the owner's function. What it raises is logged.
     """
 
     def __init__(self, on_event: Callable[[ThreadEvent], None]) -> None:
         self._on_event = on_event
-        self._waiting: queue.Queue[ThreadEvent | None] = queue.Queue(_MAX_WAITING)
+        self._waiting: queue.SimpleQueue[ThreadEvent | None] = queue.SimpleQueue()
+        self._room = threading.Condition()
+        self._reports = 0
+        self._is_closed = False
         self._thread = threading.Thread(target=self._hand_over, name="millstream-events")
         self._thread.daemon = True
 
@@ -55,18 +61,25 @@ class EventQueue:
         return threading.current_thread() is self._thread
 
     def put(self, event: ThreadEvent) -> None:
-        """Add an event; waits while there are too many."""
+        """Add an event; a report waits while there are too many, unless the queue is closed."""
+        if event.kind == "report":
+            with self._room:
+                self._room.wait_for(lambda: self._is_closed or self._reports < _MAX_WAITING)
+                if self._is_closed:
+                    return
+                self._reports += 1
         self._waiting.put(event)
 
     def close(self, timeout_s: float) -> None:
-        """Hand over what has been put so far, and end."""
-        try:
-            self._waiting.put(None, timeout=timeout_s)
-        except queue.Full:
-            logger.warning("%d events were not taken in time", self._waiting.qsize())
-            return
-        if not self.is_telling:
+        """Hand over what has been put so far, and end. Later reports are dropped."""
+        self._waiting.put(None)
+        if self._thread.ident is not None and not self.is_telling:
             self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                logger.warning("%d events were not taken in time", self._waiting.qsize() - 1)
+        with self._room:
+            self._is_closed = True
+            self._room.notify_all()
 
     def _hand_over(self) -> None:
         while (event := self._waiting.get()) is not None:
@@ -74,3 +87,7 @@ class EventQueue:
                 self._on_event(event)
             except Exception:
                 logger.exception("The handler of thread events failed on %s", event.kind)
+            if event.kind == "report":
+                with self._room:
+                    self._reports -= 1
+                    self._room.notify()

@@ -162,16 +162,19 @@ class HostedThread:
             logger.exception("Hosting %s failed", self.name)
             told = f"Hosting stream thread {self.name} failed: {text_of(error)}"
             event = self._failed(SparkError(told))
-        self._release_claim()
-        self._server.forget(self.name, "its job is over")
         if isinstance(event.data, ThreadExit):
             self.exit = event.data
         if isinstance(event.data, SparkError):
             self._failure = event.data
-        self.is_over = True
-        self._emit(event)
-        self._ended.set()
-        self._started.set()
+        try:
+            self._release_claim()
+            self._server.forget(self.name, "its job is over")
+        finally:
+            # Whatever has failed: who waits for the thread must not wait for ever.
+            self.is_over = True
+            self._started.set()
+            self._emit(event)
+            self._ended.set()
 
     def _run_until_over(self) -> ThreadEvent:
         self._stop_asked.wait(self._pause_ms / 1000)
@@ -299,12 +302,16 @@ class HostedThread:
             self._out_of_reach_since_ms = None
             self._moves_because = None
             self.last_hello = hello
-        self._release_claim()
+            # Before it can be asked to move once more, with a claim for that.
+            claim, self._claim = self._claim, None
+        if claim is not None:
+            claim.release()
+        # Before its events, which wait where many do: the owner may wait for the start meanwhile.
+        self._started.set()
         if again:
             reason = "its process ended and Spark started the task again."
             self._emit(ThreadEvent(self.name, "restarting", reason))
         self._emit(ThreadEvent(self.name, "registered", hello))
-        self._started.set()
         if self._stop_asked.is_set():
             self._send_close()
 

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from millstream.clock import SystemClock
 from millstream.config import StreamsConfig
-from millstream.errors import AccessDeniedError, StreamsError
+from millstream.errors import AccessDeniedError
 from millstream.kafka.cluster.committed_offsets import committed_positions
 from millstream.kafka.librdkafka_errors import client_error
 from millstream.kafka.rights import Needs, user_of
@@ -55,12 +55,16 @@ class Election:
         self._needs = Needs(user_of(self._admin_settings), "Read", plan.group)
         self._is_owner = False
         self._consumer = create_client(Consumer, _settings(plan, config, client_id))
-        self._consumer.subscribe(
-            [plan.input_topic],
-            on_assign=self._assigned,
-            on_revoke=self._revoked,
-            on_lost=self._revoked,
-        )
+        try:
+            self._consumer.subscribe(
+                [plan.input_topic],
+                on_assign=self._assigned,
+                on_revoke=self._revoked,
+                on_lost=self._revoked,
+            )
+        except BaseException:
+            self._consumer.close()
+            raise
 
     @property
     def is_owner(self) -> bool:
@@ -131,7 +135,8 @@ class Election:
             self._is_owner = False
             try:
                 self._on_lost()
-            except StreamsError as error:
+            except Exception as error:
+                # The partition is given up all the same; the owner of the query stops it later.
                 logger.warning("%s: %s", self._plan.name, error)
         consumer.incremental_unassign(partitions)
 

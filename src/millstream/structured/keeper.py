@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.clock import SystemClock
+from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.errors import (
     BrokerUnavailableError,
@@ -49,6 +48,7 @@ class StageKeeper:
         session: where the query runs.
         on_failure: told of each error of which the query ended. It is started again after a pause,
             unless the one who is told closes the application.
+        clock: for pauses and intervals.
     """
 
     def __init__(
@@ -57,12 +57,13 @@ class StageKeeper:
         config: StreamsConfig,
         session: SparkSession,
         on_failure: Callable[[StreamsError], None],
+        clock: Clock | None = None,
     ) -> None:
         self._plan = plan
         self._config = config
         self._session = session
         self._on_failure = on_failure
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
         self.meters = StageMeters(plan.name)
         self._closing = threading.Event()
         self._paused = threading.Event()
@@ -70,16 +71,19 @@ class StageKeeper:
         self._backoff = Backoff(
             self._clock, first_ms=_FIRST_PAUSE_MS, most_ms=_MOST_PAUSE_MS, calm_ms=_CALM_MS
         )
-        self._not_before_s = 0.0
-        self._trouble_since_s: float | None = None
+        self._not_before_ms = 0
+        self._trouble_since_ms: int | None = None
+        #: Kept until the query has ended, whatever fails: a second one must not run beside it.
         self._query: StageQuery | None = None
+        #: Whether the query is to be stopped, and was not yet.
+        self._is_stopping = False
         self._slots: SlotClaim | None = None
         self._election: Election | None = None
         self._admin: ClusterAdmin | None = None
         self._counts: Mapping[str, int] = {}
         self._noted: dict[TopicPartition, int] = {}
         self._purged: dict[TopicPartition, int] = {}
-        self._purged_s = 0.0
+        self._purged_ms = 0
         self._purging: Mapping[TopicPartition, Future[Any]] = {}
         self._thread = threading.Thread(
             target=self._run, name=f"millstream-dataframe-{plan.name}", daemon=True
@@ -130,7 +134,11 @@ class StageKeeper:
         if self._election is None:
             self._election = Election(self._plan, self._config, self._stop)
         self._election.poll(_LOOK_S)
-        if self._query is not None:
+        if self._is_stopping:
+            if self._clock.monotonic_ms() < self._not_before_ms:
+                return
+            self._stop()
+        elif self._query is not None:
             self._follow(self._election, self._query)
         if self._paused.is_set():
             self._stop()
@@ -145,7 +153,7 @@ class StageKeeper:
         """Whether the query is to be started now."""
         # One that had all that was available was to have no more.
         is_over = self._query is not None or self.meters.status.state == "ended"
-        return not is_over and time.monotonic() >= self._not_before_s
+        return not is_over and self._clock.monotonic_ms() >= self._not_before_ms
 
     def _has_topics(self) -> bool:
         """Whether the group's leader has made the topics."""
@@ -200,15 +208,15 @@ class StageKeeper:
         ends = finished_by(progress, self._plan.input_topic)
         news = {place: end for place, end in ends.items() if end != self._noted.get(place)}
         if news:
-            self._trouble_since_s = None
+            self._trouble_since_ms = None
         if news and election.note(news, query.id):
             self._noted |= news
         self._purge()
 
     def _purge(self) -> None:
-        now_s = time.monotonic()
-        interval_s = self._config.repartition_purge_interval_ms / 1_000
-        if self._admin is None or now_s - self._purged_s < interval_s:
+        now_ms = self._clock.monotonic_ms()
+        interval_ms = self._config.repartition_purge_interval_ms
+        if self._admin is None or now_ms - self._purged_ms < interval_ms:
             return
         if not all(future.done() for future in self._purging.values()):
             return
@@ -216,7 +224,7 @@ class StageKeeper:
             if future.exception() is not None:
                 logger.warning("records of %s are not deleted yet: %s", place, future.exception())
                 self._purged.pop(place, None)
-        self._purged_s = now_s
+        self._purged_ms = now_ms
         before = {
             place: end for place, end in self._noted.items() if end > self._purged.get(place, 0)
         }
@@ -224,13 +232,23 @@ class StageKeeper:
         self._purged |= before
 
     def _failed(self, failure: StreamsError) -> None:
-        self._query = None
-        self._release_slots()
+        """Stop the query, which may still run, report the error, and schedule the next start."""
+        try:
+            self._stop()
+        except Exception as error:
+            logger.warning(
+                "DataFrame function %s: %s after an error: %s",
+                self._plan.name,
+                "its progress could not be noted"
+                if self._query is None
+                else "its query could not be stopped, which is tried again before the next start,",
+                error,
+            )
         if self._closing.is_set():
             logger.warning("%s", failure)
             return
         pause_ms = self._backoff.next_pause_ms()
-        self._not_before_s = time.monotonic() + pause_ms / 1_000
+        self._not_before_ms = self._clock.monotonic_ms() + pause_ms
         self.meters.becomes("failed")
         self.meters.restarts()
         if failure.retriable and self._is_patient():
@@ -253,18 +271,24 @@ class StageKeeper:
     def _is_patient(self) -> bool:
         """Whether what no broker has answered is tried again without asking anybody, as stream
         threads do it: for `task.timeout.ms` since the last batch."""
-        now_s = time.monotonic()
-        if self._trouble_since_s is None:
-            self._trouble_since_s = now_s
-        return now_s - self._trouble_since_s < self._config.task_timeout_ms / 1_000
+        now_ms = self._clock.monotonic_ms()
+        if self._trouble_since_ms is None:
+            self._trouble_since_ms = now_ms
+        return now_ms - self._trouble_since_ms < self._config.task_timeout_ms
 
     def _stop(self) -> None:
-        """Stop the query, if it runs, and note how far it came."""
+        """Stop the query, if it runs, and note how far it came.
+
+        Raises:
+            Exception: whatever Spark raises. The query may still run, and is kept.
+        """
         query = self._query
         if query is None:
+            self._release_slots()
             return
-        self._query = None
+        self._is_stopping = True
         in_time = query.stop(self._patience_s)
+        self._query, self._is_stopping = None, False
         self._release_slots()
         if not in_time:
             logger.warning(
@@ -292,3 +316,9 @@ class StageKeeper:
                 close()
             except Exception as error:
                 logger.warning("Closing the DataFrame function %s: %s", self._plan.name, error)
+        if self._query is not None:
+            logger.error(
+                "The query of the DataFrame function %s could not be stopped and may still run in "
+                "the Spark session. Stop the session before the application is started again.",
+                self._plan.name,
+            )

@@ -14,6 +14,7 @@ from millstream.config_checks import transaction_timeout_ms
 from millstream.errors import DataFrameError, StreamsError, text_of
 from millstream.kafka.settings.clients import librdkafka_settings
 from millstream.record import TopicPartition
+from millstream.spark.sessions.local_session import has_jvm
 from millstream.structured.account import reason_told
 from millstream.structured.arrow_map import map_in_arrow
 from millstream.structured.checkpoints import Checkpoint
@@ -83,11 +84,22 @@ class StageQuery:
         self._stopping = threading.Event()
         self._error: Exception | None = None
         self._checkpoint = Checkpoint(session, plan.checkpoint)
-        self._query = self._start(*finished)
-        #: What Spark keeps of the query in the checkpoint.
-        self.id = str(self._query.id)
-        #: What Spark's jobs of this run are grouped under.
-        self.run_id = str(self._query.runId)
+        self._is_known = threading.Event()
+        try:
+            # Last: if anything failed behind it, the query would run and nothing could stop it.
+            self._query = self._start(*finished)
+        finally:
+            self._is_known.set()
+
+    @property
+    def id(self) -> str:
+        """The id of the query, which Spark keeps in the checkpoint."""
+        return str(self._query.id)
+
+    @property
+    def run_id(self) -> str:
+        """The id of this run, which is also the group of its Spark jobs."""
+        return str(self._query.runId)
 
     def _start(self, offsets: Mapping[int, int], noted_by: str | None) -> StreamingQuery:
         plan, session = self._plan, self._session
@@ -165,11 +177,23 @@ class StageQuery:
     def stop(self, patience_s: float) -> bool:
         """Let the batch under way come to its end, then stop; whether it came there in time.
 
-        What is given up in its midst is done again at the next start.
+        What is given up in its midst is done again at the next start. May be called again if it
+        has raised an error.
         """
-        number = self._last_batch
         self._stopping.set()
+        if not has_jvm(self._session.sparkContext):
+            # The query has ended with the session.
+            return False
         until = time.monotonic() + patience_s
+        try:
+            self._await_end_of_batch(until)
+        finally:
+            in_time = time.monotonic() < until
+            self._query.stop()
+        return in_time
+
+    def _await_end_of_batch(self, until: float) -> None:
+        number = self._last_batch
         while self._query.isActive and time.monotonic() < until:
             if self._plan.trigger.is_real_time:
                 # The next batch has begun, and has had few records at most.
@@ -179,9 +203,6 @@ class StageQuery:
             elif not self._query.status["isTriggerActive"]:
                 break
             time.sleep(_LOOK_S)
-        in_time = time.monotonic() < until
-        self._query.stop()
-        return in_time
 
     def _write(self, frame: DataFrame, number: int) -> None:
         """Write one batch; called by Spark."""
@@ -203,6 +224,8 @@ class StageQuery:
             target = self._target("producer")
             map_in_arrow(frame, Send(encode, target).run, SENT_SCHEMA).collect()
             return
+        # Spark may begin the first batch before it returns the query.
+        self._is_known.wait()
         batch = Batch(number, self.id, self._plan.marks, self._plan.query_name)
         rows = map_in_arrow(frame, encode.run, WIRE_SCHEMA)
         rows = rows.repartitionById(self._partitions, "partition")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from millstream import (
     StreamsError,
     StreamsUncaughtExceptionHandlerResponse,
 )
+from millstream.application import crew as crew_module
 from millstream.application.supervisor import ThreadSupervisor
 from millstream.clock import ManualClock
 from millstream.metrics.frames import FrameWriter
@@ -64,6 +66,8 @@ class Engine:
         self.is_telling = False
         self.threads: list[str] = []
         self.closed = threading.Event()
+        #: Called at the start of a thread.
+        self.on_start: Callable[[str], None] = lambda name: None
 
     def start_thread(
         self,
@@ -75,6 +79,7 @@ class Engine:
         anew: bool = False,
         register_ms: int | None = None,
     ) -> None:
+        self.on_start(name)
         self.started.append((name, pause_ms))
 
     def send(self, name: str, command: Command) -> None:
@@ -385,3 +390,92 @@ def test_a_removed_thread_that_fails_on_its_way_is_not_replaced(roomy: Applicati
     assert roomy.asked == []
     assert roomy.engine.started == []
     assert roomy.crew.live == 1
+
+
+def removed_while_packed(app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let another Python thread remove the first thread while its successor is being pickled."""
+    ship = crew_module.ship
+
+    def slowly(*args: Any) -> bytes:
+        remover = threading.Thread(target=app.crew.begin_to_remove, args=(app.names[0],))
+        remover.start()
+        remover.join(30)
+        return ship(*args)
+
+    monkeypatch.setattr(crew_module, "ship", slowly)
+
+
+def test_a_thread_that_is_removed_while_it_is_replaced_is_gone(
+    app: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hunts a thread that is never asked to close, since the engine knew only the one before it,
+    and a removal that never ends."""
+    removed_while_packed(app, monkeypatch)
+    app.dies(1)
+    assert app.crew.await_removed(app.names[0], 0)
+    assert app.engine.started == []
+    assert (app.crew.live, app.crew.leaving) == (1, frozenset())
+    assert app.names[0] not in app.states.threads()
+
+
+def test_a_thread_that_is_removed_while_it_is_added_is_gone(
+    roomy: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread_is = roomy.states.thread_is
+
+    def removes(name: str, state: ThreadState, why: str) -> None:
+        thread_is(name, state, why)
+        if state is ThreadState.CREATED:
+            roomy.crew.begin_to_remove(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(roomy.states, "thread_is", removes)
+        assert roomy.crew.begin_to_add() == roomy.names[2]
+    assert roomy.crew.await_removed(roomy.names[2], 0)
+    assert roomy.engine.started == []
+    assert roomy.crew.begin_to_add() == roomy.names[2]
+
+
+def test_a_removal_ends_with_the_application(app: Application) -> None:
+    """Hunts a caller of remove_stream_thread() that waits for the report of a thread which was
+    killed, or whose last event came after the close."""
+    name = app.crew.begin_to_remove()
+    assert name is not None
+    ended: list[bool] = []
+    waiting = threading.Thread(
+        target=lambda: ended.append(app.crew.await_removed(name, None)), daemon=True
+    )
+    waiting.start()
+    app.supervisor.close(1_000, leave_group=True)
+    waiting.join(30)
+    assert ended == [True]
+
+
+@pytest.mark.parametrize("part", ["dataframes", "engine"])
+def test_a_close_that_fails_gives_the_rest_back(
+    app: Application, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Hunts threads that are not closed, and a state directory that stays locked, since a step of
+    the close raised an error."""
+
+    def fail(*_: object) -> bool:
+        raise RuntimeError("Spark does not answer")
+
+    target = app.supervisor.dataframes if part == "dataframes" else app.engine
+    monkeypatch.setattr(target, "close", fail)
+    with pytest.raises(RuntimeError, match="does not answer"):
+        app.supervisor.close(1_000, leave_group=True)
+    assert app.engine.closed.is_set() == (part == "dataframes")
+    app.supervisor._take_directory()
+
+
+def test_all_threads_are_announced_before_the_first_can_report(app: Application) -> None:
+    """Hunts a deadlock: a state listener that changes threads waits for the end of the start, which
+    waited for the listener to be told of the next thread."""
+    known: list[int] = []
+    app.engine.on_start = lambda name: known.append(len(app.states.threads()))
+    for name in app.names:
+        app.states.thread_is(name, ThreadState.DEAD, "not started yet")
+    app.crew.pack()
+    app.crew.start()
+    assert known == [2, 2]

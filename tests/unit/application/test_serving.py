@@ -260,3 +260,27 @@ def test_properties_of_a_subscription_change(tmp_path: Path) -> None:
         assert subscription.properties.partition_concurrency == 20
     finally:
         subscription.close()
+
+
+def test_a_server_that_cannot_be_announced_is_closed(tmp_path: Path) -> None:
+    """Hunts a server that listens on, with the token, and that nobody can close any more."""
+    streams = KafkaStreams(topology(), config(tmp_path))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    state = tmp_path / "shop"
+    state.mkdir()
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the disk is gone")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("millstream.application.serving.write_address", fail)
+        with pytest.raises(RuntimeError, match="the disk is gone"):
+            streams.serve(port=port)
+    assert not listening(port)
+    assert streams.server_address is None
+    streams.serve(port=port)
+    assert listening(port)
+    streams.close()
+    assert not listening(port)

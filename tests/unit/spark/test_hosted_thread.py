@@ -320,3 +320,18 @@ def test_a_commit_that_fails_while_the_machine_stops_a_thread_is_a_reason_to_go_
     reasons = [event.data for event in host.events if event.kind == "restarting"]
     assert reasons == ["the thread stopped: SIGTERM; while closing: no answer."] * 2
     assert host.last().data == ThreadExit("error", failed, reason=lost.reason)
+
+
+def test_a_thread_that_ends_badly_keeps_nobody_waiting() -> None:
+    """Hunts waits for the start or the end of a thread whose last step has failed."""
+    host = Host(Jobs(lambda: ThreadExit("closed")))
+    host.server.forget.side_effect = [None, OSError("the port is gone")]
+    ended = threading.Thread(target=host.thread.run, daemon=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading, "excepthook", lambda args: None)
+        ended.start()
+        ended.join(30)
+    assert host.thread.wait_ended(0)
+    assert host.thread.is_over
+    assert host.thread.wait_started() is None
+    assert host.last().kind == "exited"

@@ -290,14 +290,15 @@ class ControlLink:
             name: the name of the thread that sends.
         """
         writer = threading.Thread(target=self._write, name=name, daemon=True)
-        writer.start()
         try:
+            writer.start()
             while not self._closed and self._read_one():
                 if self._is_attended:
                     self._leave_it()
         finally:
             self.close()
-            writer.join()
+            if writer.ident is not None:
+                writer.join()
             # From here on nobody carries anything over this connection: another one may come.
             with self._reading, self._writing:
                 self._ended.set()

@@ -96,7 +96,14 @@ class LocalSession:
             first = not self._users
             self._users[user] = (application_id, num_threads)
         if first:
-            self._starter.start()
+            try:
+                self._starter.start()
+            except RuntimeError as error:
+                # The machine has no thread left. Others may wait for this session already.
+                self._error = SparkError(f"Spark did not start on this machine: {error}.")
+                self._unwanted = True
+                self._started.set()
+                self._over.set()
         return True
 
     def wait_started(self, user: object, given_up: Callable[[], bool]) -> SparkSession:
@@ -173,15 +180,18 @@ class LocalSession:
     def _stop(self) -> None:
         """Stop Spark, with its JVM where that does not answer any more."""
         session = self.session
-        if session is not None and has_jvm(session.sparkContext):
-            stopping = threading.Thread(target=_stop_quietly, args=(session,), daemon=True)
-            stopping.start()
-            stopping.join(_STOP_S)
-            if stopping.is_alive():
-                logger.warning("Spark did not stop within %.0f s: its JVM is ended", _STOP_S)
-                self._end_jvm()
-        _forget_ended_jvm()
-        self._over.set()
+        try:
+            if session is not None and has_jvm(session.sparkContext):
+                stopping = threading.Thread(target=_stop_quietly, args=(session,), daemon=True)
+                stopping.start()
+                stopping.join(_STOP_S)
+                if stopping.is_alive():
+                    logger.warning("Spark did not stop within %.0f s: its JVM is ended", _STOP_S)
+                    self._end_jvm()
+            _forget_ended_jvm()
+        finally:
+            # The next session waits for it.
+            self._over.set()
 
     def _too_small(self, application_id: str, num_threads: int, needed: int) -> SparkError:
         users = ", ".join(f"{name} ({threads})" for name, threads in self._users.values())

@@ -1,0 +1,193 @@
+"""The engine above a Spark of functions: threads register over real connections."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from support.waiting import stays, wait_for
+
+from millstream.clock import ManualClock
+from millstream.errors import IllegalStateError, SparkError
+from millstream.spark import engine as engine_module
+from millstream.spark.connection.control import ControlChannel
+from millstream.spark.connection.messages import Epoch, Hello, ThreadExit
+from millstream.spark.engine import SparkEngine
+from millstream.spark.events import ThreadEvent
+
+GRACE_MS = 1_000
+
+
+class Jobs:
+    """Spark: each job is a worker that registers, and ends when it is told to or cancelled."""
+
+    alive = True
+    may_lose_executors = False
+
+    def __init__(self) -> None:
+        self.channels: list[ControlChannel] = []
+        self.cancelled = threading.Event()
+        self.ends = threading.Event()
+
+    def run(self, data: bytes, *_: Any, **__: Any) -> ThreadExit:
+        plan = pickle.loads(data)
+        epoch = Epoch(plan.epoch, 0)
+        hello = Hello("shop", plan.thread_name, plan.thread_index, epoch, 4711, "elsewhere")
+        channel = ControlChannel(plan.control_address, plan.authkey, hello, grace_ms=GRACE_MS)
+        self.channels.append(channel)
+        assert channel.open()
+        while not (self.ends.is_set() or self.cancelled.is_set() or channel.wait(20)):
+            pass
+        channel.close()
+        if self.cancelled.is_set():
+            self.cancelled.clear()
+            raise SparkError("The job was cancelled.")
+        return ThreadExit("closed")
+
+    def cancel(self, tag: str) -> None:
+        self.cancelled.set()
+
+    def running_tasks(self, tag: str) -> int:
+        return 1
+
+
+class Bench:
+    """An engine with such jobs in a session that notes whether it was given back."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.jobs = Jobs()
+        self.released = 0
+        self.events: list[ThreadEvent] = []
+        self.clock = ManualClock()
+        session = Mock()
+        session.session.sparkContext.master = "local[4]"
+        session.release = self._release
+        monkeypatch.setattr(engine_module, "resolve_session", lambda *_: session)
+        monkeypatch.setattr(engine_module, "SparkJobs", lambda *_: self.jobs)
+        self.engine = SparkEngine(
+            None,
+            "shop",
+            num_threads=2,
+            on_event=self.events.append,
+            grace_ms=GRACE_MS,
+            clock=self.clock,
+        )
+
+    def _release(self) -> bool:
+        self.released += 1
+        return False
+
+    def kinds(self, name: str = "t1") -> list[str]:
+        return [event.kind for event in self.events if event.thread == name]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    bench = Bench(monkeypatch)
+    bench.engine.start()
+    yield bench
+    bench.engine.close(20_000)
+
+
+def no_threads(monkeypatch: pytest.MonkeyPatch, which: Callable[[str], bool]) -> None:
+    """Let the machine have no room for Python threads of these names."""
+    start = threading.Thread.start
+
+    def refuses(self: threading.Thread) -> None:
+        if which(self.name):
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuses)
+
+
+def test_a_thread_runs_until_it_is_asked_to_close(bench: Bench) -> None:
+    bench.engine.start_thread("t1", 1, b"code")
+    assert bench.engine.await_start("t1") is None
+    assert bench.engine.close(20_000)
+    assert bench.kinds() == ["registered", "exited"]
+    assert bench.released == 1
+
+
+def test_a_thread_that_cannot_be_hosted_is_none(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hunts a thread that nobody runs and all wait for: at its removal, and at the close."""
+    with monkeypatch.context() as patch:
+        no_threads(patch, lambda name: name == "t1-job")
+        with pytest.raises(RuntimeError, match="new thread"):
+            bench.engine.start_thread("t1", 1, b"code")
+    assert bench.engine.threads == []
+    assert bench.engine.await_end("t1", 0)
+    assert bench.engine.await_start("t1") is None
+    bench.engine.start_thread("t1", 1, b"code")
+    assert bench.engine.await_start("t1") is None
+
+
+def test_no_thread_is_started_once_the_engine_closes(bench: Bench) -> None:
+    assert bench.engine.close(20_000)
+    with pytest.raises(IllegalStateError, match="not running"):
+        bench.engine.start_thread("t1", 1, b"code")
+
+
+@pytest.mark.parametrize("broken", ["_stop", "_end_monitor"])
+def test_a_close_that_fails_gives_the_session_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """Hunts a Spark session that runs on for ever: the next close would do nothing."""
+    bench.engine.start_thread("t1", 1, b"code")
+    bench.engine.await_start("t1")
+
+    def fail(*_: object) -> bool:
+        raise RuntimeError("Spark does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.engine, broken, fail)
+        with pytest.raises(RuntimeError, match="does not answer"):
+            bench.engine.close(20_000)
+    assert bench.released == 1
+    bench.jobs.ends.set()
+
+
+def test_a_start_that_fails_gives_the_session_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    monkeypatch.setattr(engine_module, "is_local", Mock(side_effect=RuntimeError("py4j")))
+    with pytest.raises(RuntimeError, match="py4j"):
+        bench.engine.start()
+    assert bench.released == 1
+
+
+def test_an_engine_whose_start_ended_halfway_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hunts a close that gives nothing back since a thread that it waits for was never started."""
+    bench = Bench(monkeypatch)
+    with monkeypatch.context() as patch:
+        no_threads(patch, lambda name: name == "millstream-events")
+        with pytest.raises(RuntimeError, match="new thread"):
+            bench.engine.start()
+    assert bench.engine.close(20_000)
+    assert bench.released == 1
+
+
+def test_a_thread_is_waited_for_three_times_its_grace_period(bench: Bench) -> None:
+    """Hunts a slot that a thread which is gone holds for minutes, and a thread that is killed while
+    it still works."""
+    bench.engine.start_thread("t1", 1, b"code")
+    assert bench.engine.await_start("t1") is None
+    (channel,) = bench.jobs.channels
+    wait_for(lambda: channel.connected, 20, "the thread is connected")
+    channel.close(0)
+    wait_for(lambda: not channel.connected, 20, "the connection is gone")
+    lost_ms = bench.clock.monotonic_ms()
+    # The monitor has to see that the connection is gone before the time counts.
+    assert stays(lambda: not bench.jobs.cancelled.is_set(), 0.6)
+    bench.clock.advance(3 * GRACE_MS - 1)
+    assert stays(lambda: not bench.jobs.cancelled.is_set(), 0.6)
+    bench.clock.advance(2)
+    wait_for(lambda: "restarting" in bench.kinds(), 20, "it is started again")
+    assert bench.clock.monotonic_ms() - lost_ms == 3 * GRACE_MS + 1
+    why = next(event.data for event in bench.events if event.kind == "restarting")
+    assert "did not connect again" in why

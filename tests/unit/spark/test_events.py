@@ -1,0 +1,84 @@
+"""The queue between those who report and the owner of an engine: bounded, and never a deadlock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from support.waiting import stays, wait_for
+
+from millstream.spark import events as events_module
+from millstream.spark.events import EventQueue, ThreadEvent
+
+BOUND = 4
+
+
+class Owner:
+    """Takes events, and holds the queue's thread while it is told to."""
+
+    def __init__(self) -> None:
+        self.taken: list[ThreadEvent] = []
+        self.free = threading.Event()
+        self.queue = EventQueue(self._take)
+
+    def _take(self, event: ThreadEvent) -> None:
+        assert self.free.wait(30)
+        self.taken.append(event)
+
+
+@pytest.fixture
+def owner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
+    monkeypatch.setattr(events_module, "_MAX_WAITING", BOUND)
+    owner = Owner()
+    owner.queue.start()
+    yield owner
+    owner.free.set()
+    owner.queue.close(30)
+
+
+def report(number: int) -> ThreadEvent:
+    return ThreadEvent("t", "report", number)
+
+
+def filled(owner: Owner) -> threading.Thread:
+    """A thread that waits since it has put one report too many."""
+    late = threading.Thread(target=lambda: [owner.queue.put(report(n)) for n in range(BOUND + 1)])
+    late.start()
+    assert stays(late.is_alive, 0.2)
+    return late
+
+
+def test_reports_wait_for_room_and_lose_nothing(owner: Owner) -> None:
+    late = filled(owner)
+    owner.free.set()
+    late.join(30)
+    wait_for(lambda: len(owner.taken) == BOUND + 1)
+    assert [event.data for event in owner.taken] == list(range(BOUND + 1))
+
+
+def test_the_end_of_a_thread_waits_for_nobody(owner: Owner) -> None:
+    """Hunts a deadlock: an owner that removes a thread on the queue's thread waits until its end
+    has been put, which waited for the owner."""
+    late = filled(owner)
+    ended = threading.Thread(target=owner.queue.put, args=(ThreadEvent("t", "exited", None),))
+    ended.start()
+    ended.join(30)
+    assert not ended.is_alive()
+    owner.free.set()
+    late.join(30)
+    wait_for(lambda: len(owner.taken) == BOUND + 2)
+
+
+def test_a_closed_queue_holds_nobody(owner: Owner) -> None:
+    """Hunts a connection's thread that waits for room in a queue that nobody empties any more."""
+    late = filled(owner)
+    owner.queue.close(0.1)
+    late.join(30)
+    assert not late.is_alive()
+    for number in range(BOUND + 1):
+        owner.queue.put(report(number))
+
+
+def test_a_queue_that_was_never_started_can_be_closed() -> None:
+    EventQueue(print).close(1)
