@@ -170,10 +170,6 @@ class SimulatedStorage:
         self.approximate_num_entries = real.approximate_num_entries
         self.committed_offset: Callable[[TopicPartition], int | None] = real.committed_offset
 
-    @property
-    def spilled(self) -> bool:
-        return self._real.spilled
-
     def is_empty(self) -> bool:
         return self._real.is_empty()
 
@@ -186,7 +182,6 @@ class SimulatedStorage:
         offset: ChangelogOffset | None,
         *,
         dropped: Sequence[tuple[bytes, bytes]] = (),
-        spilled: bool = False,
     ) -> None:
         if not self._faults.may_change(self._process):
             return
@@ -194,7 +189,7 @@ class SimulatedStorage:
             name, task_id, directory = self._place
             error = OSError(f"IO error: {_NO_SPACE}")
             raise storage_error("write", name, task_id, directory, error) from error
-        self._real.write_batch(items, offset, dropped=dropped, spilled=spilled)
+        self._real.write_batch(items, offset, dropped=dropped)
 
     def expect_many(self, expected: bool) -> None:
         self._real.expect_many(expected)

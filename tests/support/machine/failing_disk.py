@@ -55,10 +55,6 @@ class _FailingStorage:
         self._place = place
         self._inner = storages.open(*place)
 
-    @property
-    def spilled(self) -> bool:
-        return self._inner.spilled
-
     def is_empty(self) -> bool:
         return self._inner.is_empty()
 
@@ -83,10 +79,9 @@ class _FailingStorage:
         offset: ChangelogOffset | None,
         *,
         dropped: Sequence[tuple[bytes, bytes]] = (),
-        spilled: bool = False,
     ) -> None:
         self._owner.check("write", *self._place)
-        self._inner.write_batch(items, offset, dropped=dropped, spilled=spilled)
+        self._inner.write_batch(items, offset, dropped=dropped)
 
     def expect_many(self, expected: bool) -> None:
         self._inner.expect_many(expected)

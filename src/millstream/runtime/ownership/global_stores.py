@@ -206,9 +206,7 @@ class GlobalStores:
             writer=None,
             context=self._record,
             budget=CacheBudget(0),
-            # Nothing is written ahead of its offset, however large: a batch is in memory anyway.
-            exactly_once=True,
-            uncommitted_max_bytes=64 << 20,
+            recent_max_bytes=64 << 20,
             storages=self._storages,
             dropped=self._drops.add,
         )

@@ -49,6 +49,8 @@ from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.store_changelog import ChangelogWriter
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.storages import Storages
+from millstream.state.storage.uncommitted_budget import UncommittedBudget
+from millstream.state.storage.write_check import WriteCheck
 from millstream.state.task_stores import TaskStores
 from millstream.subscriptions.refused import Refused
 from millstream.subscriptions.share import SubscriptionShare
@@ -74,6 +76,7 @@ class TaskServices:
             its changelog topics by store.
         directory: the application's state on this host.
         budget: the bytes that record caches may use.
+        uncommitted: the bytes of writes to stores that may wait for a commit.
         storages: opens those of persistent stores; None for those of this host's disk.
         order_across_topics: whether the order of outputs matters even among different topics. It
             does where what is written is read back at once, as in the test driver.
@@ -84,6 +87,7 @@ class TaskServices:
         of_thread: sensors of the thread that its tasks tell.
         make_apart: gives a task what makes calls beside the loop.
         share: what the partitions of a subscription have in common.
+        write_check: verifies the order of writes and deliveries, in tests.
     """
 
     config: StreamsConfig
@@ -92,6 +96,7 @@ class TaskServices:
     changelog_writer: Callable[[TaskId, Mapping[str, str]], ChangelogWriter]
     directory: StateDirectory
     budget: CacheBudget
+    uncommitted: UncommittedBudget = field(default_factory=UncommittedBudget)
     storages: Storages | None = None
     order_across_topics: bool = False
     global_stores: SharedStores | None = None
@@ -101,6 +106,7 @@ class TaskServices:
     of_thread: ThreadSensors | None = None
     make_apart: Callable[[], Apart] = RealApart
     share: SubscriptionShare = field(default_factory=SubscriptionShare)
+    write_check: WriteCheck | None = None
 
 
 def build_task(
@@ -240,6 +246,10 @@ class TaskParts:
         )
         if isinstance(executor, Executor):
             executor.measure(self._node_meters)
+        if services.write_check is not None:
+            services.write_check.watch(
+                executor, "init", "run", "flush", "punctuate", "release", "sent", "close"
+            )
         queues = {place: self._make_queue(place) for place in sorted(self.task.partitions)}
         group = PartitionGroup(queues, executor.ordered)
         self._processing = Processing(
@@ -287,10 +297,11 @@ class TaskParts:
             writer=services.changelog_writer(self._task_id, topics),
             context=self.record,
             budget=services.budget,
-            exactly_once=services.config.exactly_once,
+            uncommitted=services.uncommitted,
             storages=services.storages,
             dropped=self.drops.add,
             metrics=self.meters.scope,
+            write_check=services.write_check,
         )
 
     def _processing_handler(self) -> ProcessingHandler:

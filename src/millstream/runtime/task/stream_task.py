@@ -216,6 +216,8 @@ class StreamTask:
         self._may_take = (
             group.size > 0
             and not self._is_landing
+            # A commit may be impossible just now, for example while the group rebalances.
+            and not (self.commit_needed and self.stores.needs_commit)
             and (room is None or room > 0)
             and group.is_ready(at_end, max_idle_ms, self._clock.monotonic_ms())
         )
@@ -250,6 +252,7 @@ class StreamTask:
             return 0
         count = self._process(limit if room is None else min(limit, room))
         self.punctuate_stream_time()
+        self.stores.note_writes()
         return count
 
     @property
@@ -308,6 +311,7 @@ class StreamTask:
             for batch in done:
                 at_work.group.finish(flights.let_go(batch))
             self.punctuate_stream_time()
+            self.stores.note_writes()
 
     def _process(self, most: int) -> int:
         at_work = self.processing
@@ -376,6 +380,8 @@ class StreamTask:
         at_work = self.processing
         called = at_work.punctuations.run_due(kind, now_ms, at_work.executor.punctuate)
         self.commit_needed = self.commit_needed or called
+        if called:
+            self.stores.note_writes()
         return called
 
     def may_commit(self) -> bool:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2
+from millstream import Processor, ProcessorContext, Record, Stores
 from millstream.clock import ManualClock
 from millstream.config import StreamsConfig
 from millstream.errors import (
+    IllegalStateError,
     RebalanceInProgressError,
     StreamsError,
     TaskCorruptedError,
@@ -30,6 +31,8 @@ from millstream.runtime.task.stream_task import StreamTask
 from millstream.serdes import STRING
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.state_directory import StateDirectory
+from millstream.state.storage.uncommitted_budget import UncommittedBudget
+from millstream.state.storage.write_check import WriteCheck
 from millstream.testing.driver_topics import RawColumns
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.options.materialized import Materialized
@@ -142,20 +145,25 @@ class Bench:
     Args:
         folder: an empty one.
         logged: whether the stores have changelogs.
-        guarantee: which processing guarantee the stores are for.
+        topology: makes another topology.
+        uncommitted: limits the writes that wait.
     """
 
     def __init__(
-        self, folder: Path, *, logged: bool = True, guarantee: str = AT_LEAST_ONCE
+        self,
+        folder: Path,
+        *,
+        logged: bool = True,
+        topology: Callable[..., Topology] | None = None,
+        uncommitted: UncommittedBudget | None = None,
     ) -> None:
-        self._logged = logged
+        self._topology = (topology or _topology)(logged=logged)
+        check = WriteCheck()
         self.clock = ManualClock(1_000)
         self.log = Log()
         self.group = Group()
         admin: Any = _Admin()
-        config = StreamsConfig(
-            application_id="app", bootstrap_servers="not-used:9092", processing_guarantee=guarantee
-        )
+        config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
         collector = KafkaCollector(self.log, admin, self.clock, 60_000, 0)
         self._services = TaskServices(
             config=config,
@@ -164,16 +172,20 @@ class Bench:
             changelog_writer=collector.changelog_writer,
             directory=StateDirectory(folder, "app"),
             budget=CacheBudget(1 << 20),
+            uncommitted=uncommitted or UncommittedBudget(),
+            write_check=check,
         )
         self.commits = Commits(
-            AtLeastOnce(self.log, self.group, self.clock, 0, 10_000), self.log, self.clock
+            AtLeastOnce(self.log, self.group, self.clock, 0, 10_000, check.flushed),
+            self.log,
+            self.clock,
         )
         self._ends: dict[TopicPartition, int] = defaultdict(int)
         self.tasks = [self.start(number) for number in (0, 1)]
 
     def start(self, number: int) -> StreamTask:
         """A task that runs, with what is on disk."""
-        (part,) = _topology(logged=self._logged)._subtopologies()
+        (part,) = self._topology._subtopologies()
         places = frozenset(TopicPartition(topic, number) for topic in INPUTS)
         task = build_task(part, TaskId(0, number), places, self._services)
         task.open_stores()
@@ -552,60 +564,81 @@ def test_a_task_that_was_closed_meanwhile_is_left_alone(bench: Bench) -> None:
     assert bench.on_disk(1) == [("b", 0)] * 2
 
 
-def spill(task: StreamTask) -> None:
-    """As it is done where more waits than may."""
-    task.prepare_commit()
-    task.stores.spill()
+def _deduplicated(*, logged: bool) -> Topology:
+    builder = StreamsBuilder()
+    store = Stores.key_value_builder(Stores.persistent_key_value("ids"), STRING, STRING)
+    builder.add_state_store(store if logged else store.with_logging(False))
+    read = builder.stream(list(INPUTS), key=STRING, value=STRING)
+    read.process(_Once, stores=["ids"]).to("out", key=STRING, value=STRING)
+    return builder.build()
 
 
-@pytest.mark.parametrize("spills", ["before", "meanwhile", "never"])
-def test_state_that_is_ahead_of_its_commit_is_not_for_exactly_once(
-    tmp_path: Path, spills: str
+class _Once(Processor[str, str, str, str]):
+    def init(self, context: ProcessorContext[str, str]) -> None:
+        self.context = context
+        self.seen = context.get_state_store("ids")
+
+    def process(self, record: Record[str, str]) -> None:
+        if self.seen.get(record.value) is None:
+            self.seen.put(record.value, "seen")
+            self.context.forward(record)
+
+
+@pytest.mark.parametrize("logged", [True, False])
+@pytest.mark.parametrize("commits", [0, 1])
+def test_a_crash_forgets_the_state_of_records_whose_results_are_not_delivered(
+    tmp_path: Path, logged: bool, commits: int
 ) -> None:
-    """An application that changes its guarantee builds such state anew, and keeps all other."""
-    bench = Bench(tmp_path)
+    """However many writes wait: deduplication would never forward what it has on disk already.
+
+    Detects stores that make room by writing to the disk in the middle of a batch.
+    """
+    bench = Bench(
+        tmp_path, logged=logged, topology=_deduplicated, uncommitted=UncommittedBudget(100)
+    )
+    one, _ = bench.tasks
+    ids = [f"id-{number:03}" for number in range(40)]
+    bench.feed(one, "in", *ids[:20])
+    for _ in range(commits):
+        bench.commit()
+    assert one.commit_requested != bool(commits)
+    bench.feed(one, "in", *ids[20:])
+    assert one.commit_requested
+    one.close(clean=False)
+    bench.log.purge()
+    bench.tasks[0] = one = bench.start(0)
+    bench.feed(one, "in", *ids[20 * commits :])
+    bench.commit()
+    out = [value for _, value in bench.log.written[TopicPartition("out", 0)]]
+    assert out == [each.encode() for each in ids]
+    bench.close()
+
+
+def test_a_task_takes_no_records_while_too_many_writes_wait(tmp_path: Path) -> None:
+    """A group that rebalances takes no commits; memory must not grow until it is over. With
+    nothing to commit the task goes on, whatever others have waiting."""
+    budget = UncommittedBudget(100)
+    bench = Bench(tmp_path, topology=_deduplicated, uncommitted=budget)
+    one, other = bench.tasks
+    bench.feed(one, "in", *(f"id-{number:03}" for number in range(40)))
+    for task, may_take in ((one, False), (other, True)):
+        place = TopicPartition("in", task.task_id.partition)
+        offset = 40 if task is one else 0
+        task.add_records(place, RawColumns([b"k"], [b"v"], [2_000], [offset], None, EPOCH))
+        assert task.is_processable(lambda place: True, 0) is may_take
+    bench.commit()
+    assert one.is_processable(lambda place: True, 0)
+    bench.close()
+
+
+def test_a_commit_in_disorder_is_found(bench: Bench) -> None:
+    """The check of the bench works: stores are not written before the producer is flushed."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
-    if spills == "before":
-        spill(one)
-    bench.commit_soon()
-    bench.feed(one, "in", "b")
-    if spills == "meanwhile":
-        spill(one)
-    bench.answer()
-    bench.close()
-    bench = Bench(tmp_path, guarantee=EXACTLY_ONCE_V2)
-    reached = set(bench.tasks[0].stores.changelog_offsets().values())
-    bench.close()
-    assert reached == ({None} if spills == "meanwhile" else {0})
-
-
-@pytest.mark.parametrize("restores", [True, False])
-def test_a_life_in_between_does_not_trust_state_that_was_ahead(
-    tmp_path: Path, restores: bool
-) -> None:
-    """It commits some of the records again whose changes are on disk, and not all; or restores
-    what it finds in the changelog."""
-    bench = Bench(tmp_path)
-    bench.feed(bench.tasks[0], "in", "a")
-    bench.commit()
-    bench.feed(bench.tasks[0], "in", "b", "c")
-    spill(bench.tasks[0])
-    bench.close()
-    bench = Bench(tmp_path)
-    one, _ = bench.tasks
-    if restores:
-        for store in STORES:
-            restorer = one.stores.restorers()[changelog(store, 0)]
-            restorer.restore_batch([b"k9"], [b"z"], [1_000], [1])
-    else:
-        bench.feed(one, "in", "a")
-        bench.commit()
-    bench.close()
-    bench = Bench(tmp_path, guarantee=EXACTLY_ONCE_V2)
-    reached = set(bench.tasks[0].stores.changelog_offsets().values())
-    bench.close()
-    assert reached == {None}
+    one.prepare_commit()
+    one.commit_begun()
+    with pytest.raises(IllegalStateError, match="delivered"):
+        one.post_commit({}, {})
 
 
 def test_work_that_is_dropped_takes_its_commit_with_it(bench: Bench) -> None:
