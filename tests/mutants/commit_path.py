@@ -654,13 +654,13 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "writes of a batch are not counted",
         _TASK,
-        "        self.stores.note_writes()\n        return count\n",
+        "        self.stores.after_work()\n        return count\n",
         "        return count\n",
     ),
     mutant(
         "stores that are committed still count as full",
         _STORES,
-        "        self.note_writes()\n        with disk",
+        "        self._count_writes()\n        with disk",
         "        with disk",
     ),
     mutant(

@@ -165,6 +165,7 @@ class SimulatedStorage:
         self._faults = faults
         self._process = process
         self._place = place
+        self.on_failure: Callable[[Exception], None] = lambda error: None
         self.get = real.get
         self.get_many = real.get_many
         self.approximate_num_entries = real.approximate_num_entries
@@ -188,7 +189,9 @@ class SimulatedStorage:
         if self._faults.is_full(self._process):
             name, task_id, directory = self._place
             error = OSError(f"IO error: {_NO_SPACE}")
-            raise storage_error("write", name, task_id, directory, error) from error
+            failure = storage_error("write", name, task_id, directory, error)
+            self.on_failure(failure)
+            raise failure from error
         self._real.write_batch(items, offset, dropped=dropped)
 
     def expect_many(self, expected: bool) -> None:

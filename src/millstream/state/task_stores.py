@@ -28,6 +28,7 @@ from millstream.state.changelogs.store_changelog import ChangelogWriter, Watched
 from millstream.state.directories.checkpoint import CheckpointFile
 from millstream.state.directories.disk import disk_errors
 from millstream.state.directories.state_directory import StateDirectory
+from millstream.state.engine_failures import EngineFailures
 from millstream.state.opening.by_kind import open_store
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.opening.open_store import OpenStore
@@ -69,6 +70,7 @@ class TaskStores:
         dropped: counts records that come too late for a store: how many, why, the store's name.
         metrics: of the task; None where nobody reads them.
         write_check: verifies the order of writes and deliveries, in tests.
+        failures: keep errors of the engine that user code may hide.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class TaskStores:
         dropped: Callable[[int, str, str], None] | None = None,
         metrics: Scope | None = None,
         write_check: WriteCheck | None = None,
+        failures: EngineFailures | None = None,
     ) -> None:
         self._meters = StoreMeters(metrics or unseen())
         self.task_id = task_id
@@ -95,7 +98,9 @@ class TaskStores:
         self._directory = directory
         self._application_id = application_id
         self._changelogs = dict(changelogs)
-        self._writer = WatchedWriter(writer)
+        #: Errors of storages and changelogs since the stores were opened.
+        self.failures = failures or EngineFailures()
+        self._writer = WatchedWriter(writer, self.failures)
         self._context = context
         self._budget = budget
         self._uncommitted = uncommitted or UncommittedBudget()
@@ -133,6 +138,7 @@ class TaskStores:
                 self._directory.prepare_task(self.task_id)
             undo.callback(self._close_stores)
             self._writer.has_written = False
+            self.failures.forget()
             try:
                 self._read_checkpoint()
                 for builder in self._builders:
@@ -183,7 +189,8 @@ class TaskStores:
         Not with writes of a processor's `close`, which come after the last commit: their changelog
         records may not be delivered, or be aborted. They are restored if they are delivered.
         """
-        return not self._writer.has_written and not self.uncommitted_bytes
+        failed = self.failures.first is not None
+        return not (failed or self._writer.has_written or self.uncommitted_bytes)
 
     def recycle(self) -> None:
         """Keep the stores open for the task's other role (active or standby), without caches.
@@ -286,10 +293,15 @@ class TaskStores:
         return list(changed)
 
     def log_changes(self) -> None:
-        """Send what stores log only once a commit, after the caches are flushed."""
+        """Send what stores log only once a commit, after the caches are flushed.
+
+        Raises:
+            Exception: a storage or a changelog has failed, and user code has hidden the error.
+        """
         for opened in self._stores.values():
             if opened.before_commit is not None:
                 opened.before_commit()
+        self.failures.check()
 
     @property
     def uncommitted_bytes(self) -> int:
@@ -300,8 +312,16 @@ class TaskStores:
         """How many bytes of writes wait for a commit, counted anew."""
         return sum(opened.base.count_uncommitted() for opened in self._stores.values())
 
-    def note_writes(self) -> None:
-        """Count the writes that wait. To be called after each batch, punctuation or flush."""
+    def after_work(self) -> None:
+        """After each batch, punctuation or release: count the writes that wait for a commit.
+
+        Raises:
+            Exception: a storage or a changelog has failed, and user code has hidden the error.
+        """
+        self.failures.check()
+        self._count_writes()
+
+    def _count_writes(self) -> None:
         self._uncommitted.update(self, self.uncommitted_bytes)
 
     @property
@@ -341,7 +361,7 @@ class TaskStores:
                 opened.base.commit(kept)
                 restorer.reached = offset
             self._meters.committed(name, opened, began_ns)
-        self.note_writes()
+        self._count_writes()
         with disk_errors(f"commit the state of task {self.task_id}", self.task_id):
             self._write_offsets_now_and_then()
 
@@ -363,6 +383,7 @@ class TaskStores:
             storages=self._meters.watching(self._storages),
             dropped=self._dropped,
             write_check=self._write_check,
+            failures=self.failures,
         )
 
     def _write_offsets_now_and_then(self) -> None:

@@ -417,7 +417,7 @@ class StoreModel(RuleBasedStateMachine):
         """As a thread does after each batch."""
         if self.active is None:
             return
-        self.stores.note_writes()
+        self.stores.after_work()
         if self.stores.needs_commit:
             self.commit()
             assert not self.stores.needs_commit

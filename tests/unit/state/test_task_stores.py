@@ -144,7 +144,7 @@ def test_a_thread_with_many_writes_that_wait_needs_a_commit(open_task: OpenTask)
     assert not stores.needs_commit
     for n in range(20):
         stores.store("s").put(f"key-{n}", ValueAndTimestamp(n, n))
-    stores.note_writes()
+    stores.after_work()
     assert stores.needs_commit
     stores.commit_begun()
     assert stores.needs_commit
@@ -159,7 +159,7 @@ def test_a_task_that_closes_gives_its_bytes_back(open_task: OpenTask) -> None:
     stores = open_task(uncommitted=budget)
     for n in range(20):
         stores.store("s").put(f"key-{n}", ValueAndTimestamp(n, n))
-    stores.note_writes()
+    stores.after_work()
     assert budget.is_exceeded
     stores.close(clean=False)
     assert not budget.is_exceeded

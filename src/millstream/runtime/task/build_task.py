@@ -48,6 +48,7 @@ from millstream.runtime.task.task_topics import TaskProduction, policy_of
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.store_changelog import ChangelogWriter
 from millstream.state.directories.state_directory import StateDirectory
+from millstream.state.engine_failures import EngineFailures
 from millstream.state.storage.storages import Storages
 from millstream.state.storage.uncommitted_budget import UncommittedBudget
 from millstream.state.storage.write_check import WriteCheck
@@ -165,6 +166,8 @@ class TaskParts:
             self._raw_of,
             services.settle,
         )
+        shared = services.global_stores
+        self._failures = EngineFailures(shared.failures if shared else None)
         self._stores = self._make_stores()
         self._node_meters = node_meters(self.meters, subtopology.nodes)
         self._consumed: dict[TopicPartition, ConsumedMeter] = {}
@@ -302,6 +305,7 @@ class TaskParts:
             dropped=self.drops.add,
             metrics=self.meters.scope,
             write_check=services.write_check,
+            failures=self._failures,
         )
 
     def _processing_handler(self) -> ProcessingHandler:
@@ -328,6 +332,7 @@ class TaskParts:
             engine_task,
             NodeStores(node.stores, self._stores.store, shared.read_only if shared else None),
             self._metrics_of(node.name),
+            self._failures,
         )
 
     def _metrics_of(self, node: str) -> Scope:

@@ -252,7 +252,7 @@ class StreamTask:
             return 0
         count = self._process(limit if room is None else min(limit, room))
         self.punctuate_stream_time()
-        self.stores.note_writes()
+        self.stores.after_work()
         return count
 
     @property
@@ -311,7 +311,7 @@ class StreamTask:
             for batch in done:
                 at_work.group.finish(flights.let_go(batch))
             self.punctuate_stream_time()
-            self.stores.note_writes()
+            self.stores.after_work()
 
     def _process(self, most: int) -> int:
         at_work = self.processing
@@ -381,7 +381,7 @@ class StreamTask:
         called = at_work.punctuations.run_due(kind, now_ms, at_work.executor.punctuate)
         self.commit_needed = self.commit_needed or called
         if called:
-            self.stores.note_writes()
+            self.stores.after_work()
         return called
 
     def may_commit(self) -> bool:

@@ -43,6 +43,7 @@ def open_storage(name: str, environment: StoreEnvironment) -> Storage:
     """
     place = (name, environment.directory / "rocksdb" / name, environment.task_id)
     storage = environment.storages.open(*place)
+    storage.on_failure = environment.failures.note
     why = _why_not_trusted(storage, environment)
     if why is None:
         return storage
@@ -51,7 +52,9 @@ def open_storage(name: str, environment: StoreEnvironment) -> Storage:
     )
     storage.close()
     environment.storages.destroy(*place)
-    return environment.storages.open(*place)
+    storage = environment.storages.open(*place)
+    storage.on_failure = environment.failures.note
+    return storage
 
 
 def _why_not_trusted(storage: Storage, environment: StoreEnvironment) -> str | None:

@@ -13,7 +13,7 @@ An in-memory store needs no overlay: nothing of it survives its process.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Protocol
 
 from millstream.record import TopicPartition
@@ -126,7 +126,13 @@ class CommittableStore(BytesStore, Committable, Protocol):
 
 
 class Storage(ReadableBytes, Protocol):
-    """What keeps committed data: ordered scans over a snapshot, atomic data with offset."""
+    """What keeps committed data: ordered scans over a snapshot, atomic data with offset.
+
+    Attributes:
+        on_failure: called with each error of the disk or the database before it is raised.
+    """
+
+    on_failure: Callable[[Exception], None]
 
     def is_empty(self) -> bool:
         """Whether there is no key."""

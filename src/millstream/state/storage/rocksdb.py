@@ -133,6 +133,7 @@ class RocksDBStorage:
         self._name = name
         self._directory = directory
         self._task_id = task_id
+        self.on_failure: Callable[[Exception], None] = lambda error: None
         self._scans: WeakSet[ByteItems] = WeakSet()
         self._storages = storages
         options = self._tuned(_options(storages), storages.settings.tuning)
@@ -419,6 +420,7 @@ class RocksDBStorage:
         if isinstance(error, DbClosedError):
             raise closed_error(self._name, self._task_id) from error
         failure = storage_error(attempt, self._name, self._task_id, self._directory, error)
+        self.on_failure(failure)
         raise failure from (None if failure is error else error)
 
 
