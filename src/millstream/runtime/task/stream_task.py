@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import StreamsError
@@ -182,9 +183,11 @@ class StreamTask:
         if self.state is not TaskState.SUSPENDED:
             self._state.transition_to(TaskState.SUSPENDED, "clean" if clean else "not committed")
         try:
-            self._stop()
+            with ExitStack() as closing:
+                closing.callback(self.stores.close, clean=clean)
+                self._stop()
         finally:
-            self.stores.close(clean=clean)
+            # Whatever could not be closed: the task can be opened again.
             self._state.transition_to(TaskState.CLOSED, "given up")
 
     def revive(self) -> None:
