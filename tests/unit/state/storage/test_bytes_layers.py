@@ -185,3 +185,26 @@ def test_overlay_counts_a_hot_key_once(open_storage: Callable[..., RocksDBStorag
         budget.update(store, store.uncommitted_bytes)
         assert not budget.is_exceeded
     assert store.count_uncommitted() == 53
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_dropped_keys_are_not_found_by_scans(
+    open_storage: Callable[..., RocksDBStorage], begins: bool
+) -> None:
+    """Also where a scan has put the waiting keys in order before, and a failed commit had some."""
+    storage = open_storage()
+    store = OverlayStore(storage)
+    store.put_many([b"a", b"c", b"e"], [b"1"] * 3, [0] * 3)
+    assert len(list(store.scan(None, None))) == 3
+    if begins:
+        store.commit_begun()
+        store.put_many([b"b", b"d"], [b"2"] * 2, [0] * 2)
+        assert len(list(store.scan(None, None))) == 5
+    store.drop(b"a", b"d")
+    left = [(b"d", b"2"), (b"e", b"1")] if begins else [(b"e", b"1")]
+    if begins:
+        store.commit_begun()
+    for reverse in (False, True):
+        assert list(store.scan(None, None, reverse=reverse)) == left[:: -1 if reverse else 1]
+    store.commit((TP, 1))
+    assert list(storage.scan(None, None)) == left
